@@ -1,0 +1,147 @@
+"""Scaled dot-product attention: the readable path, and the fast path that gives the same outputs.
+
+Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1). The readable path builds the
+probabilities; it serves whoever wants to see them, and the similarities other than the dot product.
+The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.config import EncoderConfig, Similarity, Visibility
+from model.linear import Linear
+from model.packing import Packing, Run
+
+
+def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tensor | None = None) -> Tensor:
+    """Compare each query with each key; larger is more alike.
+
+    `q` (…, N, D), `k` (…, M, D); returns (…, N, M). The dot product is scaled by 1/√D, so that queries
+    and keys of unit variance give scores of unit variance whatever D is; the others are used as they
+    are: cosine; Manhattan −‖q − k‖₁; Mahalanobis −√((q − k)ᵀ M (q − k)) with M = FFᵀ positive
+    semi-definite by construction, F being `metric` (…, D, D).
+    """
+    match similarity:
+        case "dot_product":
+            return torch.matmul(q, k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+        case "cosine":
+            return torch.matmul(F.normalize(q, dim=-1), F.normalize(k, dim=-1).transpose(-2, -1))
+        case "manhattan":
+            return -torch.cdist(q.float(), k.float(), p=1.0).to(q.dtype)
+        case "mahalanobis":
+            if metric is None:
+                raise ValueError('similarity "mahalanobis" needs its metric, F of shape (D, D)')
+            # Not the product form of the distance: it loses half the digits where q is near k.
+            exact = "donot_use_mm_for_euclid_dist"
+            return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
+
+
+def visible(visibility: Visibility, window: int, length: int, device: torch.device) -> Tensor | None:
+    """Which keys each query may see: bool (N, N), axes (query, key), or None when it is all of them."""
+    if visibility == "bidirectional":
+        return None
+    position = torch.arange(length, device=device)
+    distance = position[None, :] - position[:, None]  # key - query
+    return distance <= 0 if visibility == "causal" else distance.abs() <= window
+
+
+def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Softmax over the keys. `scores` (…, N, M); `mask` bool, False hides; `bias` is added before."""
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return torch.softmax(scores, dim=-1)
+
+
+def explicit_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention as the paper writes it: outputs (…, N, D) and weights (…, N, M)."""
+    weights = probabilities(similarity_scores(q, k, "dot_product"), mask, bias)
+    return weights @ v, weights
+
+
+def fused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Compute the outputs of `explicit_attention`, (…, N, D), in memory linear in N."""
+    if bias is not None:
+        mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention over packed sequences (Vaswani et al. 2017, §3.2.2).
+
+    Queries, keys and values of all heads are one product; each head attends in its own D = C / H
+    components; their outputs, side by side, go through one more product.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = Linear(config.hidden_size, config.hidden_size)
+        self.metric = (
+            nn.Parameter(
+                torch.empty(config.num_heads, config.head_size, config.head_size), requires_grad=False
+            )
+            if config.similarity == "mahalanobis"
+            else None
+        )
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn hidden states (T, C) into queries, keys and values, each (T, H, D)."""
+        q, k, v = self.qkv(x).view(len(x), 3, self.config.num_heads, self.config.head_size).unbind(1)
+        return q, k, v
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+        """Attend within each sequence: q, k, v (T, H, D) to (T, C); `bias` (H, longest, longest)."""
+        mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
+        for run in packing.runs:
+            rows = slice(run.start, run.stop)
+            heads = self._attend(_by_head(q[rows], run), _by_head(k[rows], run), _by_head(v[rows], run), bias)
+            # (b, H, n, D) back to (b, n, H, D)
+            mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
+        return self.output(mixed.flatten(1))  # (T, C)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        config, length = self.config, q.shape[-2]
+        mask = visible(config.visibility, config.window, length, q.device)
+        bias = None if bias is None else bias[:, :length, :length]
+        if config.similarity == "dot_product":
+            return fused_attention(q, k, v, mask, bias)
+        return probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias) @ v
+
+    def maps(
+        self, q: Tensor, k: Tensor, heads: Sequence[int], queries: Sequence[int] | None, bias: Tensor | None
+    ) -> Tensor:
+        """Compute the attention weights of chosen heads and query positions of one sequence, in float32.
+
+        `q`, `k` (N, H, D) of that sequence alone; `bias` (H, longest, longest). Returns
+        (heads, queries, N): each row sums to 1. Nothing but the chosen rows is computed.
+        """
+        config, length, chosen = self.config, len(q), list(heads)
+        rows = slice(None) if queries is None else list(queries)
+        mask = visible(config.visibility, config.window, length, q.device)
+        scores = similarity_scores(
+            q[rows][:, chosen].transpose(0, 1).float(),  # (heads, queries, D)
+            k[:, chosen].transpose(0, 1).float(),  # (heads, N, D)
+            config.similarity,
+            None if self.metric is None else self.metric[chosen].float(),
+        )
+        return probabilities(
+            scores,
+            None if mask is None else mask[rows],
+            None if bias is None else bias[chosen, :length, :length][:, rows].float(),
+        )
+
+
+def _by_head(x: Tensor, run: Run) -> Tensor:
+    """View the packed tokens of a run, (b·n, H, D), as (b, H, n, D)."""
+    return x.reshape(run.count, run.length, *x.shape[1:]).transpose(1, 2)

@@ -1,0 +1,98 @@
+"""One frozen description of an encoder; everything derived is computed once, impossible ones are refused."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from model.errors import CheckpointError
+
+Positions = Literal["sinusoidal", "learned", "rotary", "relative_bias", "none"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Similarity = Literal["dot_product", "cosine", "manhattan", "mahalanobis"]
+Visibility = Literal["bidirectional", "causal", "windowed"]
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The choices that make an encoder.
+
+    `norm`: layer norm before ("pre", with one more after the last block) or after ("post") each
+    sub-layer. `window`: with `visibility="windowed"`, a query sees keys at most that many positions
+    away on either side. `gated`: the feed-forward's first product is split into a gate and a value
+    (Shazeer 2020, GLU variants). `scale_embeddings` multiplies token embeddings by the square root of
+    `hidden_size` (Vaswani et al. 2017, §3.4).
+    """
+
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    intermediate_size: int
+    positions: Positions = "learned"
+    max_positions: int = 512
+    segments: int = 0
+    norm: Literal["pre", "post"] = "post"
+    norm_eps: float = 1e-12
+    embedding_norm: bool = True
+    scale_embeddings: bool = False
+    activation: Activation = "gelu"
+    gated: bool = False
+    similarity: Similarity = "dot_product"
+    visibility: Visibility = "bidirectional"
+    window: int = 0
+    rotary_base: float = 10_000.0
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built, in one sentence."""
+        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size"):
+            if getattr(self, name) < 1:
+                raise CheckpointError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.hidden_size % self.num_heads:
+            raise CheckpointError(
+                f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}."
+            )
+        if self.positions == "rotary" and self.head_size % 2:
+            raise CheckpointError(f"rotary positions need an even head size, not {self.head_size}.")
+        if self.positions == "sinusoidal" and self.hidden_size % 2:
+            raise CheckpointError(f"sinusoidal positions need an even hidden_size, not {self.hidden_size}.")
+        if (self.visibility == "windowed") != (self.window > 0):
+            raise CheckpointError('visibility "windowed" and a window of at least 1 go together.')
+
+    @cached_property
+    def head_size(self) -> int:
+        """D = C / H, the size of a query or key of one head."""
+        return self.hidden_size // self.num_heads
+
+    @cached_property
+    def position_limit(self) -> int | None:
+        """The longest sequence the positions allow; None when any length does."""
+        return self.max_positions if self.positions == "learned" else None
+
+    @classmethod
+    def paper(
+        cls,
+        *,
+        vocab_size: int,
+        hidden_size: int = 512,
+        num_layers: int = 6,
+        num_heads: int = 8,
+        intermediate_size: int = 2048,
+        norm: Literal["pre", "post"] = "post",
+        activation: Activation = "relu",
+    ) -> "EncoderConfig":
+        """Describe the encoder of Vaswani et al. 2017, with the sizes of their base model by default."""
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            intermediate_size=intermediate_size,
+            positions="sinusoidal",
+            norm=norm,
+            norm_eps=1e-5,
+            embedding_norm=False,
+            scale_embeddings=True,
+            activation=activation,
+        )

@@ -1,0 +1,81 @@
+"""BERT (Devlin et al. 2019): learned positions, two segments, layer norm after each sub-layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from model.config import Activation, EncoderConfig
+from model.errors import CheckpointError
+from model.families.family import Family
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def read_config(config: Mapping[str, Any]) -> EncoderConfig:
+    """Read a BERT `config.json`; raises CheckpointError for what this encoder does not compute."""
+    if (kind := config.get("position_embedding_type", "absolute")) != "absolute":
+        raise CheckpointError(f'position_embedding_type "{kind}" is not supported, only "absolute".')
+    if config.get("is_decoder"):
+        raise CheckpointError("is_decoder is set: this checkpoint is a decoder, headlight serves encoders.")
+    activation = config.get("hidden_act", "gelu")
+    if activation not in _ACTIVATIONS:
+        raise CheckpointError(f'hidden_act "{activation}" is not one of {", ".join(_ACTIVATIONS)}.')
+    return EncoderConfig(
+        vocab_size=config["vocab_size"],
+        hidden_size=config["hidden_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=config["num_attention_heads"],
+        intermediate_size=config["intermediate_size"],
+        max_positions=config["max_position_embeddings"],
+        segments=config.get("type_vocab_size", 2),
+        norm_eps=config.get("layer_norm_eps", 1e-12),
+        activation=_ACTIVATIONS[activation],
+    )
+
+
+_LAYER = "encoder.layer.{}."
+
+BERT = Family(
+    name="bert",
+    read_config=read_config,
+    names={
+        "embeddings.token": ("embeddings.word_embeddings.weight",),
+        "embeddings.position": ("embeddings.position_embeddings.weight",),
+        "embeddings.segment": ("embeddings.token_type_embeddings.weight",),
+        "embeddings.norm.weight": ("embeddings.LayerNorm.weight",),
+        "embeddings.norm.bias": ("embeddings.LayerNorm.bias",),
+    },
+    block_names={
+        "attention.qkv.weight": tuple(
+            f"{_LAYER}attention.self.{part}.weight" for part in ("query", "key", "value")
+        ),
+        "attention.qkv.bias": tuple(
+            f"{_LAYER}attention.self.{part}.bias" for part in ("query", "key", "value")
+        ),
+        "attention.output.weight": (f"{_LAYER}attention.output.dense.weight",),
+        "attention.output.bias": (f"{_LAYER}attention.output.dense.bias",),
+        "attention_norm.weight": (f"{_LAYER}attention.output.LayerNorm.weight",),
+        "attention_norm.bias": (f"{_LAYER}attention.output.LayerNorm.bias",),
+        "feed_forward.inner.weight": (f"{_LAYER}intermediate.dense.weight",),
+        "feed_forward.inner.bias": (f"{_LAYER}intermediate.dense.bias",),
+        "feed_forward.outer.weight": (f"{_LAYER}output.dense.weight",),
+        "feed_forward.outer.bias": (f"{_LAYER}output.dense.bias",),
+        "feed_forward_norm.weight": (f"{_LAYER}output.LayerNorm.weight",),
+        "feed_forward_norm.bias": (f"{_LAYER}output.LayerNorm.bias",),
+    },
+    # The pooler and the pre-training heads sit on top of the encoder; position_ids is a constant.
+    dropped=(
+        "embeddings.position_ids",
+        "pooler.dense.weight",
+        "pooler.dense.bias",
+        "cls.predictions.*",
+        "cls.seq_relationship.*",
+    ),
+    prefixes=("bert.",),
+)

@@ -1,0 +1,60 @@
+"""A linear layer that can be laid out once for the processor it runs on."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.config import Activation
+
+# Activations that oneDNN applies while it writes a product: name -> (attribute, algorithm).
+_FUSED: dict[Activation | None, tuple[str, str]] = {
+    None: ("none", ""),
+    "relu": ("relu", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+    "silu": ("swish", ""),
+}
+
+
+def activate(x: Tensor, activation: Activation | None) -> Tensor:
+    """Apply an activation: `gelu` is the exact one with erf (Hendrycks & Gimpel 2016). Keeps the shape."""
+    match activation:
+        case None:
+            return x
+        case "relu":
+            return F.relu(x)
+        case "gelu":
+            return F.gelu(x)
+        case "gelu_tanh":
+            return F.gelu(x, approximate="tanh")
+        case "silu":
+            return F.silu(x)
+
+
+class Linear(nn.Module):
+    """activation(x Wᵀ + b), with W of shape (out, in) and b of shape (out,).
+
+    `prepack` reorders W into oneDNN's blocked layout, once, so that no product has to; the product
+    then also applies the activation while its result is in the cache. Measured against `F.linear`
+    followed by the activation: 1.1 to 2.5 times as fast, most with few tokens (`benchmarks/forward.py`).
+    """
+
+    def __init__(self, inputs: int, outputs: int, activation: Activation | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False)
+        self.activation = activation
+        self.packed: Tensor | None = None
+
+    def prepack(self) -> None:
+        """Reorder the weights for this CPU and let go of the plain ones; a no-op elsewhere."""
+        if self.packed is None and self.weight.device.type == "cpu" and torch._C._has_mkldnn:
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)
+            self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (…, in) to (…, out), in the weights' dtype."""
+        if self.packed is None:
+            return activate(F.linear(x, self.weight, self.bias), self.activation)
+        attribute, algorithm = _FUSED[self.activation]
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, attribute, [], algorithm)

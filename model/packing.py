@@ -1,0 +1,60 @@
+"""How sequences of different lengths lie in one tensor without padding."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, groupby
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` neighbouring sequences of equal `length`, the first at packed token `start`.
+
+    The tokens of a run are a (count, length) rectangle without any padding, so batched products run
+    on a view of them. Sorting a batch by length makes the runs few and long.
+    """
+
+    start: int
+    count: int
+    length: int
+
+    @property
+    def stop(self) -> int:
+        """The packed token after the run's last."""
+        return self.start + self.count * self.length
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where each sequence of a packed batch lies."""
+
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, lengths: Iterable[int]) -> "Packing":
+        """Describe sequences of these lengths, end to end."""
+        return cls(tuple(lengths))
+
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        """The first packed token of each sequence, and T at the end: B + 1 numbers."""
+        return [0, *accumulate(self.lengths)]
+
+    @cached_property
+    def runs(self) -> Sequence[Run]:
+        """Neighbours of equal length, together."""
+        runs, start = [], 0
+        for length, group in groupby(self.lengths):
+            run = Run(start, sum(1 for _ in group), length)
+            runs.append(run)
+            start = run.stop
+        return runs
+
+    def positions(self, device: torch.device) -> Tensor:
+        """Count each token from the start of its own sequence: int64 of shape (T,)."""
+        longest = torch.arange(max(self.lengths, default=0), device=device)
+        parts = [longest[: run.length].repeat(run.count) for run in self.runs]
+        return torch.cat(parts) if parts else longest  # (T,)

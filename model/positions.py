@@ -1,0 +1,55 @@
+"""How an encoder knows the order of its tokens."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def sinusoidal(positions: Tensor, size: int) -> Tensor:
+    """Position codes of Vaswani et al. 2017, §3.5, for any positions, seen in training or not.
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/size)) and PE(pos, 2i + 1) = cos of the same angle; i counts the
+    *pairs* of components. `positions` (T,) integers; returns float32 (T, size).
+    """
+    pair = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)  # 2i
+    angles = positions[:, None].double() / 10_000.0 ** (pair / size)  # (T, size/2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()  # (T, size)
+
+
+def rotary_angles(positions: Tensor, size: int, base: float) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the angles by which rotary positions turn (Su et al. 2021, §3.4.2).
+
+    `positions` (T,); returns two float32 tensors (T, 1, size/2), to be used for every head.
+    """
+    pair = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
+    angles = positions[:, None].double() * base ** (-pair / size)  # (T, size/2)
+    return angles.cos().float()[:, None], angles.sin().float()[:, None]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn queries or keys by their positions, so that q·k depends on the distance only.
+
+    Component i is paired with i + D/2, as checkpoints in Hugging Face form store them.
+    `x` (T, H, D); `cos`, `sin` (T, 1, D/2); returns x's shape and dtype.
+    """
+    first, second = x.float().chunk(2, dim=-1)  # (T, H, D/2) each
+    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    return turned.to(x.dtype)  # (T, H, D)
+
+
+def relative_buckets(length: int, buckets: int, max_distance: int, device: torch.device) -> Tensor:
+    """Which learned bias stands for the distance between each query and key (Raffel et al. 2020, §2.1).
+
+    Half of the buckets are for keys after the query. Of each half, one half is exact for small
+    distances and the rest grow logarithmically up to `max_distance`; all beyond share the last.
+    Returns int64 (length, length), axes (query, key).
+    """
+    position = torch.arange(length, device=device)
+    distance = position[None, :] - position[:, None]  # key - query
+    half = buckets // 2
+    exact = half // 2
+    far = distance.abs().clamp(min=exact).double() / exact
+    logarithmic = exact + (far.log() / math.log(max_distance / exact) * (half - exact)).long()
+    bucket = torch.where(distance.abs() < exact, distance.abs(), logarithmic.clamp(max=half - 1))
+    return bucket + half * (distance > 0)

@@ -1,0 +1,162 @@
+"""Text -> Encoding: token ids, and where each token comes from in the text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Encoding as RawEncoding
+from tokenizers import Tokenizer, normalizers
+
+from model.errors import CheckpointError, InputTooLong
+from model.types import Encoding
+
+Text = str | tuple[str, str]
+"""One input: a text, or a text and its pair."""
+Side = Literal["right", "left"]
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What happens to inputs longer than the model reads: cut at a side, or refused."""
+
+    allowed: bool = True
+    side: Side = "right"
+
+
+class TextTokenizer:
+    """A `tokenizer.json` with the model's own limit. Safe to use from several threads.
+
+    The file's own truncation and padding are set aside: they are settings of whoever saved it (128
+    tokens, padded, in the embedded model's), not of the model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self.max_length = max_length
+        self._whole = tokenizer
+        self._cut = {side: _with_truncation(tokenizer, max_length, side) for side in ("right", "left")}
+
+    @classmethod
+    def from_file(cls, path: Path, *, max_length: int, lower_case: bool = False) -> "TextTokenizer":
+        """Read a `tokenizer.json`; raises CheckpointError. `lower_case` lowers the text first."""
+        if not path.exists():
+            raise CheckpointError(f"{path} is missing.")
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise CheckpointError(f"{path} cannot be read: {error}.") from error
+        special = tokenizer.num_special_tokens_to_add(is_pair=True)
+        if max_length <= special:
+            raise CheckpointError(
+                f"{path}: the model reads {max_length} tokens and {special} are special: no room for text."
+            )
+        if lower_case:
+            present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
+        return cls(tokenizer, max_length)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        return max(self._whole.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def encode(
+        self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
+    ) -> list[Encoding]:
+        """Tokenize texts or pairs, `prompt` put before each (first) text.
+
+        Raises InputTooLong for the first input beyond `max_length` when `truncation` does not allow it.
+        """
+        truncation = truncation or Truncation()
+        prompted = [_prepend(prompt, text) for text in texts]
+        whole = self._whole.encode_batch(prompted)
+        encodings = []
+        for i, raw in enumerate(whole):
+            if (length := len(raw)) <= self.max_length:
+                encodings.append(_columns(raw, prompt, length))
+            elif truncation.allowed:
+                cut = _encode(self._cut[truncation.side], prompted[i])
+                encodings.append(_columns(cut, prompt, length))
+            else:
+                raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
+        return encodings
+
+
+def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.enable_truncation(max_length, strategy="longest_first", direction=side)
+    return copy
+
+
+def _prepend(prompt: str, text: Text) -> Text:
+    if not prompt:
+        return text
+    return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
+
+
+def _encode(tokenizer: Tokenizer, text: Text) -> RawEncoding:
+    return tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode(text[0], text[1])
+
+
+def _columns(raw: RawEncoding, prompt: str, original_length: int) -> Encoding:
+    """Take a tokenized input apart into our columns."""
+    sequence_ids: list[int | None] = raw.sequence_ids
+    special = [s is None for s in sequence_ids]
+    offsets = [(0, 0) if s else o for s, o in zip(special, raw.offsets, strict=True)]
+    word_ids = [None if s else w for s, w in zip(special, raw.word_ids, strict=True)]
+    prompt_length = _set_prompt_apart(len(prompt), sequence_ids, offsets, word_ids) if prompt else 0
+    return Encoding(
+        token_ids=raw.ids,
+        segment_ids=_segments(raw.type_ids, sequence_ids),
+        tokens=raw.tokens,
+        offsets=offsets,
+        word_ids=word_ids,
+        special=special,
+        truncated=len(raw) < original_length,
+        original_length=original_length,
+        prompt_length=prompt_length,
+    )
+
+
+def _set_prompt_apart(
+    characters: int,
+    sequence_ids: Sequence[int | None],
+    offsets: list[tuple[int, int]],
+    word_ids: list[int | None],
+) -> int:
+    """Make offsets and words count from the start of the text, in place; return the prompt's length.
+
+    A token that reaches from the prompt into the text belongs to the text.
+    """
+    first_word: int | None = None
+    leading = 0
+    for i, sequence in enumerate(sequence_ids):
+        if sequence != 0:
+            continue
+        start, end = offsets[i]
+        if end <= characters:
+            offsets[i], word_ids[i] = (0, 0), None
+            leading = i + 1
+            continue
+        word = word_ids[i]
+        if first_word is None:
+            first_word, leading = word, i
+        offsets[i] = (max(start - characters, 0), end - characters)
+        word_ids[i] = None if word is None or first_word is None else word - first_word
+    return leading
+
+
+def _segments(type_ids: list[int], sequence_ids: Sequence[int | None]) -> list[int]:
+    """Say which text each token belongs to, also for tokenizers that do not tell the model.
+
+    A special token belongs to the text before it, the first one to the first text.
+    """
+    if any(type_ids) or 1 not in sequence_ids:
+        return type_ids
+    segments, current = [], 0
+    for sequence in sequence_ids:
+        current = current if sequence is None else sequence
+        segments.append(current)
+    return segments

@@ -1,0 +1,172 @@
+"""Runs a batch with PyTorch, on the CPU or on CUDA."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.attention import SelfAttention
+from model.checkpoint import Checkpoint
+from model.encoder import Encoder
+from model.errors import Unsupported
+from model.packing import Packing
+from model.pooling import finish, pool
+from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def choose_device(device: str) -> str:
+    """Resolve "auto" to CUDA where there is one; refuse a device that is not there."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        index = torch.device(device).index or 0
+        if index >= torch.cuda.device_count():
+            found = torch.cuda.device_count()
+            raise Unsupported(
+                f"device {device} is not there: PyTorch sees {found} CUDA device(s).", field="device"
+            )
+    return device
+
+
+def choose_dtype(dtype: str, device: str) -> str:
+    """Resolve "auto": bfloat16 where the hardware multiplies it natively, else float32."""
+    if dtype != "auto":
+        if dtype == "float16" and device == "cpu":
+            raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
+        return dtype
+    if device != "cpu":
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+    capabilities = torch.cpu.get_capabilities()
+    native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
+    return "bfloat16" if native else "float32"
+
+
+class TorchBackend:
+    """A checkpoint, ready to run. Safe to call from one thread at a time.
+
+    `device` and `dtype` may be "auto"; `threads` is how many cores one product uses (None: as PyTorch
+    finds them).
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, *, device: str = "auto", dtype: str = "auto", threads: int | None = None
+    ) -> None:
+        device = choose_device(device)
+        dtype = choose_dtype(dtype, device)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.device = torch.device(device)
+        self.encoder: Encoder = checkpoint.encoder.to(self.device, _DTYPES[dtype]).eval()
+        self.encoder.prepack()
+        self.dense: nn.Module = checkpoint.dense.to(self.device, torch.float32).eval()
+        self.info: ModelInfo = checkpoint.describe(backend="torch", device=device, dtype=dtype)
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        """Count the tokens: packed sequences cost nothing else."""
+        return sum(lengths)
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> list[Output]:
+        """Run one packed batch; see `Backend.run`."""
+        lengths = np.diff(batch.cu_seqlens)
+        order = np.argsort(lengths, kind="stable")  # equal lengths become neighbours: few, long runs
+        packing = Packing.of(int(n) for n in lengths[order])
+        wants = [batch.wants[i] for i in order]
+        tokens = np.concatenate([np.arange(batch.cu_seqlens[i], batch.cu_seqlens[i + 1]) for i in order])
+
+        maps = _MapCollector(packing, [want.attention for want in wants])
+        states: dict[int, Tensor] = self.encoder(
+            torch.from_numpy(batch.input_ids[tokens]).to(self.device),
+            torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
+            packing,
+            hidden={i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))},
+            probe=maps.collect,
+            probe_layers=maps.by_layer,
+        )
+        sentences = self._pool(states, packing, [want.sentence for want in wants])
+        outputs = [
+            Output(
+                sentence=sentences.get(i),
+                tokens=_token_states(states, packing, i, want.token_layers),
+                attention=maps.maps.get(i),
+            )
+            for i, want in enumerate(wants)
+        ]
+        return [outputs[i] for i in np.argsort(order, kind="stable")]
+
+    def _pool(
+        self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
+    ) -> dict[int, FloatArray]:
+        """Pool neighbours of equal length that want the same, together."""
+        vectors: dict[int, FloatArray] = {}
+        for (want, length), group in groupby(range(len(wants)), key=lambda i: (wants[i], packing.lengths[i])):
+            if want is None:
+                continue
+            members = list(group)
+            start, count = packing.starts[members[0]], len(members)
+            rows = slice(start, start + count * length)
+            layers = [
+                pool(states[layer][rows].view(count, length, -1), want.modes, want.skip)
+                for layer in want.layers
+            ]
+            pooled = self.dense(torch.cat(layers, dim=-1))
+            finished = finish(pooled, want.dimensions, normalize=want.normalize)
+            vectors.update(zip(members, _to_numpy(finished), strict=True))
+        return vectors
+
+
+def _token_states(
+    states: dict[int, Tensor], packing: Packing, index: int, layers: Sequence[int]
+) -> FloatArray | None:
+    """Cut one sequence's hidden states out of the batch: (layers, N, C)."""
+    if not layers:
+        return None
+    rows = slice(packing.starts[index], packing.starts[index + 1])
+    return _to_numpy(torch.stack([states[layer][rows] for layer in layers]))
+
+
+class _MapCollector:
+    """Computes, in each layer, the maps that somebody asked for, and nothing else.
+
+    Each sequence's maps are computed from its own queries and keys alone, so that they do not depend
+    on the batch it is in.
+    """
+
+    def __init__(self, packing: Packing, wants: Sequence[AttentionWant | None]) -> None:
+        self.packing = packing
+        self.wants = wants
+        self.maps: dict[int, FloatArray] = {}
+        self.by_layer: dict[int, list[int]] = defaultdict(list)
+        for i, want in enumerate(wants):
+            for layer in set(want.layers) if want else ():
+                self.by_layer[layer].append(i)
+
+    def collect(
+        self, layer: int, attention: SelfAttention, q: Tensor, k: Tensor, bias: Tensor | None
+    ) -> None:
+        """Compute this layer's maps for the sequences that want them: q, k (T, H, D)."""
+        for i in self.by_layer[layer]:
+            want = cast(AttentionWant, self.wants[i])
+            rows = slice(self.packing.starts[i], self.packing.starts[i + 1])
+            weights = attention.maps(q[rows], k[rows], want.heads, want.queries, bias)  # (heads, queries, N)
+            if want.keys is not None:
+                weights = weights[..., list(want.keys)]
+            if want.aggregate == "mean":
+                weights = weights.mean(0)
+            elif want.aggregate == "max":
+                weights = weights.amax(0)
+            if i not in self.maps:
+                self.maps[i] = np.empty((len(want.layers), *weights.shape), dtype=np.float32)
+            for place, wanted in enumerate(want.layers):
+                if wanted == layer:
+                    torch.from_numpy(self.maps[i][place]).copy_(weights)
+
+
+def _to_numpy(x: Tensor) -> FloatArray:
+    return cast(FloatArray, x.float().cpu().contiguous().numpy())

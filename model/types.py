@@ -1,0 +1,166 @@
+"""The whole contract between the rooms: what is run, what is wanted of it, and what comes back.
+
+Dimension letters, here and everywhere: B sequences, T packed tokens, N tokens of one sequence,
+L layers, H heads, D head size, C hidden size, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+
+Aggregate = Literal["none", "mean", "max"]
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
+"""How the hidden states of a sequence become one vector; several modes are concatenated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One tokenized input, in columns of equal length N.
+
+    `offsets` count Unicode code points of the text a token comes from, [0, 0] for special and prompt
+    tokens; `word_ids` start at 0 in each text of a pair and are None for those tokens. `special` means
+    added by the tokenizer: a literal "[SEP]" in a text is not special. `prompt_length` is the number of
+    leading tokens, special ones included, that belong to the prompt. `original_length` counts the
+    tokens before anything was cut.
+    """
+
+    token_ids: list[int]
+    segment_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int | None]
+    special: list[bool]
+    truncated: bool
+    original_length: int
+    prompt_length: int = 0
+
+    def __len__(self) -> int:
+        """Count the tokens that are run."""
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceWant:
+    """One pooled vector: hidden states `layers` (0 is the embedding output), each pooled in `modes`."""
+
+    modes: tuple[PoolingMode, ...] = ("mean",)
+    layers: tuple[int, ...] = (-1,)
+    normalize: bool = False
+    dimensions: int | None = None
+    skip: int = 0
+    """Leading tokens left out of the pooling (a prompt that the model does not pool)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionWant:
+    """Attention maps: chosen layers and heads (from 0), rows and columns (None: all of them)."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    queries: tuple[int, ...] | None = None
+    keys: tuple[int, ...] | None = None
+    aggregate: Aggregate = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What one sequence must return. It travels with the sequence through shared batches.
+
+    All indices are already counted from the start and known to exist.
+    """
+
+    sentence: SentenceWant | None = None
+    token_layers: tuple[int, ...] = ()
+    attention: AttentionWant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a sequence asked for, as C-contiguous float32 arrays.
+
+    `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys), or
+    (layers, queries, keys) when the heads were aggregated.
+    """
+
+    sentence: FloatArray | None = None
+    tokens: FloatArray | None = None
+    attention: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sequences end to end, nothing padded.
+
+    `input_ids` and `segment_ids` are int64 of shape (T,); sequence b is
+    `input_ids[cu_seqlens[b]:cu_seqlens[b + 1]]`, and `cu_seqlens` is int64 of shape (B + 1,).
+    """
+
+    input_ids: NDArray[np.int64]
+    segment_ids: NDArray[np.int64]
+    cu_seqlens: NDArray[np.int64]
+    wants: tuple[Want, ...] = field(default_factory=tuple)
+
+    @classmethod
+    def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
+        """Lay encodings end to end, in order; `wants` belong to them one by one."""
+        lengths = [len(encoding) for encoding in encodings]
+        return cls(
+            input_ids=np.array([i for e in encodings for i in e.token_ids], dtype=np.int64),
+            segment_ids=np.array([i for e in encodings for i in e.segment_ids], dtype=np.int64),
+            cu_seqlens=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+            wants=tuple(wants),
+        )
+
+    def __len__(self) -> int:
+        """Count the sequences."""
+        return len(self.wants)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a served model is, for `/info` and for checking requests.
+
+    `sentence_size` is the length of a sentence vector as the model itself pools; `dense` says that
+    linear layers follow the pooling, so that only vectors of the pooled size can pass.
+    """
+
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    max_length: int
+    pooling: tuple[PoolingMode, ...]
+    normalize: bool
+    sentence_size: int
+    dense: bool
+    prompts: dict[str, str]
+    default_prompt_name: str | None
+    include_prompt: bool
+    backend: str
+    device: str
+    dtype: str
+
+
+class Backend(Protocol):
+    """A way to run a model. Called from one thread at a time."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is served."""
+        ...
+
+    def run(self, batch: Batch) -> list[Output]:
+        """Run one batch; the outputs stand in the order of the sequences.
+
+        Raises any exception when the computation fails; nothing is returned in part.
+        """
+        ...
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        """Count the tokens that running sequences of these lengths together costs, padding included."""
+        ...

@@ -1,0 +1,1 @@
+"""The HTTP service: routes, schemas, the batching engine, serialisation and settings."""

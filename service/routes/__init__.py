@@ -1,0 +1,1 @@
+"""Handlers, a file per group of routes."""
