@@ -1,0 +1,165 @@
+"""What the programs share: the machine they name, the tables they print, timing that takes turns."""
+
+import csv
+import os
+import platform
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+
+from model.types import Batch, Encoding, ModelInfo, SentenceWant, Want
+
+_WORDS_MU, _WORDS_SIGMA = 2.9, 0.8
+_WORDS_RANGE = (3, 180)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences and how alike people find them, from 0 to 5."""
+
+    score: float
+    first: str
+    second: str
+
+
+def read_sts(path: Path) -> list[Pair]:
+    """Read an STS file: genre, file, year, id, score, two sentences; columns after those are ignored.
+
+    The file is tab-separated and quotes nothing: a quotation mark is part of its sentence.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [Pair(float(row[4]), row[5], row[6]) for row in rows if row]
+
+
+def machine(dtype: str) -> list[tuple[str, str]]:
+    """Name what the figures depend on."""
+    return [
+        ("CPU", cpu_name()),
+        ("cores", f"{os.cpu_count()} ({torch.get_num_threads()} threads for a product)"),
+        ("bfloat16 by", bfloat16_instructions()),
+        ("torch", torch.__version__),
+        ("dtype", dtype),
+    ]
+
+
+def cpu_name() -> str:
+    """Read the processor's own name, with family and model where the name alone says little."""
+    fields: dict[str, str] = {}
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    if "model name" not in fields:
+        return platform.processor() or platform.machine()
+    return f"{fields['model name']} (family {fields.get('cpu family')}, model {fields.get('model')})"
+
+
+def bfloat16_instructions() -> str:
+    """Say which instructions this CPU multiplies bfloat16 with."""
+    capabilities = torch.cpu.get_capabilities()
+    if capabilities.get("amx_bf16"):
+        return "AMX (tiles)"
+    if capabilities.get("avx512_bf16"):
+        return "AVX512-BF16 (no AMX)"
+    if capabilities.get("bf16"):
+        return "Arm BF16"
+    return "none: float32 instructions stand in"
+
+
+def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
+    """Print a heading and lines of names and values."""
+    width = max(len(name) for name, _ in facts)
+    print(f"\n{title}")
+    for name, value in facts:
+        print(f"  {name:<{width}}  {value}")
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table as wide as its cells, the first column to the left, the others to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    print(f"\n{title}")
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [
+            f"{cell:>{width}}" if i else f"{cell:<{width}}"
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  " + "  ".join(cells).rstrip(), flush=True)
+
+
+def take_turns(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, *, shortest_s: float = 0.01, seed: int = 0
+) -> dict[str, list[float]]:
+    """Time each contestant once in every round, in a new order each round: seconds per call.
+
+    What disturbs the machine for a while then disturbs all of them, and ratios within a round stay
+    fair. Every contestant is called twice before; one faster than `shortest_s` is called as often as
+    fills that time, and the mean counts.
+    """
+    repeats = {name: _repeats(call, shortest_s) for name, call in contestants.items()}
+    order, shuffle = list(contestants), random.Random(seed).shuffle  # noqa: S311
+    seconds: dict[str, list[float]] = {name: [] for name in order}
+    for _ in range(rounds):
+        shuffle(order)
+        for name in order:
+            seconds[name].append(_time(contestants[name], repeats[name]))
+    return seconds
+
+
+def _repeats(call: Callable[[], object], shortest_s: float) -> int:
+    call()
+    return max(1, round(shortest_s / _time(call, 1)))
+
+
+def _time(call: Callable[[], object], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> str:
+    """Divide round by round, and show the median and in brackets the quartiles: `1.42 [1.40–1.45]`."""
+    low, middle, high = np.quantile(np.divide(numerator, denominator), [0.25, 0.5, 0.75])
+    return f"{middle:.2f} [{low:.2f}–{high:.2f}]"
+
+
+def mixed_lengths(texts: int, limit: int, seed: int = 0) -> list[int]:
+    """Draw lengths in tokens like those of real texts: log-normal words, [CLS] and [SEP] around them."""
+    words = np.random.default_rng(seed).lognormal(_WORDS_MU, _WORDS_SIGMA, texts)
+    return [min(int(n) + 2, limit) for n in np.clip(np.rint(words), *_WORDS_RANGE)]
+
+
+def random_ids(
+    lengths: Sequence[int], vocab_size: int, cls_id: int, sep_id: int, seed: int = 0
+) -> list[list[int]]:
+    """Make texts of random tokens, [CLS] and [SEP] around them. Speed does not depend on which tokens."""
+    draw = np.random.default_rng(seed)
+    return [[cls_id, *draw.integers(1000, vocab_size, n - 2).tolist(), sep_id] for n in lengths]
+
+
+def pack_ids(texts: Sequence[Sequence[int]], info: ModelInfo) -> Batch:
+    """Pack token ids into a batch whose every text wants the model's own sentence vector."""
+    ids = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    return Batch(ids, np.zeros_like(ids), np.concatenate(([0], ends)), (own_sentence(info),) * len(texts))
+
+
+def pack_encodings(encodings: Sequence[Encoding], info: ModelInfo) -> Batch:
+    """Pack tokenized texts into a batch whose every text wants the model's own sentence vector."""
+    return Batch.pack(encodings, [own_sentence(info)] * len(encodings))
+
+
+def own_sentence(info: ModelInfo) -> Want:
+    """Ask for the sentence vector as the model itself makes it."""
+    return Want(sentence=SentenceWant(modes=info.pooling, layers=(info.layers,), normalize=info.normalize))
