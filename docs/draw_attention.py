@@ -111,6 +111,7 @@ def draw_one(chosen: Map) -> Figure:
     """Draw the map of one head, with tokens along both axes and the weights in the cells."""
     side = max(4.5, 0.42 * max(len(chosen.queries), len(chosen.keys)) + 1.6)
     figure, axes = plt.subplots(figsize=(side + 0.9, side), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.12)
     weights = chosen.weights[0]
     image = heat_map(axes, weights, float(weights.max()))
     axes.set_title(
@@ -145,7 +146,7 @@ def draw_grid(chosen: Map) -> Figure:
         if place + columns < len(chosen.heads):
             axes.set_xticklabels([])
     figure.get_layout_engine().set(w_pad=0.06, h_pad=0.1)
-    figure.suptitle(f"{chosen.model} · layer {chosen.layer} · all heads", weight="bold", size=13)
+    figure.suptitle(f"{chosen.model} · layer {chosen.layer}", weight="bold", size=13)
     figure.supxlabel("key", size=11)
     figure.supylabel("query", size=11)
     colour_bar(figure, image, list(grid.flat))
