@@ -1,0 +1,42 @@
+"""The command line: `headlight`, the same as `python -m service`."""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from service.app import create_app
+from service.logs import set_up_logs
+from service.server import make_server
+from service.settings import SettingsError, read_settings, unknown_variables
+from service.state import VERSION, ServiceState
+
+log = logging.getLogger("service")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until a signal; returns the exit code, 1 when the service could not start."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments) == ["--version"]:
+        sys.stdout.write(f"headlight {VERSION}\n")
+        return 0
+    try:
+        settings = read_settings(arguments)
+    except SettingsError as error:
+        sys.stderr.write(f"headlight: {error}\n")
+        return 2
+    set_up_logs(settings.log_level, settings.log_format)
+    for name in unknown_variables(os.environ):
+        log.warning("%s is not a setting of headlight and is ignored", name)
+    app = create_app(settings)
+    state: ServiceState = app.state.service
+    log.info("headlight %s on http://%s:%d", VERSION, settings.host, settings.port)
+    make_server(app, state).run()
+    if state.failure is not None:
+        sys.stderr.write(f"headlight: {state.failure}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

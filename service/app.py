@@ -1,0 +1,76 @@
+"""create_app: the only place that wires."""
+
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.errors import ModelError
+from service.engine import Engine
+from service.middleware import RequestContext
+from service.openapi import build_openapi
+from service.problems import Problem, from_model_error
+from service.routes import native, operations
+from service.settings import Settings
+from service.state import VERSION, ServiceState
+
+
+def create_app(settings: Settings, engines: Mapping[str, Engine] | None = None) -> FastAPI:
+    """Build the app. It listens at once and loads its models in a thread, unless `engines` are given."""
+    state = ServiceState(settings, engines)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        threading.Thread(target=state.load, name="load", daemon=True).start()
+        yield
+        state.close()
+
+    app = FastAPI(
+        title="headlight",
+        version=VERSION,
+        lifespan=lifespan,
+        openapi_url=None,  # served by routes/operations.py, like the page for it
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = state
+    app.include_router(native.router)
+    app.include_router(operations.router)
+    app.add_middleware(RequestContext, state=state)
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(ModelError, _on_problem)
+    app.add_exception_handler(HTTPException, _on_problem)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, object]:
+    if app.openapi_schema is None:
+        app.openapi_schema = build_openapi(app, VERSION)
+    return app.openapi_schema
+
+
+async def _on_problem(request: Request, error: Exception) -> Response:
+    """Answer an error of ours, of `model/`, or of the framework."""
+    match error:
+        case Problem():
+            problem = error
+        case ModelError():
+            problem = from_model_error(error)
+        case HTTPException(status_code=405):
+            allowed = (error.headers or {}).get("Allow", "")
+            detail = f"{request.url.path} takes {allowed}, not {request.method}."
+            problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
+        case HTTPException(status_code=404):
+            problem = Problem("not-found", f"There is no {request.url.path}; /docs shows what there is.")
+        case _:
+            raise error
+    state: ServiceState = request.app.state.service
+    if problem.kind in ("overloaded", "deadline-exceeded", "not-ready"):
+        state.metrics.rejected.labels(problem.kind).inc()
+    return problem.response(instance=request.url.path, request_id=request.state.request_id)

@@ -1,0 +1,129 @@
+"""From the bytes of a request to a checked body: each refusal in the order that the contract gives.
+
+503 not ready, 415 content type, 406 accept, 413 body, 400 not JSON, 422 not valid.
+"""
+
+import asyncio
+from typing import TypeVar
+
+import mimeparse
+import orjson
+from pydantic import ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from service.problems import Problem, from_validation_error
+from service.schemas import InputsRequest
+from service.settings import Settings
+from service.state import ServiceState
+
+RequestT = TypeVar("RequestT", bound=InputsRequest)
+
+FORMATS = ["application/json"]
+_UTF_8 = ("utf-8", "utf8", "us-ascii")
+
+
+async def take_in(request: Request, schema: type[RequestT]) -> RequestT:
+    """Read and check a request's body; raises Problem."""
+    state: ServiceState = request.app.state.service
+    state.check_ready()
+    _check_media_types(request)
+    body = await _read_body(request, state.settings)
+    try:
+        raw = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Problem(
+            "malformed-json", f"The body is not JSON: {error}.", members={"field": "body"}
+        ) from None
+    if request.scope["query_string"]:
+        name = next(iter(request.query_params), "")
+        raise Problem(
+            "invalid-request",
+            f'The query parameter "{name}" has no effect here: options are fields of the JSON body.',
+            members={"field": f"query.{name}"},
+        )
+    try:
+        checked = schema.model_validate(raw)
+    except ValidationError as error:
+        raise from_validation_error(error) from None
+    _check_count(checked, state.settings)
+    return checked
+
+
+def deadline(request: Request, settings: Settings) -> float:
+    """Seconds that this request may take: the setting, or the client's own header where shorter."""
+    header = request.headers.get("x-request-timeout-ms")
+    if header is None:
+        return settings.request_timeout_s
+    if not (header.isascii() and header.isdigit() and 0 < len(header) <= 9 and int(header) > 0):
+        raise Problem(
+            "invalid-request",
+            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1.",
+            members={"field": "X-Request-Timeout-Ms", "actual": header},
+        )
+    return min(settings.request_timeout_s, int(header) / 1000)
+
+
+def _check_media_types(request: Request) -> None:
+    content_type = request.headers.get("content-type", "application/json")
+    kind, _, parameters = content_type.partition(";")
+    charset = parameters.partition("charset=")[2].strip(' "').lower() or "utf-8"
+    if kind.strip().lower() != "application/json" or charset not in _UTF_8:
+        raise Problem(
+            "unsupported-media-type",
+            f"The body is declared as {content_type}: send JSON in UTF-8, with Content-Type: "
+            "application/json.",
+            members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
+        )
+    accept = ", ".join(request.headers.getlist("accept")) or "*/*"
+    try:
+        best = mimeparse.best_match(FORMATS, accept)
+    except mimeparse.MimeTypeParseException:
+        best = ""
+    if not best:
+        raise Problem(
+            "not-acceptable",
+            f"Accept: {accept} allows none of the formats there are: {', '.join(FORMATS)}.",
+            members={"field": "Accept", "actual": accept, "allowed": FORMATS},
+        )
+
+
+async def _read_body(request: Request, settings: Settings) -> bytes:
+    limit = settings.max_body_bytes
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(int(declared), limit)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(settings.request_timeout_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise _too_large(len(body), limit)
+    except TimeoutError:
+        raise Problem(
+            "request-timeout",
+            f"The body did not arrive within {settings.request_timeout_s:g} s.",
+            headers={"Connection": "close"},
+            members={"limit": settings.request_timeout_s},
+        ) from None
+    except ClientDisconnect:
+        raise Problem("malformed-request", "The connection ended before the body was complete.") from None
+    return bytes(body)
+
+
+def _too_large(actual: int, limit: int) -> Problem:
+    return Problem(
+        "body-too-large",
+        f"The body has {actual} bytes or more and the limit is {limit}: send fewer texts per request.",
+        members={"field": "body", "limit": limit, "actual": actual},
+    )
+
+
+def _check_count(body: InputsRequest, settings: Settings) -> None:
+    if len(body.inputs) > settings.max_inputs:
+        raise Problem(
+            "too-many-inputs",
+            f"There are {len(body.inputs)} inputs and the limit is {settings.max_inputs}: "
+            "split them over several requests.",
+            members={"field": "inputs", "limit": settings.max_inputs, "actual": len(body.inputs)},
+        )

@@ -1,0 +1,158 @@
+"""One Prometheus registry per app, every series present from the first scrape."""
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from model.types import ModelInfo
+from service.problems import KINDS
+
+INFERENCE_ROUTES = ("/encode", "/attention")
+OPERATIONS_ROUTES = ("/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
+UNMATCHED = "unmatched"
+STAGES = ("tokenize", "queue", "compute", "serialize")
+
+_SECONDS = (
+    1e-4,
+    2.5e-4,
+    5e-4,
+    1e-3,
+    2.5e-3,
+    5e-3,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
+_POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
+_REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
+_INFERENCE_STATUSES = sorted({200, *(int(status) for status, _ in KINDS.values())})
+
+
+class Metrics:
+    """What the service counts. Times are in seconds, sizes in bytes or tokens."""
+
+    def __init__(self, version: str) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"headlight_{name}", about, labels, registry=registry)
+
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(f"headlight_{name}", about, labels, registry=registry)
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=registry)
+
+        self.requests = counter("requests_total", "Requests answered.", "route", "status")
+        self.request_duration = histogram(
+            "request_duration_seconds",
+            "From the head of a request to the end of its answer.",
+            _SECONDS,
+            "route",
+        )
+        self.stage_duration = histogram(
+            "stage_duration_seconds", "Where the time of inference requests goes.", _SECONDS, "stage", "model"
+        )
+        self.inputs = counter("inputs_total", "Texts and pairs answered.", "route", "model")
+        self.input_tokens = counter("input_tokens_total", "Tokens run, padding excluded.", "model")
+        self.truncated_inputs = counter("truncated_inputs_total", "Inputs that were cut.", "model")
+        self.rejected = counter("rejected_total", "Requests refused or given up.", "reason")
+        self.batches = counter("batches_total", "Batches run.", "model")
+        self.batch_inputs = histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
+        self.batch_tokens = histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
+        self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
+        self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
+        self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")
+        self.response_bytes = counter("response_bytes_total", "Bytes of answers.", "route", "format")
+        self.inference_failures = counter(
+            "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
+        )
+        self.model_info = gauge(
+            "model_info", "What is served.", "model", "family", "backend", "device", "dtype"
+        )
+        self.build_info = gauge("build_info", "The version that runs.", "version")
+        self.ready = gauge("ready", "Whether every model is loaded and its worker alive.")
+        self._begin(version)
+
+    def _begin(self, version: str) -> None:
+        """Create the series that are known before the first request."""
+        self.build_info.labels(version).set(1)
+        for route in INFERENCE_ROUTES:
+            self.request_duration.labels(route)
+            self.response_bytes.labels(route, "json")
+            for status in _INFERENCE_STATUSES:
+                self.requests.labels(route, str(status))
+        for route in (*OPERATIONS_ROUTES, UNMATCHED):
+            self.request_duration.labels(route)
+            self.requests.labels(route, "404" if route == UNMATCHED else "200")
+        for reason in _REJECTIONS:
+            self.rejected.labels(reason)
+
+    def add_model(self, name: str, info: ModelInfo) -> None:
+        """Create the series of a model."""
+        self.model_info.labels(name, info.family, info.backend, info.device, info.dtype).set(1)
+        for stage in STAGES:
+            self.stage_duration.labels(stage, name)
+        for route in INFERENCE_ROUTES:
+            self.inputs.labels(route, name)
+        for counter in (self.input_tokens, self.truncated_inputs, self.batches):
+            counter.labels(name)
+        self.inference_failures.labels(name, "exception")
+        self.batch_inputs.labels(name)
+        self.batch_tokens.labels(name)
+        self.queue(name, inputs=0, tokens=0)
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        self.requests.labels(route, str(status)).inc()
+        self.request_duration.labels(route).observe(seconds)
+
+    def stage(self, stage: str, model: str, seconds: float) -> None:
+        """Count the time of one stage of one request."""
+        self.stage_duration.labels(stage, model).observe(seconds)
+
+    def queue(self, model: str, *, inputs: int, tokens: int) -> None:
+        """Say how much waits."""
+        self.queue_inputs.labels(model).set(inputs)
+        self.queue_tokens.labels(model).set(tokens)
+
+    def batch(self, model: str, *, inputs: int, tokens: int) -> None:
+        """Count a batch that ran."""
+        self.batches.labels(model).inc()
+        self.batch_inputs.labels(model).observe(inputs)
+        self.batch_tokens.labels(model).observe(tokens)
+
+    def inference_failure(self, model: str) -> None:
+        """Count an input that could not be computed."""
+        self.inference_failures.labels(model, "exception").inc()
+
+    def answered(
+        self, route: str, model: str, *, inputs: int, tokens: int, truncated: int, size: int
+    ) -> None:
+        """Count what an answer of `size` bytes carries."""
+        self.inputs.labels(route, model).inc(inputs)
+        self.input_tokens.labels(model).inc(tokens)
+        self.truncated_inputs.labels(model).inc(truncated)
+        self.response_bytes.labels(route, "json").inc(size)
+
+    def exposition(self) -> bytes:
+        """Write everything in the Prometheus text format."""
+        return generate_latest(self.registry)

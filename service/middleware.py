@@ -1,0 +1,82 @@
+"""Around every request: its id, its place in the metrics and the log, and an answer whatever happens."""
+
+import logging
+import re
+import time
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.problems import Problem
+from service.state import ServiceState
+
+log = logging.getLogger("service.access")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
+
+
+def request_id(given: str | None) -> str:
+    """Keep the client's own id when it is a sane token, else make one."""
+    return given if given is not None and _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+class RequestContext:
+    """ASGI middleware, the outermost of ours."""
+
+    def __init__(self, app: ASGIApp, state: ServiceState) -> None:
+        self.app = app
+        self.state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        identifier = request_id(Headers(scope=scope).get("x-request-id"))
+        scope.setdefault("state", {})["request_id"] = identifier
+        if scope["method"] == "HEAD" and scope["path"] not in INFERENCE_ROUTES:
+            scope = {**scope, "method": "GET"}  # the server leaves the body out
+        counted = scope["path"] in INFERENCE_ROUTES
+        self._in_flight(+counted)
+        start, status = time.perf_counter(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = identifier
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception:
+            log.exception("request %s failed", identifier)
+            if status:
+                raise
+            problem = Problem("internal-error", "The service met an error of its own; its log says more.")
+            response = problem.response(instance=scope["path"], request_id=identifier)
+            await response(scope, receive, send_with_id)
+        finally:
+            self._in_flight(-counted)
+            self._count(scope, identifier, status, time.perf_counter() - start)
+
+    def _in_flight(self, change: int) -> None:
+        self.state.in_flight += change
+        self.state.metrics.in_flight.set(self.state.in_flight)
+
+    def _count(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:
+        path = scope["path"]
+        route = path if path in (*INFERENCE_ROUTES, *OPERATIONS_ROUTES) else UNMATCHED
+        self.state.metrics.request(route, status, seconds)
+        level = logging.INFO if route in INFERENCE_ROUTES else logging.DEBUG
+        log.log(
+            level,
+            "%s %s %d in %.1f ms",
+            scope["method"],
+            route,
+            status,
+            1e3 * seconds,
+            extra={"request_id": identifier, "route": route, "status": status, "seconds": round(seconds, 6)},
+        )

@@ -1,0 +1,61 @@
+"""The OpenAPI schema: request bodies that are read by hand, and every error as problem+json."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from service.problems import KINDS, MEDIA_TYPE
+from service.schemas import AttentionRequest, EncodeRequest, ProblemDocument
+
+_REF = "#/components/schemas/{model}"
+_BODIES: dict[str, type[BaseModel]] = {"/encode": EncodeRequest, "/attention": AttentionRequest}
+_RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
+_NOT_HERE = {"not-found", "method-not-allowed"}  # of other paths and methods
+
+
+def build_openapi(app: FastAPI, version: str) -> dict[str, Any]:
+    """Write the schema of the whole app."""
+    schema = get_openapi(
+        title="headlight",
+        version=version,
+        summary="Transformer encoders over HTTP, with their attention open to be read.",
+        routes=app.routes,
+    )
+    mode: JsonSchemaMode = "validation"
+    models: list[type[BaseModel]] = [*_BODIES.values(), ProblemDocument]
+    _, definitions = models_json_schema([(model, mode) for model in models], ref_template=_REF)
+    schema["components"]["schemas"].update(definitions["$defs"])
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            if path in _BODIES:
+                operation["requestBody"] = {
+                    "required": True,
+                    "content": {"application/json": {"schema": _reference(_BODIES[path])}},
+                }
+                operation["responses"].update(_problems(set(KINDS) - _NOT_HERE))
+            elif path in ("/readyz", "/health"):
+                operation["responses"].update(_problems({"not-ready"}))
+    return schema
+
+
+def _problems(kinds: set[str]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for kind, (status, _) in KINDS.items():
+        if kind not in kinds:
+            continue
+        entry = responses.setdefault(
+            str(int(status)),
+            {"description": "", "content": {MEDIA_TYPE: {"schema": _reference(ProblemDocument)}}},
+        )
+        entry["description"] += f"{'; ' if entry['description'] else ''}`{kind}`"
+        if status in (429, 503):
+            entry["headers"] = _RETRY
+    return responses
+
+
+def _reference(model: type) -> dict[str, str]:
+    return {"$ref": _REF.format(model=model.__name__)}

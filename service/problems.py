@@ -1,0 +1,105 @@
+"""Everything that can go wrong for a client: error -> status table -> problem+json (RFC 9457)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from model.errors import InferenceError, InputTooLong, ModelError, OutOfRange, Unsupported
+
+# type -> (status, title). The type's full form is urn:headlight:<type>.
+KINDS: dict[str, tuple[HTTPStatus, str]] = {
+    "malformed-json": (HTTPStatus.BAD_REQUEST, "The body is not JSON"),
+    "malformed-request": (HTTPStatus.BAD_REQUEST, "The request is not HTTP"),
+    "not-found": (HTTPStatus.NOT_FOUND, "There is no such route"),
+    "model-not-found": (HTTPStatus.NOT_FOUND, "There is no such model"),
+    "method-not-allowed": (HTTPStatus.METHOD_NOT_ALLOWED, "The route has no such method"),
+    "not-acceptable": (HTTPStatus.NOT_ACCEPTABLE, "The answer has no such format"),
+    "request-timeout": (HTTPStatus.REQUEST_TIMEOUT, "The body did not arrive in time"),
+    "body-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large"),
+    "too-many-inputs": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "There are too many inputs"),
+    "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The answer would be too large"),
+    "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body has another media type"),
+    "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),
+    "input-too-long": (HTTPStatus.UNPROCESSABLE_ENTITY, "An input is too long"),
+    "unsupported": (HTTPStatus.UNPROCESSABLE_ENTITY, "The model cannot do this"),
+    "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "The queue is full"),
+    "inference-failed": (HTTPStatus.INTERNAL_SERVER_ERROR, "The computation failed"),
+    "internal-error": (HTTPStatus.INTERNAL_SERVER_ERROR, "The service failed"),
+    "not-ready": (HTTPStatus.SERVICE_UNAVAILABLE, "The service is not ready"),
+    "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "The answer took too long"),
+}
+
+MEDIA_TYPE = "application/problem+json"
+
+
+@dataclass
+class Problem(Exception):
+    """An answer that is an error: `detail` is a sentence that says what to change.
+
+    `members` are the fields that help: `field`, `limit`, `actual`, `allowed`.
+    """
+
+    kind: str
+    detail: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    members: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of this kind of problem."""
+        return KINDS[self.kind][0]
+
+    def document(self, *, instance: str, request_id: str) -> bytes:
+        """Write the problem document."""
+        status, title = KINDS[self.kind]
+        return orjson.dumps(
+            {
+                "type": f"urn:headlight:{self.kind}",
+                "title": title,
+                "status": int(status),
+                "detail": self.detail,
+                "instance": instance,
+                "request_id": request_id,
+                **self.members,
+            }
+        )
+
+    def response(self, *, instance: str, request_id: str) -> Response:
+        """Make the HTTP answer."""
+        body = self.document(instance=instance, request_id=request_id)
+        return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
+
+
+def from_model_error(error: ModelError) -> Problem:
+    """Map the error tree of `model/errors.py` to problems."""
+    match error:
+        case InputTooLong():
+            members = {"field": error.field, "limit": error.limit, "actual": error.actual}
+            return Problem("input-too-long", str(error), members=members)
+        case OutOfRange():
+            members = {"field": error.field, "actual": error.actual, "allowed": error.allowed}
+            return Problem("invalid-request", str(error), members=members)
+        case Unsupported():
+            return Problem("unsupported", str(error), members={"field": error.field})
+        case InferenceError():
+            return Problem("inference-failed", str(error))
+        case _:
+            return Problem("internal-error", "The service met an error of its own; its log says more.")
+
+
+def from_validation_error(error: ValidationError) -> Problem:
+    """Name the first field that is wrong, and list up to ten."""
+    errors = [
+        {"field": e.get("ctx", {}).get("field") or ".".join(map(str, e["loc"])) or "body", "detail": e["msg"]}
+        for e in error.errors(include_url=False, include_input=False)
+    ]
+    first = errors[0]
+    members: dict[str, Any] = {"field": first["field"], "errors": errors[:10]}
+    context = error.errors(include_url=False, include_input=False)[0].get("ctx", {})
+    members |= {key: context[key] for key in ("limit", "actual", "allowed") if key in context}
+    return Problem("invalid-request", f"{first['field']}: {first['detail']}.", members=members)

@@ -1,0 +1,109 @@
+"""What operators ask: is it alive, is it ready, what runs, how does it do."""
+
+from pathlib import Path
+
+import fastapi_offline
+from fastapi import APIRouter, Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+
+from service.schemas import Info, Limits, ServedModel, Status
+from service.state import VERSION, ServiceState
+
+router = APIRouter(tags=["operations"])
+
+# The page's script and style come with a package, so that it works without the internet.
+_PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
+_PAGE_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+
+
+@router.get("/livez", summary="Is the process alive?")
+async def livez() -> Status:
+    """Answer 200 as long as the process can answer at all."""
+    return Status(status="alive")
+
+
+@router.get("/readyz", summary="Can it work?")
+@router.get("/health", summary="Can it work? The same as /readyz.")
+async def readyz(request: Request) -> Status:
+    """Answer 200 only when every model is loaded, warmed up and its worker alive."""
+    request.app.state.service.check_ready()
+    return Status(status="ready")
+
+
+@router.get("/info", summary="What runs here?")
+async def info(request: Request) -> Info:
+    """Describe the version, the served models and the limits."""
+    state: ServiceState = request.app.state.service
+    settings = state.settings
+    return Info(
+        version=VERSION,
+        models=[
+            ServedModel(
+                name=name,
+                family=engine.info.family,
+                layers=engine.info.layers,
+                heads=engine.info.heads,
+                hidden_size=engine.info.hidden_size,
+                max_length=engine.info.max_length,
+                pooling=list(engine.info.pooling),
+                normalize=engine.info.normalize,
+                sentence_size=engine.info.sentence_size,
+                prompts=engine.info.prompts,
+                default_prompt_name=engine.info.default_prompt_name,
+                backend=engine.info.backend,
+                device=engine.info.device,
+                dtype=engine.info.dtype,
+            )
+            for name, engine in state.engines.items()
+        ],
+        limits=Limits(
+            max_inputs=settings.max_inputs,
+            max_body_bytes=settings.max_body_bytes,
+            max_response_bytes=settings.max_response_bytes,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queue_tokens=settings.queue_tokens,
+            request_timeout_s=settings.request_timeout_s,
+        ),
+    )
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Expose every counter in the Prometheus text format."""
+    state: ServiceState = request.app.state.service
+    state.metrics.ready.set(int(state.ready))
+    return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> JSONResponse:
+    """Give the schema of this API."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> HTMLResponse:
+    """Show the schema as a page."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="headlight",
+        swagger_js_url="docs/swagger-ui-bundle.js",
+        swagger_css_url="docs/swagger-ui.css",
+        swagger_favicon_url="data:,",
+        swagger_ui_parameters={"validatorUrl": None},
+    )
+
+
+@router.get("/docs/{name}", include_in_schema=False)
+async def docs_part(name: str) -> Response:
+    """Serve the page's script and style."""
+    if name not in _PAGE_PARTS:
+        return Response(status_code=404)
+    return FileResponse(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])

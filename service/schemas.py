@@ -1,0 +1,297 @@
+"""What clients send and get; the field descriptions are the API's documentation."""
+
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StrictBool,
+    StrictStr,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from model.tokenizer import Side, Text
+from model.types import Aggregate
+
+Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
+Indices = list[int]
+
+
+def _invalid(field: str, message: str) -> PydanticCustomError:
+    return PydanticCustomError("invalid", "{message}", {"field": field, "message": message})
+
+
+def _whole(value: object, info: ValidationInfo) -> int:
+    """Take whole numbers (6 and 6.0), not booleans or digits in quotes."""
+    return _whole_number(value, str(info.field_name))
+
+
+def _whole_number(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise _invalid(field, "must be an integer")
+    return int(value)
+
+
+def _indices(value: object, info: ValidationInfo) -> Indices:
+    field = str(info.field_name)
+    if not isinstance(value, list) or not value:
+        raise _invalid(field, "must be a list of at least one integer")
+    return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
+
+
+def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Indices:
+    if value == "all":
+        return "all"
+    if isinstance(value, str) or not isinstance(value, list):
+        raise _invalid(str(info.field_name), 'must be "all" or a list of at least one integer')
+    return _indices(value, info)
+
+
+def _texts(value: object) -> list[Text]:
+    """Read one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise _invalid("inputs", "must be a text, or a list of at least one text or [text, text_pair]")
+    if all(isinstance(item, str) for item in value):
+        return cast(list[Text], value)
+    pairs: list[Text] = []
+    for i, item in enumerate(value):
+        if isinstance(item, str) != isinstance(value[0], str):
+            raise _invalid(f"inputs.{i}", "texts and pairs do not mix in one request")
+        if not isinstance(item, list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
+            raise _invalid(f"inputs.{i}", "must be a text or a pair of two texts, [text, text_pair]")
+        pairs.append((item[0], item[1]))
+    return pairs
+
+
+_INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+_TEXT = {"type": "string"}
+_PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
+_INPUTS = {
+    "anyOf": [
+        _TEXT,
+        {"type": "array", "items": _TEXT, "minItems": 1},
+        {"type": "array", "items": _PAIR, "minItems": 1},
+    ],
+    "examples": ["Hello, world!", ["One text.", "Another text."], [["A text.", "Its pair."]]],
+}
+
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
+IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
+AllOrIndices = Annotated[
+    Literal["all"] | Indices,
+    PlainValidator(_all_or_indices),
+    WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
+]
+Inputs = Annotated[list[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
+
+
+class InputsRequest(BaseModel):
+    """What `/encode` and `/attention` have in common."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    inputs: Inputs = Field(
+        description="A text, a list of texts, or a list of `[text, text_pair]`. "
+        "A list of two strings is two texts; texts and pairs do not mix."
+    )
+    model: StrictStr | None = Field(None, description="Which of the served models; the first by default.")
+    truncate: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="Cut what is longer than the model's limit (pairs: the longest first). "
+        "`false` refuses such an input with a 422.",
+    )
+    truncation_side: Side = Field("right", description="The side on which tokens are cut away.")
+    prompt_name: StrictStr | None = Field(
+        None, description="One of the model's own prompts; its `default_prompt_name` by default."
+    )
+    prompt: StrictStr | None = Field(
+        None, description='A text put before the (first) text. `""` turns the model\'s default prompt off.'
+    )
+
+    @model_validator(mode="after")
+    def _common_rules(self) -> "InputsRequest":
+        given = self.model_fields_set
+        if self.prompt is not None and self.prompt_name is not None:
+            raise _invalid("prompt", "prompt and prompt_name exclude each other: leave one out")
+        if not self.truncate and "truncation_side" in given:
+            raise _invalid("truncation_side", 'has no effect with "truncate": false: leave one of them out')
+        return self
+
+
+class EncodeRequest(InputsRequest):
+    """Texts to be turned into sentence vectors, contextual token vectors, or both."""
+
+    outputs: list[Literal["sentence", "tokens"]] = Field(
+        ["sentence"], min_length=1, description="Pooled vector, contextual vectors, or both."
+    )
+    pooling: Pooling | None = Field(
+        None,
+        description="How token vectors become one; the model's own by default. "
+        "`mean_max` is the mean and the maximum, concatenated.",
+    )
+    pooling_layers: IndexList = Field(
+        [-1], description="Hidden states that are pooled, then concatenated; counted like `layers`."
+    )
+    normalize: StrictBool | None = Field(
+        None, description="Unit L2 norm of the sentence vector; the model's own way by default."
+    )
+    dimensions: WholeNumber | None = Field(
+        None, ge=1, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
+    )
+    layers: IndexList = Field(
+        [-1],
+        description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
+        "negative numbers count from the end.",
+    )
+
+    @model_validator(mode="after")
+    def _effective(self) -> "EncodeRequest":
+        for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
+            if field in self.model_fields_set and "sentence" not in self.outputs:
+                raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
+        if "layers" in self.model_fields_set and "tokens" not in self.outputs:
+            raise _invalid(
+                "layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"'
+            )
+        return self
+
+
+class AttentionRequest(InputsRequest):
+    """Texts whose attention maps are wanted."""
+
+    layers: AllOrIndices = Field("all", description="Which layers, from 0; negative from the end.")
+    heads: AllOrIndices = Field("all", description="Which heads, from 0; negative from the end.")
+    aggregate: Aggregate = Field(
+        "none", description="`mean` or `max` over the chosen heads; the head axis is then gone."
+    )
+    queries: AllOrIndices = Field(
+        "all", description="Rows by their position in the whole input; negative from the end."
+    )
+    keys: AllOrIndices = Field("all", description="Columns, likewise. Their rows do not sum to 1 any more.")
+    decimals: WholeNumber = Field(6, ge=1, le=9, description="Rounding of the numbers.")
+
+
+class TokenColumns(BaseModel):
+    """What was run, in columns of equal length."""
+
+    index: int = Field(ge=0, description="Which input this is.")
+    tokens: list[str]
+    token_ids: list[int]
+    offsets: list[tuple[int, int]] = Field(
+        description="`[start, end]` in Unicode code points of the text a token comes from; "
+        "`[0, 0]` for special and prompt tokens."
+    )
+    word_ids: list[int | None] = Field(
+        description="From 0 in each text of a pair; null for special and prompt tokens."
+    )
+    segment_ids: list[int] = Field(description="Which text of a pair.")
+    special: list[bool] = Field(description="Added by the tokenizer.")
+    truncated: bool
+    original_length: int = Field(ge=0, description="Tokens before the cut.")
+
+
+class Usage(BaseModel):
+    """What was computed."""
+
+    input_tokens: int = Field(ge=0, description="Tokens really run.")
+
+
+class EncodeItem(TokenColumns):
+    """The vectors of one input."""
+
+    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
+    token_embeddings: list[list[list[float]]] | None = Field(
+        None, description="(layers, tokens, hidden), with `tokens` in `outputs`."
+    )
+
+
+class EncodeResponse(BaseModel):
+    """The answer of `/encode`."""
+
+    model: str
+    data: list[EncodeItem]
+    usage: Usage
+
+
+class AttentionItem(TokenColumns):
+    """The maps of one input. The lists of labels name what each index of `attention` is."""
+
+    layers: list[int]
+    heads: list[int] | None = Field(None, description="Absent when the heads were aggregated.")
+    queries: list[int]
+    keys: list[int]
+    attention: list[Any] = Field(description="Nested lists along `axes`.")
+
+
+class AttentionResponse(BaseModel):
+    """The answer of `/attention`."""
+
+    model: str
+    axes: list[Literal["layer", "head", "query", "key"]]
+    data: list[AttentionItem]
+    usage: Usage
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457). Fields beyond these help: `field`, `limit`, `actual`, `allowed`, `errors`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    request_id: str
+
+
+class Status(BaseModel):
+    """Whether the service can work."""
+
+    status: Literal["alive", "ready"]
+
+
+class ServedModel(BaseModel):
+    """One served model."""
+
+    name: str
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    max_length: int
+    pooling: list[str]
+    normalize: bool
+    sentence_size: int
+    prompts: dict[str, str]
+    default_prompt_name: str | None
+    backend: str
+    device: str
+    dtype: str
+
+
+class Limits(BaseModel):
+    """What one request may ask for."""
+
+    max_inputs: int
+    max_body_bytes: int
+    max_response_bytes: int
+    max_batch_tokens: int
+    max_queue_tokens: int
+    request_timeout_s: float
+
+
+class Info(BaseModel):
+    """What runs here."""
+
+    version: str
+    models: list[ServedModel]
+    limits: Limits

@@ -1,0 +1,145 @@
+"""What the process is doing: loading, ready or draining, and the engines it serves."""
+
+import enum
+import logging
+import threading
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from model.errors import CheckpointError, ModelError
+from model.source import resolve
+from service.engine import Engine
+from service.metrics import Metrics
+from service.problems import Problem
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+VERSION = version("headlight")
+
+
+class Phase(enum.Enum):
+    """The life of the process. FAILED means that it will end, since a model could not be loaded."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+_EXPLANATIONS = {
+    Phase.LOADING: "The models are still being loaded: try again in a moment.",
+    Phase.DRAINING: "The service is shutting down and takes no new work: try another instance.",
+    Phase.FAILED: "A model could not be loaded: the service's log says why.",
+}
+
+
+class ServiceState:
+    """Owned by the app; its phase is changed by the loading thread and by signals."""
+
+    def __init__(self, settings: Settings, engines: Mapping[str, Engine] | None = None) -> None:
+        self.settings = settings
+        self.metrics = Metrics(VERSION)
+        self.phase = Phase.LOADING
+        self.in_flight = 0
+        self.failure: str | None = None
+        self._given = engines
+        self._engines: dict[str, Engine] = {}
+
+    @property
+    def engines(self) -> Mapping[str, Engine]:
+        """The served models, the default first; empty while loading."""
+        return self._engines
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model is loaded and its worker alive."""
+        return self.phase is Phase.READY and all(engine.alive for engine in self._engines.values())
+
+    def check_ready(self) -> None:
+        """Raise the 503 that fits; nothing when the service can work."""
+        if self.ready:
+            return
+        unhealthy = "A model's worker has ended: the service needs a restart."
+        detail = _EXPLANATIONS.get(self.phase, unhealthy)
+        raise Problem("not-ready", detail, headers={"Retry-After": "1"}, members={"phase": self.phase.value})
+
+    def engine(self, name: str | None) -> Engine:
+        """Find a model, the default without a name; raises a Problem with the names there are."""
+        if name is None:
+            return next(iter(self._engines.values()))
+        if name not in self._engines:
+            names = list(self._engines)
+            raise Problem(
+                "model-not-found",
+                f'There is no model "{name}" here; the models are: {", ".join(names)}.',
+                members={"field": "model", "actual": name, "allowed": names},
+            )
+        return self._engines[name]
+
+    def load(self) -> None:
+        """Load, warm up and start every model, in the caller's thread."""
+        try:
+            engines = (
+                dict(self._given) if self._given is not None else load_engines(self.settings, self.metrics)
+            )
+            for name, engine in engines.items():
+                self.metrics.add_model(name, engine.info)
+                engine.start()
+        except ModelError as error:
+            self._fail(str(error))
+        except Exception as error:
+            log.exception("loading failed")
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self._engines = engines
+            if self.phase is Phase.LOADING:
+                self.phase = Phase.READY
+            self.metrics.ready.set(int(self.ready))
+            log.info("ready: %s", ", ".join(engines))
+
+    def drain(self) -> None:
+        """Take no new work; what was accepted is still answered."""
+        if self.phase is not Phase.FAILED:
+            self.phase = Phase.DRAINING
+        self.metrics.ready.set(0)
+
+    def close(self) -> None:
+        """End the engines."""
+        for engine in self._engines.values():
+            engine.close()
+
+    def _fail(self, sentence: str) -> None:
+        self.failure = sentence
+        self.phase = Phase.FAILED
+
+
+def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+    """Load every model that the settings name; raises ModelError."""
+    # Imported here, in the loading thread: PyTorch takes seconds, and the server listens meanwhile.
+    try:
+        from model.checkpoint import load_checkpoint  # noqa: PLC0415
+        from model.torch_backend import TorchBackend  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            f"{error.name} is not installed, and the torch backend needs it: `pip install torch==2.13.0`."
+        ) from error
+
+    run_lock = threading.Lock()  # one device, one run at a time
+    engines = {}
+    for name, source in settings.models.items():
+        log.info("loading %s from %s", name, source)
+        checkpoint = load_checkpoint(resolve(source))
+        backend = TorchBackend(
+            checkpoint, device=settings.device, dtype=settings.dtype, threads=settings.threads
+        )
+        engines[name] = Engine(
+            name,
+            checkpoint.tokenizer,
+            backend,
+            metrics,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queue_tokens=settings.queue_tokens,
+            run_lock=run_lock,
+        )
+    return engines
