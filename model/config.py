@@ -11,6 +11,17 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 Similarity = Literal["dot_product", "cosine", "manhattan", "mahalanobis"]
 Visibility = Literal["bidirectional", "causal", "windowed"]
 
+_LEAST = {
+    "vocab_size": 1,
+    "hidden_size": 1,
+    "num_layers": 1,
+    "num_heads": 1,
+    "intermediate_size": 1,
+    "max_positions": 1,
+    "segments": 0,
+    "window": 0,
+}
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -46,9 +57,12 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built, in one sentence."""
-        for name in ("vocab_size", "hidden_size", "num_layers", "num_heads", "intermediate_size"):
-            if getattr(self, name) < 1:
-                raise CheckpointError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int):
+                raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
+            if value < least:
+                raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
         if self.hidden_size % self.num_heads:
             raise CheckpointError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}."
@@ -59,6 +73,20 @@ class EncoderConfig:
             raise CheckpointError(f"sinusoidal positions need an even hidden_size, not {self.hidden_size}.")
         if (self.visibility == "windowed") != (self.window > 0):
             raise CheckpointError('visibility "windowed" and a window of at least 1 go together.')
+        if self.positions == "relative_bias":
+            self._check_relative_buckets()
+
+    def _check_relative_buckets(self) -> None:
+        """Half of the buckets are for each direction, and half of those for exact distances."""
+        if self.relative_buckets < 4 or self.relative_buckets % 2:
+            raise CheckpointError(
+                f"relative_buckets is {self.relative_buckets}; it must be even and at least 4."
+            )
+        if self.relative_max_distance <= self.relative_buckets // 4:
+            raise CheckpointError(
+                f"relative_max_distance is {self.relative_max_distance}; with {self.relative_buckets} "
+                f"buckets it must be more than {self.relative_buckets // 4}."
+            )
 
     @cached_property
     def head_size(self) -> int:

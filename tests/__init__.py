@@ -1,0 +1,1 @@
+"""The tests, one file for each module of the product and one for each family of checkpoints."""
