@@ -69,7 +69,8 @@ def describe(client: httpx.Client, model: str | None) -> dict[str, str]:
         raise SystemExit(f"The service has no model {model}: {[entry['name'] for entry in info['models']]}.")
     shown = ("name", "family", "layers", "heads", "hidden_size", "max_length", "pooling", "backend", "device")
     about = {"version": info["version"], **{key: served[0][key] for key in shown}}
-    return {key: str(value) for key, value in {**about, "dtype": served[0]["dtype"]}.items()}
+    about["pooling"] = ", ".join(about["pooling"])
+    return {**{key: str(value) for key, value in about.items()}, "dtype": served[0]["dtype"]}
 
 
 def encode(

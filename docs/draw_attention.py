@@ -82,7 +82,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def read_map(answer: dict[str, Any], index: int, layer: int | None, head: int | None) -> Map:
     """Find the maps of one layer, or one head of it, in an answer; say what is wrong when it has none."""
-    axes, items = answer.get("axes"), answer.get("data", [])
+    if "data" not in answer:
+        raise SystemExit(f"This is no answer of /attention: {answer.get('detail', 'it has no data')}")
+    axes, items = answer.get("axes"), answer["data"]
     if axes != ["layer", "head", "query", "key"] or any("attention" not in item for item in items):
         raise SystemExit(
             "This is no answer of /attention with all four axes: ask without aggregate and top_k."
@@ -109,8 +111,8 @@ def read_map(answer: dict[str, Any], index: int, layer: int | None, head: int | 
 
 def draw_one(chosen: Map) -> Figure:
     """Draw the map of one head, with tokens along both axes and the weights in the cells."""
-    side = max(4.5, 0.42 * max(len(chosen.queries), len(chosen.keys)) + 1.6)
-    figure, axes = plt.subplots(figsize=(side + 0.9, side), layout="constrained")
+    size = (max(4.5, 0.42 * len(chosen.keys) + 2.5), max(3.0, 0.42 * len(chosen.queries) + 1.6))
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.12)
     weights = chosen.weights[0]
     image = heat_map(axes, weights, float(weights.max()))
@@ -130,8 +132,8 @@ def draw_grid(chosen: Map) -> Figure:
     """Draw all heads of a layer side by side in one scale of colours, tokens on the outer edges."""
     columns = min(_COLUMNS, len(chosen.heads))
     rows = math.ceil(len(chosen.heads) / columns)
-    side = max(2.2, 0.17 * len(chosen.keys) + 0.5)
-    size = (side * columns + 1.8, side * rows + 1.5)
+    width, height = (max(1.6, 0.17 * len(tokens) + 0.5) for tokens in (chosen.keys, chosen.queries))
+    size = (width * columns + 1.8, height * rows + 1.5)
     figure, grid = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     image = None
     for place, axes in enumerate(grid.flat):
@@ -175,7 +177,7 @@ def write_numbers(axes: Axes, weights: NDArray[np.float64]) -> None:
     for (row, column), weight in np.ndenumerate(weights):
         colour = "white" if weight > 0.45 * weights.max() else _INK
         number = f"{weight:.1f}" if abs(weight) >= 0.995 else f"{weight:.2f}".replace("0.", ".")
-        if abs(weight) >= 0.01 * weights.max():
+        if abs(weight) >= max(0.005, 0.01 * weights.max()):
             axes.text(column, row, number, ha="center", va="center", size=7.5, color=colour)
 
 
