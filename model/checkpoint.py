@@ -1,6 +1,6 @@
 """A folder with config.json, safetensors and tokenizer.json -> an encoder, every tensor accounted for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -69,7 +69,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     """Load a checkpoint folder; raises CheckpointError, in one sentence, when it cannot be served."""
     layout = read_layout(folder)
     raw = read_json(layout.transformer / "config.json")
-    family = FAMILIES.get(raw.get("model_type", ""))
+    family = FAMILIES.get(str(raw.get("model_type")))
     if family is None:
         raise CheckpointError(
             f"{layout.transformer / 'config.json'}: model_type {raw.get('model_type')!r} is not one of the "
@@ -87,11 +87,12 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             f"{folder}: the tokenizer knows {tokenizer.vocab_size} tokens and the model embeds "
             f"{encoder.config.vocab_size}: they do not belong together."
         )
+    pooled = encoder.config.hidden_size * len(layout.pooling)
     return Checkpoint(
         family=family.name,
         encoder=encoder,
         tokenizer=tokenizer,
-        dense=nn.Sequential(*(_load_dense(path) for path in layout.dense)),
+        dense=_load_dense_layers(layout.dense, pooled),
         layout=layout,
     )
 
@@ -117,7 +118,10 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.exists():
-        names = sorted(set(read_json(index)["weight_map"].values()))
+        shards = read_json(index).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise CheckpointError(f"{index} has no weight_map: save the checkpoint again.")
+        names = sorted(set(shards.values()))
     elif not (folder / names[0]).exists():
         found = ", ".join(sorted(p.name for p in folder.glob("*.bin"))) or "none"
         raise CheckpointError(
@@ -178,15 +182,35 @@ def _canonical(name: str, family: Family) -> str:
     return name
 
 
-def _load_dense(folder: Path) -> nn.Sequential:
+def _load_dense_layers(folders: Sequence[Path], size: int) -> nn.Sequential:
+    """Load the linear layers that follow the pooling, the first of which takes vectors of `size`."""
+    layers = nn.Sequential()
+    for folder in folders:
+        config = read_json(folder / "config.json")
+        if config.get("in_features") != size or not isinstance(config.get("out_features"), int):
+            raise CheckpointError(
+                f"{folder / 'config.json'}: in_features is {config.get('in_features')} and out_features "
+                f"{config.get('out_features')}, where vectors of {size} components arrive."
+            )
+        layers.append(_load_dense(folder, config))
+        size = config["out_features"]
+    return layers
+
+
+def _load_dense(folder: Path, config: Mapping[str, Any]) -> nn.Sequential:
     """Load a sentence-transformers Dense module: a linear layer and its activation."""
-    config = read_json(folder / "config.json")
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if activation not in _DENSE_ACTIVATIONS or config.get("use_residual"):
         raise CheckpointError(
             f"{folder / 'config.json'}: a Dense layer with activation_function {activation!r} and "
             f"use_residual {bool(config.get('use_residual'))} is not supported; the activations are "
             f"{', '.join(_DENSE_ACTIVATIONS)}, without a residual."
+        )
+    names = [config.get(key) for key in ("module_input_name", "module_output_name")]
+    if any(name not in (None, "sentence_embedding") for name in names):
+        raise CheckpointError(
+            f"{folder / 'config.json'}: a Dense layer from {names[0]} to {names[1]} is not supported, "
+            "only one of the sentence_embedding."
         )
     linear = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
     tensors = {name.removeprefix("linear."): t.float() for name, t in _read_tensors(folder).items()}

@@ -63,6 +63,8 @@ class EncoderConfig:
                 raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
             if value < least:
                 raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
+        if not isinstance(self.norm_eps, float | int) or self.norm_eps < 0:
+            raise CheckpointError(f"norm_eps is {self.norm_eps!r}; it must be a number of at least 0.")
         if self.hidden_size % self.num_heads:
             raise CheckpointError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}."

@@ -32,6 +32,7 @@ _MODES: dict[str, PoolingMode] = {
     "weightedmean": "weighted_mean",
     "lasttoken": "last",
 }
+_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,8 @@ def read_layout(folder: Path) -> Layout:
     modules_file = folder / "modules.json"
     if not modules_file.exists():
         return Layout(transformer=folder, max_length=_max_length(folder, {}))
-    modules = [(_kind(module), folder / module["path"]) for module in read_json(modules_file)]
+    modules = _modules(folder, modules_file)
     paths = dict(modules)
-    unknown = [kind for kind, _ in modules if kind not in ("Transformer", "Pooling", "Dense", "Normalize")]
-    if unknown or "Transformer" not in paths:
-        raise CheckpointError(
-            f"{modules_file} lists {', '.join(kind for kind, _ in modules)}: headlight serves one "
-            "Transformer with Pooling, Dense and Normalize after it."
-        )
     transformer = paths["Transformer"]
     sentence_config = read_json(transformer / "sentence_bert_config.json", optional=True)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
@@ -84,20 +79,37 @@ def read_layout(folder: Path) -> Layout:
     )
 
 
-def read_json(path: Path, *, optional: bool = False) -> Any:
-    """Read a JSON file; a missing `optional` one is an empty dict. Raises CheckpointError."""
+def read_json(path: Path, *, optional: bool = False, kind: type = dict) -> Any:
+    """Read a JSON file that holds a `kind`; a missing `optional` one is an empty one. Raises CheckpointError."""
     if optional and not path.exists():
-        return {}
+        return kind()
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(content, kind):
+        raise CheckpointError(f"{path} holds a {type(content).__name__}, not a {kind.__name__}.")
+    return content
 
 
-def _kind(module: Mapping[str, Any]) -> str:
-    return str(module["type"]).rpartition(".")[2]
+def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
+    """Read the kinds and folders of modules.json, which must stand in the order of _ORDER."""
+    entries = read_json(file, kind=list)
+    try:
+        modules = [(str(entry["type"]).rpartition(".")[2], folder / entry["path"]) for entry in entries]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{file}: every module needs a type and a path ({error}).") from error
+    kinds = [kind for kind, _ in modules]
+    expected = [kind for kind in _ORDER for _ in range(kinds.count(kind))]
+    once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
+    if "Transformer" not in kinds or kinds != expected or not once:
+        raise CheckpointError(
+            f"{file} lists {', '.join(kinds) or 'nothing'}: headlight serves one Transformer, then one "
+            "Pooling, any number of Dense and one Normalize, in this order."
+        )
+    return modules
 
 
 def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
@@ -122,5 +134,7 @@ def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | 
     own = sentence_config.get("max_seq_length")
     if own is None:
         own = read_json(transformer / "tokenizer_config.json", optional=True).get("model_max_length")
+    if own is not None and not isinstance(own, int | float):
+        raise CheckpointError(f"{transformer}: the maximum length {own!r} is not a number.")
     # Tokenizers without a limit store a number of thirty digits.
     return int(own) if own is not None and own < 10**9 else None

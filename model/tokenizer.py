@@ -75,10 +75,10 @@ class TextTokenizer:
         encodings = []
         for i, raw in enumerate(whole):
             if (length := len(raw)) <= self.max_length:
-                encodings.append(_columns(raw, prompt, length))
+                encodings.append(_columns(raw, raw, prompt))
             elif truncation.allowed:
                 cut = _encode(self._cut[truncation.side], prompted[i])
-                encodings.append(_columns(cut, prompt, length))
+                encodings.append(_columns(cut, raw, prompt))
             else:
                 raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
         return encodings
@@ -100,13 +100,16 @@ def _encode(tokenizer: Tokenizer, text: Text) -> RawEncoding:
     return tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode(text[0], text[1])
 
 
-def _columns(raw: RawEncoding, prompt: str, original_length: int) -> Encoding:
-    """Take a tokenized input apart into our columns."""
+def _columns(raw: RawEncoding, whole: RawEncoding, prompt: str) -> Encoding:
+    """Take a tokenized input apart into our columns; `whole` is the same input before it was cut."""
     sequence_ids: list[int | None] = raw.sequence_ids
     special = [s is None for s in sequence_ids]
     offsets = [(0, 0) if s else o for s, o in zip(special, raw.offsets, strict=True)]
     word_ids = [None if s else w for s, w in zip(special, raw.word_ids, strict=True)]
-    prompt_length = _set_prompt_apart(len(prompt), sequence_ids, offsets, word_ids) if prompt else 0
+    prompt_length = 0
+    if prompt:
+        first_word = _first_word(whole, len(prompt))
+        prompt_length = _set_prompt_apart(len(prompt), first_word, sequence_ids, offsets, word_ids)
     return Encoding(
         token_ids=raw.ids,
         segment_ids=_segments(raw.type_ids, sequence_ids),
@@ -114,14 +117,21 @@ def _columns(raw: RawEncoding, prompt: str, original_length: int) -> Encoding:
         offsets=offsets,
         word_ids=word_ids,
         special=special,
-        truncated=len(raw) < original_length,
-        original_length=original_length,
+        truncated=len(raw) < len(whole),
+        original_length=len(whole),
         prompt_length=prompt_length,
     )
 
 
+def _first_word(whole: RawEncoding, characters: int) -> int:
+    """Count the words of the prompt: the text's words are numbered on from there."""
+    columns = zip(whole.sequence_ids, whole.offsets, whole.word_ids, strict=True)
+    return next((w for s, (_, end), w in columns if s == 0 and end > characters and w is not None), 0)
+
+
 def _set_prompt_apart(
     characters: int,
+    first_word: int,
     sequence_ids: Sequence[int | None],
     offsets: list[tuple[int, int]],
     word_ids: list[int | None],
@@ -130,8 +140,7 @@ def _set_prompt_apart(
 
     A token that reaches from the prompt into the text belongs to the text.
     """
-    first_word: int | None = None
-    leading = 0
+    leading, in_text = 0, False
     for i, sequence in enumerate(sequence_ids):
         if sequence != 0:
             continue
@@ -140,11 +149,11 @@ def _set_prompt_apart(
             offsets[i], word_ids[i] = (0, 0), None
             leading = i + 1
             continue
+        if not in_text:
+            leading, in_text = i, True
         word = word_ids[i]
-        if first_word is None:
-            first_word, leading = word, i
         offsets[i] = (max(start - characters, 0), end - characters)
-        word_ids[i] = None if word is None or first_word is None else word - first_word
+        word_ids[i] = None if word is None else word - first_word
     return leading
 
 

@@ -44,7 +44,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> RequestT:
     try:
         checked = schema.model_validate(raw)
     except ValidationError as error:
-        raise from_validation_error(error) from None
+        raise from_validation_error(error, list(schema.model_fields)) from None
     _check_count(checked, state.settings)
     return checked
 

@@ -1,12 +1,13 @@
 """Everything that can go wrong for a client: error -> status table -> problem+json (RFC 9457)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
 from model.errors import InferenceError, InputTooLong, ModelError, OutOfRange, Unsupported
@@ -35,6 +36,23 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
 }
 
 MEDIA_TYPE = "application/problem+json"
+
+# Pydantic's kinds of errors, said for readers of JSON: each continues a sentence after the field's name.
+_DETAILS = {
+    "bool_type": "must be true or false",
+    "extra_forbidden": "is not a field here; the fields are {fields}",
+    "greater_than_equal": "must be at least {ge}",
+    "invalid": "{message}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list of at least one item",
+    "literal_error": "must be {expected}",
+    "missing": "is required",
+    "model_attributes_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
+    "model_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
+    "string_type": "must be a text",
+    "too_short": "must be a list of at least one item",
+}
+_SHORT = 100  # characters of a value that a problem document repeats
 
 
 @dataclass
@@ -92,14 +110,31 @@ def from_model_error(error: ModelError) -> Problem:
             return Problem("internal-error", "The service met an error of its own; its log says more.")
 
 
-def from_validation_error(error: ValidationError) -> Problem:
-    """Name the first field that is wrong, and list up to ten."""
-    errors = [
-        {"field": e.get("ctx", {}).get("field") or ".".join(map(str, e["loc"])) or "body", "detail": e["msg"]}
-        for e in error.errors(include_url=False, include_input=False)
-    ]
-    first = errors[0]
-    members: dict[str, Any] = {"field": first["field"], "errors": errors[:10]}
-    context = error.errors(include_url=False, include_input=False)[0].get("ctx", {})
-    members |= {key: context[key] for key in ("limit", "actual", "allowed") if key in context}
-    return Problem("invalid-request", f"{first['field']}: {first['detail']}.", members=members)
+def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Problem:
+    """Name the first field that is wrong, with the way out, and list up to ten.
+
+    `fields` are those that the body may have.
+    """
+    errors = [_field_error(details, fields) for details in error.errors(include_url=False)]
+    first = dict(errors[0])
+    return Problem(
+        "invalid-request",
+        f"{first['field']} {first.pop('detail')}.",
+        members={**first, "errors": [{"field": e["field"], "detail": e["detail"]} for e in errors[:10]]},
+    )
+
+
+def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
+    """Say what is wrong with one field, and what is allowed: `field`, `detail` and the fields that help."""
+    context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
+    member: dict[str, Any] = {"field": context.get("field") or ".".join(map(str, details["loc"])) or "body"}
+    member["detail"] = _DETAILS.get(details["type"], details["msg"]).format_map(context)
+    if details["type"] == "extra_forbidden":
+        member["allowed"] = list(fields)
+    limit = context.get("ge", context.get("le"))
+    if limit is not None:
+        member["limit"] = limit
+    actual = details["input"]
+    if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= _SHORT):
+        member["actual"] = actual
+    return member

@@ -64,7 +64,10 @@ def _texts(value: object) -> list[Text]:
     pairs: list[Text] = []
     for i, item in enumerate(value):
         if isinstance(item, str) != isinstance(value[0], str):
-            raise _invalid(f"inputs.{i}", "texts and pairs do not mix in one request")
+            raise _invalid(
+                f"inputs.{i}",
+                "is not of the same kind as inputs.0: texts and pairs do not mix in one request",
+            )
         if not isinstance(item, list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
             raise _invalid(f"inputs.{i}", "must be a text or a pair of two texts, [text, text_pair]")
         pairs.append((item[0], item[1]))
@@ -120,7 +123,7 @@ class InputsRequest(BaseModel):
     def _common_rules(self) -> "InputsRequest":
         given = self.model_fields_set
         if self.prompt is not None and self.prompt_name is not None:
-            raise _invalid("prompt", "prompt and prompt_name exclude each other: leave one out")
+            raise _invalid("prompt", "excludes prompt_name: leave one of them out")
         if not self.truncate and "truncation_side" in given:
             raise _invalid("truncation_side", 'has no effect with "truncate": false: leave one of them out')
         return self

@@ -24,8 +24,10 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
     if config.get("is_decoder"):
         raise CheckpointError("is_decoder is set: this checkpoint is a decoder, headlight serves encoders.")
     activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise CheckpointError(f'hidden_act "{activation}" is not one of {", ".join(_ACTIVATIONS)}.')
+    if config.get("type_vocab_size", 2) == 0:
+        raise CheckpointError("type_vocab_size is 0; a BERT embeds at least one segment.")
     return EncoderConfig(
         vocab_size=config["vocab_size"],
         hidden_size=config["hidden_size"],
