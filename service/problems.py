@@ -128,7 +128,8 @@ def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]
     """Say what is wrong with one field, and what is allowed: `field`, `detail` and the fields that help."""
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
     member: dict[str, Any] = {"field": context.get("field") or ".".join(map(str, details["loc"])) or "body"}
-    member["detail"] = _DETAILS.get(details["type"], details["msg"]).format_map(context)
+    template = _DETAILS.get(details["type"])
+    member["detail"] = details["msg"] if template is None else template.format_map(context)
     if details["type"] == "extra_forbidden":
         member["allowed"] = list(fields)
     limit = context.get("ge", context.get("le"))
