@@ -8,6 +8,7 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
@@ -18,6 +19,9 @@ INFERENCE_ROUTES = ("/encode", "/attention")
 OPERATIONS_ROUTES = ("/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
 UNMATCHED = "unmatched"
 STAGES = ("tokenize", "queue", "compute", "serialize")
+
+# A `_created` series beside each counter would double the exposition, and nothing here reads it.
+disable_created_metrics()
 
 _SECONDS = (
     1e-4,
