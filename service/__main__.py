@@ -30,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.warning("%s is not a setting of headlight and is ignored", name)
     app = create_app(settings)
     state: ServiceState = app.state.service
-    log.info("headlight %s on http://%s:%d", VERSION, settings.host, settings.port)
     make_server(app, state).run()
     if state.failure is not None:
         sys.stderr.write(f"headlight: {state.failure}\n")

@@ -243,9 +243,11 @@ class Engine:
             self._run(batch[:middle])
             self._run(batch[middle:])
             return
-        tokens = sum(len(w.encoding) for w in batch)
+        lengths = [len(w.encoding) for w in batch]
+        tokens = sum(lengths)
         self._rate.add(tokens, time.perf_counter() - start)
-        self._metrics.batch(self.name, inputs=len(batch), tokens=tokens)
+        padding = self._backend.cost(lengths) - tokens
+        self._metrics.batch(self.name, inputs=len(batch), tokens=tokens, padding=padding)
         for waiting, output in zip(batch, outputs, strict=True):
             job = waiting.job
             job.outputs[waiting.index] = output

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from email.message import Message
 from typing import TypeVar
 
 import mimeparse
@@ -65,9 +66,7 @@ def deadline(request: Request, settings: Settings) -> float:
 
 def _check_media_types(request: Request) -> None:
     content_type = request.headers.get("content-type", "application/json")
-    kind, _, parameters = content_type.partition(";")
-    charset = parameters.partition("charset=")[2].strip(' "').lower() or "utf-8"
-    if kind.strip().lower() != "application/json" or charset not in _UTF_8:
+    if content_type != "application/json" and not _is_json(content_type):
         raise Problem(
             "unsupported-media-type",
             f"The body is declared as {content_type}: send JSON in UTF-8, with Content-Type: "
@@ -85,6 +84,13 @@ def _check_media_types(request: Request) -> None:
             f"Accept: {accept} allows none of the formats there are: {', '.join(FORMATS)}.",
             members={"field": "Accept", "actual": accept, "allowed": FORMATS},
         )
+
+
+def _is_json(content_type: str) -> bool:
+    """Read a media type with its parameters (RFC 9110 §8.3)."""
+    message = Message()
+    message["Content-Type"] = content_type
+    return message.get_content_type() == "application/json" and message.get_content_charset("utf-8") in _UTF_8
 
 
 async def _read_body(request: Request, settings: Settings) -> bytes:

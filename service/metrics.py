@@ -21,7 +21,7 @@ UNMATCHED = "unmatched"
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 # A `_created` series beside each counter would double the exposition, and nothing here reads it.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (
     1e-4,
@@ -82,6 +82,7 @@ class Metrics:
         self.batches = counter("batches_total", "Batches run.", "model")
         self.batch_inputs = histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
         self.batch_tokens = histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
+        self.padding_tokens = counter("padding_tokens_total", "Tokens run only to fill rectangles.", "model")
         self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
         self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
         self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")
@@ -107,6 +108,8 @@ class Metrics:
         for route in (*OPERATIONS_ROUTES, UNMATCHED):
             self.request_duration.labels(route)
             self.requests.labels(route, "404" if route == UNMATCHED else "200")
+        for route in ("/readyz", "/health"):
+            self.requests.labels(route, "503")
         for reason in _REJECTIONS:
             self.rejected.labels(reason)
 
@@ -117,7 +120,7 @@ class Metrics:
             self.stage_duration.labels(stage, name)
         for route in INFERENCE_ROUTES:
             self.inputs.labels(route, name)
-        for counter in (self.input_tokens, self.truncated_inputs, self.batches):
+        for counter in (self.input_tokens, self.truncated_inputs, self.batches, self.padding_tokens):
             counter.labels(name)
         self.inference_failures.labels(name, "exception")
         self.batch_inputs.labels(name)
@@ -138,11 +141,12 @@ class Metrics:
         self.queue_inputs.labels(model).set(inputs)
         self.queue_tokens.labels(model).set(tokens)
 
-    def batch(self, model: str, *, inputs: int, tokens: int) -> None:
+    def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
         """Count a batch that ran."""
         self.batches.labels(model).inc()
         self.batch_inputs.labels(model).observe(inputs)
         self.batch_tokens.labels(model).observe(tokens)
+        self.padding_tokens.labels(model).inc(padding)
 
     def inference_failure(self, model: str) -> None:
         """Count an input that could not be computed."""

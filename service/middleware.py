@@ -68,6 +68,7 @@ class RequestContext:
 
     def _count(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:
         path = scope["path"]
+        path = "/docs" if path.startswith("/docs/") else path
         route = path if path in (*INFERENCE_ROUTES, *OPERATIONS_ROUTES) else UNMATCHED
         self.state.metrics.request(route, status, seconds)
         level = logging.INFO if route in INFERENCE_ROUTES else logging.DEBUG

@@ -14,8 +14,10 @@ from model.types import AttentionWant, Encoding, FloatArray, Output, Want
 
 PIECE_VALUES = 250_000
 
-# The longest float32 that orjson writes is -1.1754944e-38, and a comma follows it.
-_FLOAT_BYTES = 15
+# The longest texts that orjson writes for a float32, and the comma after it: -1234567900000000.0 for any,
+# 0.0000123456789 for a probability.
+_FLOAT_BYTES = 20
+_PROBABILITY_BYTES = 16
 # Token columns: id, word id, segment id, special, offsets, and the commas and brackets around them.
 _TOKEN_BYTES = 64
 _ITEM_BYTES = 320
@@ -126,7 +128,7 @@ def encode_bound(encodings: Sequence[Encoding], *, sentence_size: int, layers: i
 
 def attention_bound(encodings: Sequence[Encoding], wants: Sequence[Want], decimals: int) -> int:
     """Bound the bytes of an answer of `/attention` from above, before anything is computed."""
-    number = decimals + 3 if decimals <= 6 else _FLOAT_BYTES
+    number = decimals + 3 if decimals <= 6 else _PROBABILITY_BYTES
     total = _columns_bound(encodings)
     for encoding, want in zip(encodings, wants, strict=True):
         if (maps := want.attention) is None:

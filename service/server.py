@@ -1,22 +1,61 @@
 """uvicorn's edges: signals, the drain, and malformed HTTP in our own form."""
 
+import logging
 import os
 import signal
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.middleware import request_id
 from service.problems import MEDIA_TYPE, Problem
-from service.state import Phase, ServiceState
+from service.state import VERSION, Phase, ServiceState
+
+log = logging.getLogger(__name__)
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP/1.1, with problem documents also for what is not HTTP."""
+    """HTTP/1.1, with problem documents also for what is not HTTP.
+
+    A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
+    the HTTP/1.1 request it is (RFC 9110 §7.8). The parser stops behind the head of such a request, so the
+    body is taken from the stream here.
+    """
+
+    _body_left = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what the client sent."""
+        self._unset_keepalive_if_required()
+        if self._body_left:
+            self._body_left -= len(body := data[: self._body_left])
+            self.on_body(body)
+            if self._body_left:
+                return
+            super().on_message_complete()
+            data = data[len(body) :]
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._body_left = self._declared_length()
+            self.data_received(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            log.info("a connection sent what is not HTTP")
+            self.send_400_response("This is not an HTTP request.")
+
+    def on_message_complete(self) -> None:
+        """Note the end of a request, unless its body is still to be taken from the stream."""
+        if not (self.parser.should_upgrade() and self._declared_length()):
+            super().on_message_complete()
+
+    def _declared_length(self) -> int:
+        return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what could not be parsed, and close the connection."""
@@ -58,8 +97,19 @@ class Server(uvicorn.Server):
         if self.state.phase is Phase.FAILED:
             return True
         if self._drain_until is not None:
-            return self.state.in_flight == 0 or time.monotonic() >= self._drain_until
+            left = self._drain_until - time.monotonic()
+            # What is left of the time is for slow readers of answers that are already written.
+            self.config.timeout_graceful_shutdown = max(0, left)  # type: ignore[assignment]
+            return self.state.in_flight == 0 or left <= 0
         return await super().on_tick(counter)
+
+    def _log_started_message(self, listeners: Sequence[socket.SocketType]) -> None:
+        """Say where it listens; with port 0, the port that was free."""
+        for listener in listeners:
+            host, port = listener.getsockname()[:2]
+            log.info(
+                "headlight %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port
+            )
 
 
 def make_server(app: object, state: ServiceState) -> Server:
@@ -76,6 +126,5 @@ def make_server(app: object, state: ServiceState) -> Server:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(settings.drain_timeout_s)),
     )
     return Server(config, state)

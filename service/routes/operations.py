@@ -8,6 +8,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
+from service.problems import Problem
 from service.schemas import Info, Limits, ServedModel, Status
 from service.state import VERSION, ServiceState
 
@@ -105,5 +106,5 @@ async def docs() -> HTMLResponse:
 async def docs_part(name: str) -> Response:
     """Serve the page's script and style."""
     if name not in _PAGE_PARTS:
-        return Response(status_code=404)
+        raise Problem("not-found", f"There is no /docs/{name}; /docs is the page.")
     return FileResponse(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])
