@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logs(settings.log_level, settings.log_format)
     for name in unknown_variables(os.environ):
         log.warning("%s is not a setting of headlight and is ignored", name)
+    # Before PyTorch is loaded: teams of threads that spin while they wait take the cores from each other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app = create_app(settings)
     state: ServiceState = app.state.service
     make_server(app, state).run()

@@ -10,7 +10,7 @@ from typing import TypeVar
 import mimeparse
 import orjson
 from pydantic import ValidationError
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from service.problems import Problem, from_validation_error
 from service.schemas import InputsRequest
@@ -24,7 +24,7 @@ _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
 async def take_in(request: Request, schema: type[RequestT]) -> RequestT:
-    """Read and check a request's body; raises Problem."""
+    """Read and check a request's body; raises Problem, or ClientDisconnect when it ends too early."""
     state: ServiceState = request.app.state.service
     state.check_ready()
     _check_media_types(request)
@@ -112,8 +112,6 @@ async def _read_body(request: Request, settings: Settings) -> bytes:
             headers={"Connection": "close"},
             members={"limit": settings.request_timeout_s},
         ) from None
-    except ClientDisconnect:
-        raise Problem("malformed-request", "The connection ended before the body was complete.") from None
     return bytes(body)
 
 

@@ -18,6 +18,9 @@ from service.problems import KINDS
 INFERENCE_ROUTES = ("/encode", "/attention")
 OPERATIONS_ROUTES = ("/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
 UNMATCHED = "unmatched"
+CLIENT_GONE = 499
+"""The status, in metrics and logs, of requests whose client went before the answer; it is never sent."""
+
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 # A `_created` series beside each counter would double the exposition, and nothing here reads it.
@@ -44,7 +47,7 @@ _SECONDS = (
 )
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
 _REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
-_INFERENCE_STATUSES = sorted({200, *(int(status) for status, _ in KINDS.values())})
+_INFERENCE_STATUSES = sorted({200, CLIENT_GONE, *(int(status) for status, _ in KINDS.values())})
 
 
 class Metrics:

@@ -6,9 +6,10 @@ import time
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
 from service.problems import Problem
 from service.state import ServiceState
 
@@ -51,6 +52,8 @@ class RequestContext:
 
         try:
             await self.app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            status = CLIENT_GONE
         except Exception:
             log.exception("request %s failed", identifier)
             if status:

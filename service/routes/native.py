@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 
 from model.tokenizer import Truncation
 from model.types import Encoding, Output, Want
@@ -78,10 +79,10 @@ async def attention(request: Request) -> Response:
 class Exchange:
     """One request on its way through an engine; times are in seconds."""
 
+    request: Request
     state: ServiceState
     engine: Engine
     body: InputsRequest
-    route: str
     expires: float
     tokenize_s: float = 0.0
 
@@ -91,7 +92,7 @@ class Exchange:
         state: ServiceState = request.app.state.service
         seconds = deadline(request, state.settings)
         engine = state.engine(body.model)
-        return cls(state, engine, body, request.url.path, asyncio.get_running_loop().time() + seconds)
+        return cls(request, state, engine, body, asyncio.get_running_loop().time() + seconds)
 
     def within_deadline(self) -> "Deadline":
         """Bound what follows; raises the 504."""
@@ -118,9 +119,15 @@ class Exchange:
             )
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
-        """Compute; raises the 429 when the queue is full."""
+        """Compute; raises the 429 when the queue is full, ClientDisconnect when nobody waits any more."""
+        work = asyncio.ensure_future(self.engine.submit(encodings, wants))
+        # The body is read, so the next message can only be that the client has gone.
+        gone = asyncio.ensure_future(self.request.receive())
         try:
-            return await self.engine.submit(encodings, wants)
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise ClientDisconnect
+            return work.result()
         except OverloadedError as error:
             raise Problem(
                 "overloaded",
@@ -128,6 +135,9 @@ class Exchange:
                 headers={"Retry-After": str(error.retry_after)},
                 members={"limit": error.limit, "actual": error.waiting},
             ) from None
+        finally:
+            work.cancel()
+            gone.cancel()
 
     async def respond(
         self,
@@ -147,7 +157,7 @@ class Exchange:
         metrics = self.state.metrics
         metrics.stage("serialize", self.engine.name, serialize_s)
         metrics.answered(
-            self.route,
+            self.request.scope["path"],
             self.engine.name,
             inputs=len(encodings),
             tokens=tokens,
