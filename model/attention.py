@@ -116,7 +116,8 @@ class SelfAttention(nn.Module):
         bias = None if bias is None else bias[:, :length, :length]
         if config.similarity == "dot_product":
             return fused_attention(q, k, v, mask, bias)
-        return probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias) @ v
+        weights = probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias)
+        return weights.to(v.dtype) @ v
 
     def maps(
         self, q: Tensor, k: Tensor, heads: Sequence[int], queries: Sequence[int] | None, bias: Tensor | None

@@ -117,6 +117,15 @@ class Encoder(nn.Module):
                 nn.init.xavier_uniform_(parameter, generator=generator)
         return encoder.eval()
 
+    def reduce_precision(self, dtype: torch.dtype) -> None:
+        """Run attention and feed-forward in `dtype`, and keep the residual stream and its norms in float32.
+
+        Rounding the residual stream in every layer costs more precision than all the products together.
+        """
+        for module in self.modules():
+            if isinstance(module, SelfAttention | FeedForward):
+                module.to(dtype)
+
     def prepack(self) -> None:
         """Lay out every matrix for the CPU it runs on."""
         for module in self.modules():

@@ -80,7 +80,7 @@ def read_layout(folder: Path) -> Layout:
 
 
 def read_json(path: Path, *, optional: bool = False, kind: type = dict) -> Any:
-    """Read a JSON file that holds a `kind`; a missing `optional` one is an empty one. Raises CheckpointError."""
+    """Read a JSON file that holds a `kind`, empty when `optional` and missing. Raises CheckpointError."""
     if optional and not path.exists():
         return kind()
     try:

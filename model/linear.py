@@ -53,7 +53,8 @@ class Linear(nn.Module):
             self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (…, in) to (…, out), in the weights' dtype."""
+        """Map (…, in), of any dtype, to (…, out) in the weights' dtype."""
+        x = x.to(self.bias.dtype)
         if self.packed is None:
             return activate(F.linear(x, self.weight, self.bias), self.activation)
         attribute, algorithm = _FUSED[self.activation]

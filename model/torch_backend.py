@@ -62,7 +62,8 @@ class TorchBackend:
         if threads is not None:
             torch.set_num_threads(threads)
         self.device = torch.device(device)
-        self.encoder: Encoder = checkpoint.encoder.to(self.device, _DTYPES[dtype]).eval()
+        self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
+        self.encoder.reduce_precision(_DTYPES[dtype])
         self.encoder.prepack()
         self.dense: nn.Module = checkpoint.dense.to(self.device, torch.float32).eval()
         self.info: ModelInfo = checkpoint.describe(backend="torch", device=device, dtype=dtype)

@@ -283,16 +283,14 @@ class Reference:
     def tokenize(self, text: str | tuple[str, str], max_length: int, side: str = "right") -> dict[str, Any]:
         """Token ids, token types and offsets, cut to `max_length`, longest first."""
         self.tokenizer.truncation_side = side
-        texts = (text,) if isinstance(text, str) else text
-        return dict(
-            self.tokenizer(
-                *texts,
-                truncation="longest_first",
-                max_length=max_length,
-                return_offsets_mapping=True,
-                return_token_type_ids=True,
-            )
+        columns = self.tokenizer(
+            [text],  # as a list: alone, a pair with an empty second text is taken for a single text
+            truncation="longest_first",
+            max_length=max_length,
+            return_offsets_mapping=True,
+            return_token_type_ids=True,
         )
+        return {name: column[0] for name, column in columns.items()}
 
     def run(self, ids: Ids, types: Ids) -> tuple[Array, Array]:
         """Hidden states (L + 1, N, C) and attention weights (L, H, N, N) of one input, alone."""

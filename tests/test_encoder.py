@@ -261,3 +261,27 @@ def test_stopping_early_changes_no_number() -> None:
     whole = forward(encoder, IDS, hidden=[0, 1, 2, 3])
     for layer in range(4):
         assert torch.equal(forward(encoder, IDS, hidden=[layer])[layer], whole[layer])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"norm": "post"},
+        {"norm": "pre", "positions": "rotary", "gated": True},
+        {"positions": "relative_bias"},
+        {"positions": "relative_bias", "similarity": "mahalanobis", "visibility": "causal"},
+        {"similarity": "cosine", "positions": "sinusoidal"},
+    ],
+)
+def test_in_reduced_precision_the_residual_stream_keeps_float32(choice: dict[str, Any]) -> None:
+    """Products are in bfloat16, sums and norms in float32, whatever the encoder is made of."""
+    encoder = random_encoder(config(**choice))
+    states, _ = NaiveEncoder(encoder)(IDS)
+    encoder.reduce_precision(torch.bfloat16)
+    dtypes = {name: value.dtype for name, value in encoder.named_parameters()}
+    assert dtypes["blocks.0.attention.qkv.weight"] == dtypes["blocks.2.feed_forward.outer.bias"]
+    assert dtypes["blocks.0.attention.qkv.weight"] == torch.bfloat16
+    assert {dtypes["embeddings.token"], dtypes["blocks.0.attention_norm.weight"]} == {torch.float32}
+    reduced = encode(encoder, [IDS, [1, 2]])[0]
+    assert reduced.dtype == np.float32
+    assert 1e-4 < relative_distance(reduced, states) < 0.05

@@ -1,0 +1,114 @@
+"""The arrows of the house: who may import whom, and how long a file may be."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("model", "export", "service")
+FORBIDDEN = {
+    "model": {"service", "export", "fastapi", "starlette", "uvicorn", "prometheus_client", "transformers"},
+    "service": {"export", "torch", "onnxruntime", "transformers"},
+    "export": {"service", "fastapi", "starlette", "uvicorn", "prometheus_client", "transformers"},
+}
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Every dotted name that a piece of code imports, wherever in it the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute: import path = file path"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported(path: Path, *, at_load: bool = False) -> set[str]:
+    """The names that a file imports; `at_load` leaves out what functions import when they are called."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if at_load:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                node.body = []
+    return set(imports(tree))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_no_arrow_turns(path: Path) -> None:
+    """model/ knows nothing above it, service/ nothing of torch, export/ only model/, none transformers."""
+    package = path.relative_to(ROOT).parts[0]
+    roots = {name.partition(".")[0] for name in imported(path)}
+    assert not roots & FORBIDDEN[package]
+
+
+def test_the_packages_are_there() -> None:
+    """The checks of this file look at files that exist."""
+    assert {module_name(path) for path in MODULES} >= {"model.encoder", "service", "export"}
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    """An import inside a function, a class or a condition counts as one at the top does."""
+    source = "def f():\n    if x:\n        import torch.nn as nn\nclass A:\n    from service import app"
+    assert set(imports(ast.parse(source))) == {"torch.nn", "service", "service.app"}
+
+
+def test_loading_the_model_loads_nothing_above_it() -> None:
+    """The rule of the source holds in a process: all of model/ runs without HTTP, metrics or export/."""
+    names = [module_name(path) for path in MODULES if path.relative_to(ROOT).parts[0] == "model"]
+    program = (
+        f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\nprint(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    loaded = set(done.stdout.split())
+    assert loaded >= set(names)
+    assert not loaded & FORBIDDEN["model"]
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Some cycle of a graph, or nothing."""
+    done: set[str] = set()
+
+    def visit(name: str, above: list[str]) -> list[str]:
+        if name in above:
+            return [*above[above.index(name) :], name]
+        if name in done:
+            return []
+        found = next((c for n in sorted(graph[name]) if (c := visit(n, [*above, name]))), [])
+        done.add(name)
+        return found
+
+    return next((c for name in sorted(graph) if (c := visit(name, []))), [])
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """The modules can be read in an order in which each only needs those before it."""
+    names = {module_name(path) for path in MODULES}
+    graph = {
+        module_name(path): (imported(path, at_load=True) & names) - {module_name(path)} for path in MODULES
+    }
+    assert graph["model.encoder"] >= {"model.attention", "model.packing"}
+    assert not cycle(graph)
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+@pytest.mark.parametrize("folder", [*PACKAGES, "tests", "benchmarks"])
+def test_no_file_is_longer_than_400_lines(folder: str) -> None:
+    """One concept per file: what needs more than 400 lines is more than one."""
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}

@@ -1,0 +1,86 @@
+"""From hidden states to one vector, and what the vector's cosine means."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.attention import similarity_scores
+from model.pooling import finish, pool
+from model.types import PoolingMode
+from tests.reference import Array, distance
+
+MODES: tuple[PoolingMode, ...] = ("cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last")
+
+
+def states(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def by_mask(hidden: Array, mode: PoolingMode, skip: int) -> Array:
+    """sentence-transformers' definition: a mask over (N, C) from which the prompt is taken out."""
+    mask = np.array([0.0 if i < skip else 1.0 for i in range(len(hidden))])[:, None]
+    position = np.arange(1, len(hidden) + 1)[:, None]
+    first = int(mask.argmax())
+    results = {
+        "cls": hidden[first],
+        "max": np.where(mask == 1, hidden, -np.inf).max(0),
+        "mean": (hidden * mask).sum(0) / mask.sum(),
+        "mean_sqrt_len": (hidden * mask).sum(0) / np.sqrt(mask.sum()),
+        "weighted_mean": (hidden * mask * position).sum(0) / (mask * position).sum(),
+        "last": hidden[-1],
+    }
+    return np.asarray(results[mode])
+
+
+@pytest.mark.parametrize("skip", [0, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_follows_the_definition_over_a_mask(mode: PoolingMode, skip: int) -> None:
+    """Each mode is what sentence-transformers computes, a prompt left out but still counted."""
+    hidden = states(4, 7, 5)
+    expected = [by_mask(sequence.double().numpy(), mode, skip) for sequence in hidden]
+    pooled = pool(hidden, (mode,), skip)
+    assert pooled.shape == (4, 5)
+    assert distance(pooled, expected) < 1e-6
+
+
+def test_several_modes_are_concatenated_in_their_order() -> None:
+    """Mean and max of C components are one vector of 2·C, in the order given."""
+    hidden = states(2, 3, 4)
+    assert torch.equal(pool(hidden, ("max", "mean")), torch.cat((hidden.amax(1), hidden.mean(1)), dim=1))
+
+
+def test_pooling_is_in_float32() -> None:
+    """A long mean of bfloat16 states does not lose its digits."""
+    hidden = torch.full((1, 5000, 2), 1.0, dtype=torch.bfloat16)
+    pooled = pool(hidden, ("mean", "mean_sqrt_len"))
+    assert pooled.dtype == torch.float32
+    assert distance(pooled, [[1, 1, 5000**0.5, 5000**0.5]]) < 1e-3
+
+
+def test_a_vector_is_cut_first_and_normalised_then() -> None:
+    """Matryoshka: the first k components are given unit length, not cut out of a unit vector."""
+    vectors = torch.tensor([[3.0, 4.0, 12.0], [0.0, 0.0, 0.0]])
+    assert distance(finish(vectors, 2, normalize=True), [[0.6, 0.8], [0.0, 0.0]]) < 1e-6
+    assert finish(vectors, 2, normalize=False).tolist() == [[3.0, 4.0], [0.0, 0.0]]
+    assert torch.equal(finish(vectors, None, normalize=False), vectors)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_cosine_similarity_does_not_depend_on_scale(left: float, right: float) -> None:
+    """a·b / (‖a‖‖b‖): the product of normalised vectors, unchanged when either is stretched."""
+    a, b = states(2, 1, 6)
+    x, y = a.double().numpy()[0], b.double().numpy()[0]
+    expected = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
+    assert abs(expected) > 0.05
+    unit = finish(a * left, None, normalize=True) @ finish(b * right, None, normalize=True).T
+    assert distance(unit, [[expected]]) < 1e-6
+    assert distance(similarity_scores(a * left, b * right, "cosine"), [[expected]]) < 1e-6
+
+
+def test_cosine_similarity_is_one_for_the_same_direction() -> None:
+    """Same direction 1, opposite −1, right angle 0."""
+    a = torch.tensor([[2.0, 0.0], [-5.0, 0.0], [0.0, 0.1]])
+    assert distance(similarity_scores(a[:1], a, "cosine"), [[1.0, -1.0, 0.0]]) < 1e-6
