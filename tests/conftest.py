@@ -1,0 +1,72 @@
+"""The services and references that tests share; each is started when the first test asks for it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model.source import resolve
+from tests.client import Service, serve
+from tests.reference import MINILM, Reference, write_bert
+
+PROMPTS = {"query": "the man: ", "passage": "hello world "}
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    """The service as it comes: the embedded model, default limits."""
+    with serve() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def strict() -> Iterator[Service]:
+    """A service with tiny limits that logs everything as JSON."""
+    with serve(
+        request_timeout_s=1.5,
+        max_body_bytes=4000,
+        max_inputs=4,
+        max_response_bytes=50_000,
+        log_format="json",
+        log_level="debug",
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def prompted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model with prompts, one of them the default, that are left out of the pooling."""
+    folder = tmp_path_factory.mktemp("models") / "prompted"
+    write_bert(folder)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "include_prompt": False}
+    (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    prompts = {"prompts": PROMPTS, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def several(prompted_folder: Path) -> Iterator[Service]:
+    """A service of two models, with a small batch and queue so that it is soon overloaded."""
+    models = f"mini={MINILM},{prompted_folder}"
+    with serve(model=models, max_batch_tokens=256, max_queue_tokens=512, threads=1) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def reference() -> Reference:
+    """The embedded model as `transformers` runs it."""
+    return Reference.load(resolve(MINILM))
+
+
+@pytest.fixture(scope="session")
+def prompted_reference(prompted_folder: Path) -> Reference:
+    """The model with prompts as `transformers` runs it."""
+    return Reference.load(prompted_folder)

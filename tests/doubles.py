@@ -1,0 +1,120 @@
+"""The real backend with something added: it fails on a word, waits at a gate, and counts what it ran.
+
+`python -m tests.doubles` is the service with a backend that fails on a word.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from model.source import resolve
+from model.tokenizer import TextTokenizer
+from model.types import Backend, Batch, ModelInfo, Output
+from service.app import create_app
+from service.engine import Engine
+from service.metrics import Metrics
+from service.server import make_server
+from service.settings import read_settings
+from service.state import VERSION
+from tests.reference import MINILM, minilm
+
+POISON = "arsenic"
+"""A word of one token, at which `Watched` fails."""
+
+
+@cache
+def tokenizer() -> TextTokenizer:
+    """The tokenizer of the embedded model, at its own limit."""
+    return TextTokenizer.from_file(resolve(MINILM) / "tokenizer.json", max_length=256)
+
+
+class Watched:
+    """The real backend, watched."""
+
+    def __init__(self, inner: Backend | None = None) -> None:
+        self.inner = inner or minilm()
+        self.batches: list[list[int]] = []
+        """The lengths of the sequences of every batch that was begun."""
+        self.wants: list[int] = []
+        """How many sequences of each batch wanted attention."""
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        """Set whenever a batch has begun."""
+        self._poison = tokenizer().encode([POISON])[0].token_ids[1]
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.inner.info
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        return self.inner.cost(lengths)
+
+    def run(self, batch: Batch) -> list[Output]:
+        self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
+        self.wants.append(sum(want.attention is not None for want in batch.wants))
+        self.entered.set()
+        assert self.gate.wait(20), "nobody opened the gate"
+        if self._poison in batch.input_ids:
+            raise RuntimeError("poison")
+        return self.inner.run(batch)
+
+
+class Exclusive(Watched):
+    """Counts how often two runs of the same `busy` lock were under way at once."""
+
+    def __init__(self, busy: threading.Lock, overlaps: list[int]) -> None:
+        super().__init__()
+        self.busy = busy
+        self.seen = overlaps
+
+    def run(self, batch: Batch) -> list[Output]:
+        if not self.busy.acquire(blocking=False):
+            self.seen.append(1)
+            return super().run(batch)
+        try:
+            time.sleep(0.005)
+            return super().run(batch)
+        finally:
+            self.busy.release()
+
+
+def engine(
+    backend: Backend,
+    metrics: Metrics | None = None,
+    *,
+    name: str = "mini",
+    max_batch_tokens: int = 1024,
+    max_queue_tokens: int = 65_536,
+    run_lock: "threading.Lock | None" = None,
+) -> Engine:
+    """An engine of the embedded model that is not started yet."""
+    metrics = metrics or Metrics(VERSION)
+    metrics.add_model(name, backend.info)
+    return Engine(
+        name,
+        tokenizer(),
+        backend,
+        metrics,
+        max_batch_tokens=max_batch_tokens,
+        max_queue_tokens=max_queue_tokens,
+        run_lock=run_lock or threading.Lock(),
+    )
+
+
+def main() -> int:
+    """Serve a model that fails on a word; the settings are those of the service."""
+    engines: dict[str, Engine] = {}
+    app = create_app(read_settings(), engines)
+    state = app.state.service
+    engines[MINILM] = engine(Watched(), state.metrics, name=MINILM)
+    make_server(app, state).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
