@@ -1,6 +1,7 @@
 """What clients send and get; the field descriptions are the API's documentation."""
 
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -35,6 +36,8 @@ def _whole(value: object, info: ValidationInfo) -> int:
 def _whole_number(value: object, field: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise _invalid(field, "must be an integer")
+    if abs(value) >= 2**63:
+        raise _invalid(field, "must be an integer of at most 64 bits")
     return int(value)
 
 
@@ -53,25 +56,26 @@ def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Ind
     return _indices(value, info)
 
 
-def _texts(value: object) -> list[Text]:
+def _texts(value: object) -> Sequence[Text]:
     """Read one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
         raise _invalid("inputs", "must be a text, or a list of at least one text or [text, text_pair]")
-    if all(isinstance(item, str) for item in value):
-        return cast(list[Text], value)
-    pairs: list[Text] = []
+    texts, pairs = [], []
     for i, item in enumerate(value):
-        if isinstance(item, str) != isinstance(value[0], str):
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
+            pairs.append((item[0], item[1]))
+        else:
+            raise _invalid(f"inputs.{i}", "must be a text or a pair of two texts, [text, text_pair]")
+        if texts and pairs:
             raise _invalid(
                 f"inputs.{i}",
                 "is not of the same kind as inputs.0: texts and pairs do not mix in one request",
             )
-        if not isinstance(item, list) or len(item) != 2 or not all(isinstance(text, str) for text in item):
-            raise _invalid(f"inputs.{i}", "must be a text or a pair of two texts, [text, text_pair]")
-        pairs.append((item[0], item[1]))
-    return pairs
+    return texts or pairs
 
 
 _INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
@@ -93,7 +97,7 @@ AllOrIndices = Annotated[
     PlainValidator(_all_or_indices),
     WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
 ]
-Inputs = Annotated[list[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
+Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
 
 
 class InputsRequest(BaseModel):
