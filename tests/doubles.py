@@ -47,6 +47,12 @@ class Watched:
         """Set whenever a batch has begun."""
         self._poison = tokenizer().encode([POISON])[0].token_ids[1]
 
+    def forget(self) -> None:
+        """Forget what was run so far, the warm-up for one."""
+        self.batches.clear()
+        self.wants.clear()
+        self.entered.clear()
+
     @property
     def info(self) -> ModelInfo:
         return self.inner.info
