@@ -24,38 +24,57 @@ class Protocol(HttpToolsProtocol):
     """HTTP/1.1, with problem documents also for what is not HTTP.
 
     A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
-    the HTTP/1.1 request it is (RFC 9110 §7.8). The parser stops behind the head of such a request, so the
-    body is taken from the stream here.
+    the HTTP/1.1 request it is (RFC 9110 §7.8). The parser would take what follows its head for another
+    protocol, so it is replaced by one that has seen the same head without the offer.
     """
 
-    _body_left = 0
+    _repeating_head = False
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""
         self._unset_keepalive_if_required()
-        if self._body_left:
-            self._body_left -= len(body := data[: self._body_left])
-            self.on_body(body)
-            if self._body_left:
-                return
-            super().on_message_complete()
-            data = data[len(body) :]
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._body_left = self._declared_length()
+            if framing := self._framing():
+                self.parser = httptools.HttpRequestParser(self)
+                self._repeating_head = True
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+                self._repeating_head = False
             self.data_received(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             log.info("a connection sent what is not HTTP")
             self.send_400_response("This is not an HTTP request.")
 
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if not self._repeating_head:
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the target."""
+        if not self._repeating_head:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        if not self._repeating_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start to serve the request."""
+        if not self._repeating_head:
+            super().on_headers_complete()
+
     def on_message_complete(self) -> None:
-        """Note the end of a request, unless its body is still to be taken from the stream."""
-        if not (self.parser.should_upgrade() and self._declared_length()):
+        """End the request, unless its body is still to come."""
+        if not (self.parser.should_upgrade() and self._framing()):
             super().on_message_complete()
 
-    def _declared_length(self) -> int:
-        return next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+    def _framing(self) -> bytes:
+        """Repeat the headers that say how long the body is; empty when there is none."""
+        framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
+        return b"".join(b"%b: %b\r\n" % pair for pair in framing)
 
     def send_400_response(self, msg: str) -> None:
         """Answer what could not be parsed, and close the connection."""
