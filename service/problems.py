@@ -100,7 +100,9 @@ def from_model_error(error: ModelError) -> Problem:
             members = {"field": error.field, "limit": error.limit, "actual": error.actual}
             return Problem("input-too-long", str(error), members=members)
         case OutOfRange():
-            members = {"field": error.field, "actual": error.actual, "allowed": error.allowed}
+            # JSON's integers have 64 bits here; what is larger came as 1e30 and goes back like that.
+            actual = error.actual if abs(error.actual) < 2**63 else float(error.actual)
+            members = {"field": error.field, "actual": actual, "allowed": error.allowed}
             return Problem("invalid-request", str(error), members=members)
         case Unsupported():
             return Problem("unsupported", str(error), members={"field": error.field})

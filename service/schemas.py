@@ -36,8 +36,6 @@ def _whole(value: object, info: ValidationInfo) -> int:
 def _whole_number(value: object, field: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise _invalid(field, "must be an integer")
-    if abs(value) >= 2**63:
-        raise _invalid(field, "must be an integer of at most 64 bits")
     return int(value)
 
 
