@@ -83,7 +83,7 @@ class Problem(Exception):
                 "detail": self.detail,
                 "instance": instance,
                 "request_id": request_id,
-                **self.members,
+                **{name: _writable(value) for name, value in self.members.items()},
             }
         )
 
@@ -93,6 +93,11 @@ class Problem(Exception):
         return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
 
 
+def _writable(value: object) -> object:
+    """Write integers beyond 64 bits, which came as 1e30, like that again: JSON libraries stop there."""
+    return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
+
+
 def from_model_error(error: ModelError) -> Problem:
     """Map the error tree of `model/errors.py` to problems."""
     match error:
@@ -100,9 +105,7 @@ def from_model_error(error: ModelError) -> Problem:
             members = {"field": error.field, "limit": error.limit, "actual": error.actual}
             return Problem("input-too-long", str(error), members=members)
         case OutOfRange():
-            # JSON's integers have 64 bits here; what is larger came as 1e30 and goes back like that.
-            actual = error.actual if abs(error.actual) < 2**63 else float(error.actual)
-            members = {"field": error.field, "actual": actual, "allowed": error.allowed}
+            members = {"field": error.field, "actual": error.actual, "allowed": error.allowed}
             return Problem("invalid-request", str(error), members=members)
         case Unsupported():
             return Problem("unsupported", str(error), members={"field": error.field})
