@@ -40,7 +40,8 @@ class Embeddings(nn.Module):
         if self.config.scale_embeddings:
             x = x * math.sqrt(self.config.hidden_size)
         if self.segment is not None:
-            x = x + F.embedding(segment_ids, self.segment)
+            # A model of one segment reads both texts of a pair as that one.
+            x = x + (F.embedding(segment_ids, self.segment) if self.config.segments > 1 else self.segment[0])
         if self.position is not None:
             x = x + F.embedding(positions, self.position)
         elif self.config.positions == "sinusoidal":
