@@ -150,13 +150,24 @@ class RawConnection:
     def __init__(self, port: int, body: bytes) -> None:
         head = f"POST /encode HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         self.request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S)
+        self.port = port
+        self.connect()
+
+    def connect(self) -> None:
+        """Open the connection."""
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=_ANSWER_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def post(self) -> bytes:
-        """Send the request and read the whole answer; returns its head."""
-        self.socket.sendall(self.request)
-        answer = self.socket.recv(65536)
+        """Send the request and read the whole answer; returns its head.
+
+        A connection that the service closed while nobody asked is opened again.
+        """
+        answer = self._ask()
+        if not answer:
+            self.close()
+            self.connect()
+            answer = self._ask()
         while (end := answer.find(b"\r\n\r\n")) < 0:
             answer += self._more()
         head = answer[:end]
@@ -170,6 +181,13 @@ class RawConnection:
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
+
+    def _ask(self) -> bytes:
+        """Send the request and wait for the first bytes of the answer; none when the connection is closed."""
+        with suppress(ConnectionError):
+            self.socket.sendall(self.request)
+            return self.socket.recv(65536)
+        return b""
 
     def _more(self) -> bytes:
         data = self.socket.recv(65536)
