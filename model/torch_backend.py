@@ -75,7 +75,6 @@ class TorchBackend:
     @torch.inference_mode()
     def run(self, batch: Batch) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""
-        self._check_segments(batch)
         lengths = np.diff(batch.cu_seqlens)
         order = np.argsort(lengths, kind="stable")  # equal lengths become neighbours: few, long runs
         packing = Packing.of(int(n) for n in lengths[order])
@@ -101,12 +100,6 @@ class TorchBackend:
             for i, want in enumerate(wants)
         ]
         return [outputs[i] for i in np.argsort(order, kind="stable")]
-
-    def _check_segments(self, batch: Batch) -> None:
-        """Refuse a segment that the model does not embed: on CUDA the look-up would end the process."""
-        segments = self.encoder.config.segments
-        if segments and batch.segment_ids.max(initial=0) >= segments:
-            raise Unsupported(f"this model reads texts of {segments} segment(s), not pairs.", field="inputs")
 
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]

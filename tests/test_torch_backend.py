@@ -312,17 +312,6 @@ def test_a_batch_is_laid_end_to_end() -> None:
     assert len(batch) == 3
 
 
-def test_a_model_of_one_segment_refuses_pairs(tmp_path: Path) -> None:
-    """A segment that is not embedded is refused before it is looked up, and single texts are served."""
-    write_bert(tmp_path, type_vocab_size=1)
-    checkpoint = load_checkpoint(tmp_path)
-    backend = TorchBackend(checkpoint, device="cpu", dtype="float32")
-    single, pair = checkpoint.tokenizer.encode(["the man", ("the man", "boy")])
-    assert run(backend, [single], [Want(token_layers=(2,))])[0].tokens is not None
-    with pytest.raises(Unsupported, match="reads texts of 1 segment"):
-        run(backend, [pair], [Want(token_layers=(2,))])
-
-
 def test_a_device_that_is_not_there_is_refused() -> None:
     """The CPU is always there; a CUDA device only as often as PyTorch sees it."""
     assert choose_device("cpu") == "cpu"
