@@ -208,19 +208,6 @@ def test_weights_may_lie_in_several_files(tmp_path: Path) -> None:
     Pairing.of(tmp_path).check(INPUTS["normal"])
 
 
-def test_a_single_segment_serves_pairs_as_one(tmp_path: Path) -> None:
-    """With type_vocab_size 1 both texts of a pair are of that segment; the answer still tells them apart."""
-    write_bert(tmp_path, type_vocab_size=1)
-    pairing = Pairing.of(tmp_path)
-    encoding = pairing.tokenizer.encode([INPUTS["pair"]])[0]
-    assert set(encoding.segment_ids) == {0, 1}
-    hidden, attention = pairing.reference.run(encoding.token_ids, [0] * len(encoding))
-    output = run(pairing.backend, [encoding], [want_all(pairing.backend)])[0]
-    assert output.tokens is not None
-    assert distance(output.attention, attention) <= 1e-5
-    assert relative_distance(output.tokens, hidden) <= 1e-5
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_weights_may_be_stored_in_half_precision(dtype: str, tmp_path: Path) -> None:
     """Half-precision weights are widened to float32, as the reference does when asked for float32."""
@@ -229,16 +216,3 @@ def test_weights_may_be_stored_in_half_precision(dtype: str, tmp_path: Path) -> 
     stored = load_file(tmp_path / "model.safetensors")["embeddings.word_embeddings.weight"]
     assert stored.dtype == getattr(torch, dtype)
     Pairing.of(tmp_path).check(INPUTS["normal"])
-
-
-def test_a_single_segment_serves_pairs_as_one(tmp_path: Path) -> None:
-    """With type_vocab_size 1 both texts of a pair are of that segment; the answer still tells them apart."""
-    write_bert(tmp_path, type_vocab_size=1)
-    pairing = Pairing.of(tmp_path)
-    encoding = pairing.tokenizer.encode([INPUTS["pair"]])[0]
-    assert set(encoding.segment_ids) == {0, 1}
-    hidden, attention = pairing.reference.run(encoding.token_ids, [0] * len(encoding))
-    output = run(pairing.backend, [encoding], [want_all(pairing.backend)])[0]
-    assert output.tokens is not None
-    assert distance(output.attention, attention) <= 1e-5
-    assert relative_distance(output.tokens, hidden) <= 1e-5
