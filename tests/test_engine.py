@@ -59,7 +59,7 @@ def perform(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 def submit(made: Engine, encodings: Sequence[Encoding], want: Want = SENTENCE) -> "asyncio.Task[Result]":
-    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings)))  # type: ignore[return-value]
+    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings)))
 
 
 async def until(happened: Callable[[], object]) -> None:
@@ -255,6 +255,28 @@ def test_an_abandoned_request_costs_nothing() -> None:
     assert backend.batches[1:] == [[21]]
     assert samples(metrics)['headlight_queue_tokens{model="mini"}'] == 0
     assert samples(metrics)['headlight_queue_inputs{model="mini"}'] == 0
+
+
+def test_abandoned_requests_do_not_fill_the_queue() -> None:
+    """What nobody waits for keeps nobody out, also while the worker is busy."""
+    backend = Watched()
+    with running(engine(backend, max_batch_tokens=64, max_queue_tokens=100)) as made:
+
+        async def work() -> None:
+            holder = await hold(made, backend)
+            abandoned = submit(made, [words(50)] * 2)
+            await asyncio.sleep(0.01)
+            with pytest.raises(OverloadedError):
+                await made.submit([words(30)], [SENTENCE])
+            abandoned.cancel()
+            await asyncio.sleep(0.01)
+            kept = submit(made, [words(30)])
+            await asyncio.sleep(0.01)
+            backend.gate.set()
+            await asyncio.gather(holder, kept)
+
+        perform(work)
+    assert backend.batches[1:] == [[30]]
 
 
 def test_a_request_abandoned_half_way_runs_no_further() -> None:

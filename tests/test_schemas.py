@@ -1,5 +1,6 @@
 """What clients send: lenient about how a whole number is written, strict about everything else."""
 
+import json
 import re
 from typing import Any
 
@@ -8,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from model.errors import ModelError
+from service.planning import plan_attention, plan_encode
+from service.problems import from_model_error, from_validation_error
 from service.schemas import AttentionRequest, EncodeRequest
+from tests.doubles import tokenizer
+from tests.test_planning import INFO
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 junk: st.SearchStrategy[Any] = st.recursive(
@@ -37,18 +43,35 @@ def test_pairs_are_nested(pairs: list[tuple[str, str]]) -> None:
     assert AttentionRequest.model_validate(body).inputs == pairs
 
 
-@pytest.mark.parametrize("schema", [EncodeRequest, AttentionRequest])
-@given(name=st.sampled_from([*EncodeRequest.model_fields, *AttentionRequest.model_fields, "x"]), value=junk)
-def test_whatever_is_sent_is_read_or_refused(schema: type[BaseModel], name: str, value: Any) -> None:
+def check(request: EncodeRequest | AttentionRequest) -> None:
+    """Check a request against the model, as its route does."""
+    (encoding,) = tokenizer().encode(["a"])
+    if isinstance(request, EncodeRequest):
+        plan_encode(request, INFO)
+    else:
+        plan_attention(request, INFO).want(encoding, 0)
+
+
+@given(
+    route=st.sampled_from(["encode", "tokens", "attention"]),
+    name=st.sampled_from([*EncodeRequest.model_fields, *AttentionRequest.model_fields, "x"]),
+    value=junk | st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), max_size=3),
+)
+def test_whatever_is_sent_is_read_or_refused_in_a_document(route: str, name: str, value: Any) -> None:
     """No value of any field leads to another error than a refusal that says which field it is."""
+    schema = AttentionRequest if route == "attention" else EncodeRequest
+    body = {"inputs": "a", **({"outputs": ["tokens"]} if route == "tokens" else {}), name: value}
     try:
-        schema.model_validate({"inputs": "a", "outputs": ["sentence", "tokens"], name: value})
+        check(schema.model_validate(body))
     except ValidationError as error:
-        assert all(e["loc"] or e["ctx"] for e in error.errors())
-    try:
-        schema.model_validate({"inputs": "a", name: value})
-    except ValidationError as error:
-        assert error.error_count() >= 1
+        problem = from_validation_error(error, list(schema.model_fields))
+    except ModelError as error:
+        problem = from_model_error(error)
+    else:
+        return
+    document = json.loads(problem.document(instance="/", request_id="a"))
+    assert document["type"] == "urn:headlight:invalid-request"
+    assert document["field"].split(".")[0] in {name, "inputs", "layers"}
 
 
 @given(number=st.integers(1, 9))

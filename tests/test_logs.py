@@ -1,0 +1,111 @@
+"""What is logged, in which form, and what never is."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from service.logs import JsonFormatter, set_up_logs
+from tests.client import Json, Service
+
+
+@pytest.fixture
+def _logging_restored() -> Iterator[None]:
+    root, names = logging.getLogger(), ("uvicorn", "httpx", "huggingface_hub")
+    before = (root.level, root.handlers[:], [logging.getLogger(name).level for name in names])
+    yield
+    root.setLevel(before[0])
+    root.handlers[:] = before[1]
+    for name, level in zip(names, before[2], strict=True):
+        logging.getLogger(name).setLevel(level)
+
+
+def record(**extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("service.x", logging.WARNING, "f.py", 1, "%d of %s", (3, 'a\n"b"'), None)
+    vars(made).update(extra)
+    return made
+
+
+def test_a_line_of_json_is_one_object() -> None:
+    """Message, level, logger and time, on one line whatever the message is."""
+    line = JsonFormatter().format(record(request_id="abc", status=200, colour="x"))
+    assert "\n" not in line
+    written = json.loads(line)
+    assert written.pop("time")[:2] == "20"
+    assert written == {
+        "level": "warning",
+        "logger": "service.x",
+        "message": '3 of a\n"b"',
+        "request_id": "abc",
+        "status": 200,
+    }
+
+
+def test_an_exception_is_part_of_its_line() -> None:
+    """A traceback does not spill over into lines that are no JSON."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        _ = 1 / 0
+    line = JsonFormatter().format(record(exc_info=(raised.type, raised.value, raised.tb)))
+    assert "division by zero" in json.loads(line)["exception"]
+    assert "\n" not in line
+
+
+@pytest.mark.usefixtures("_logging_restored")
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_the_level_holds_and_others_are_kept_quiet(level: str) -> None:
+    """Our own lines follow the setting; those of the server and of HTTP clients begin at warnings."""
+    set_up_logs(level, "text")
+    ours, theirs = logging.getLogger("service.engine"), logging.getLogger("uvicorn.error")
+    number = getattr(logging, level.upper())
+    assert ours.isEnabledFor(number)
+    assert not ours.isEnabledFor(number - 10)
+    assert theirs.getEffectiveLevel() == max(number, logging.WARNING)
+
+
+def line_of(service: Service, request_id: str) -> Json:
+    """The line of a request, which is written after its answer."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        whole = service.log.rpartition("\n")[0].splitlines()
+        found = [line for line in map(json.loads, whole) if line.get("request_id") == request_id]
+        if found:
+            (line,) = found
+            return line
+        time.sleep(0.01)
+    raise AssertionError(f"{request_id} is not in the log")
+
+
+def test_every_line_of_the_service_is_json(strict: Service) -> None:
+    """From the first line on, with refused and malformed requests in between."""
+    strict.encode("to have a line")
+    strict.raw(b"not http\r\n\r\n")
+    logged = strict.log.rpartition("\n")[0].splitlines()
+    assert len(logged) >= 3
+    for line in logged:
+        assert {"time", "level", "logger", "message"} <= json.loads(line).keys()
+
+
+def test_a_request_is_one_line_with_its_id(strict: Service) -> None:
+    """Route, status and seconds of the request that a client names."""
+    strict.http.post("/encode", json={"inputs": "a"}, headers={"X-Request-ID": "log-me-1"})
+    strict.http.post("/encode", json={"inputs": []}, headers={"X-Request-ID": "log-me-2"})
+    good = line_of(strict, "log-me-1")
+    bad = line_of(strict, "log-me-2")
+    assert (good["route"], good["status"], good["level"]) == ("/encode", 200, "info")
+    assert (bad["route"], bad["status"]) == ("/encode", 422)
+    assert 0 < good["seconds"] < 5
+
+
+def test_texts_of_clients_are_never_logged(strict: Service) -> None:
+    """Neither of requests that are answered nor of those that are refused, at the lowest level."""
+    secret = "xylophone quartz"
+    strict.encode(secret)
+    strict.http.post("/attention", json={"inputs": [secret], "queries": [99]})
+    strict.http.post("/encode", json={"inputs": [[secret]], secret: 1})
+    strict.http.post("/encode", content=f'{{"inputs": "{secret}", }}'.encode())
+    strict.http.post("/encode", json={"inputs": [secret] * 9})
+    strict.http.get(f"/{secret}", headers={"X-Request-ID": "log-me-3"})
+    assert line_of(strict, "log-me-3")["status"] == 404
+    assert "xylophone" not in strict.log

@@ -1,0 +1,132 @@
+"""The command line: starts, refusals, help."""
+
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from tests.client import Service, answered, free_port, run_command, serve
+from tests.test_operations import VERSION
+
+SENTENCE = re.compile(r"headlight: \S.*\.\n?", re.DOTALL)
+
+
+def test_the_version() -> None:
+    """--version prints it and does nothing else."""
+    code, out, err = run_command("--version")
+    assert (code, out, err) == (0, f"headlight {VERSION}\n", "")
+
+
+def test_the_help_names_every_flag() -> None:
+    """--help lists each setting with its meaning."""
+    code, out, err = run_command("--help")
+    assert (code, err) == (0, "")
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in out
+        assert field.description is not None
+        assert " ".join(field.description.split())[:20] in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "named"),
+    [
+        ({"port": "http"}, [], ["HEADLIGHT_PORT", "'http'"]),
+        ({"max_inputs": "0"}, [], ["HEADLIGHT_MAX_INPUTS", "'0'", "greater than or equal to 1"]),
+        ({"dtype": "float8"}, [], ["HEADLIGHT_DTYPE", "'float8'", "'bfloat16'"]),
+        ({}, ["--device", "tpu"], ["HEADLIGHT_DEVICE", "'tpu'"]),
+        ({}, ["--model", "a=x,a=y"], ["HEADLIGHT_MODEL", "name=source"]),
+        ({"max_inputs": "9"}, ["--max-inputs", "-3"], ["HEADLIGHT_MAX_INPUTS", "'-3'"]),
+    ],
+)
+def test_an_impossible_setting_ends_the_start_with_a_sentence(
+    settings: dict[str, Any], flags: list[str], named: list[str]
+) -> None:
+    """Exit code 2, and one sentence on standard error that names the setting and its value."""
+    code, out, err = run_command(*flags, **settings)
+    assert (code, out) == (2, "")
+    assert SENTENCE.fullmatch(err)
+    assert err.count("\n") == 1
+    assert all(part in err for part in named)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("flag", ["--nothing", "--max-inputs"])
+def test_a_flag_that_is_none_ends_the_start(flag: str) -> None:
+    """Unknown flags and flags without their value are exit code 2."""
+    code, _, err = run_command(flag)
+    assert code == 2
+    assert flag in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"model": "/no/such/folder"}, "/no/such/folder"),
+        ({"model": "nobody/has-this-model"}, "nobody/has-this-model"),
+        ({"device": "cuda:99"}, "cuda:99"),
+        ({"device": "cpu", "dtype": "float16"}, "float16"),
+    ],
+)
+def test_a_model_that_cannot_be_served_ends_the_start(settings: dict[str, Any], named: str) -> None:
+    """Exit code 1, and a sentence that names what is missing; it does not stay up unready."""
+    code, _, err = run_command(port=free_port(), **settings)
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("headlight: ")
+    assert named in last
+    assert "Traceback" not in err
+
+
+def test_a_broken_folder_ends_the_start(tmp_path: Path) -> None:
+    """A folder that is no checkpoint is named with what it lacks."""
+    code, _, err = run_command("--model", str(tmp_path), port=free_port())
+    assert code == 1
+    assert str(tmp_path) in err.splitlines()[-1]
+    assert "config.json" in err.splitlines()[-1]
+
+
+def test_a_port_that_is_taken_ends_the_start() -> None:
+    """The last line says which port it is that cannot be had, and the exit code is 1."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = run_command(port=port)
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("headlight: ")
+    assert str(port) in last
+    assert "Traceback" not in err
+
+
+def test_a_flag_wins_over_its_variable_and_a_slip_is_told() -> None:
+    """A running service obeys the command line first, and warns of variables that are no settings."""
+    with serve("--max-inputs", "3", max_inputs=5, max_input=7) as service:
+        limits = answered(service.http.get("/info"))["limits"]
+        assert limits["max_inputs"] == 3
+        assert "HEADLIGHT_MAX_INPUT " in service.log
+        assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
+
+
+def test_port_0_takes_a_free_one_and_says_which() -> None:
+    """The log has the address that was taken."""
+    with serve(wait=False, port=0) as service:
+        service.port = _port_in(service)
+        service.http.close()
+        service.http = service.new_client()
+        service.wait_until_ready()
+        service.encode("hello")
+
+
+def _port_in(service: Service) -> int:
+    for _ in range(1000):
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)", service.log):
+            assert int(found[1]) > 0
+            return int(found[1])
+        time.sleep(0.02)
+    raise AssertionError(service.log)
