@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from service.app import create_app
 from service.logs import set_up_logs
-from service.server import make_server
+from service.server import ListenError, serve
 from service.settings import SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
 
@@ -32,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app = create_app(settings)
     state: ServiceState = app.state.service
-    make_server(app, state).run()
+    try:
+        serve(app, state)
+    except ListenError as error:
+        state.failure = str(error)
     if state.failure is not None:
         sys.stderr.write(f"headlight: {state.failure}\n")
         return 1

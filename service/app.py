@@ -1,7 +1,7 @@
 """create_app: the only place that wires."""
 
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -10,18 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.errors import ModelError
-from service.engine import Engine
 from service.middleware import RequestContext
 from service.openapi import build_openapi
 from service.problems import Problem, from_model_error
 from service.routes import native, operations
 from service.settings import Settings
-from service.state import VERSION, ServiceState
+from service.state import VERSION, Loader, ServiceState, load_engines
 
 
-def create_app(settings: Settings, engines: Mapping[str, Engine] | None = None) -> FastAPI:
-    """Build the app. It listens at once and loads its models in a thread, unless `engines` are given."""
-    state = ServiceState(settings, engines)
+def create_app(settings: Settings, load: Loader = load_engines) -> FastAPI:
+    """Build the app. It answers at once, and loads its models in a thread."""
+    state = ServiceState(settings, load)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -180,6 +180,8 @@ class Engine:
     def _enqueue(self, waiting: Sequence[_Waiting]) -> None:
         tokens = sum(len(w.encoding) for w in waiting)
         with self._changed:
+            if self._queue_tokens + tokens > self.max_queue_tokens:
+                self._drop_abandoned()
             if self._queue and self._queue_tokens + tokens > self.max_queue_tokens:
                 seconds = self._queue_tokens / self._rate.tokens_per_s if self._rate.tokens_per_s else 1.0
                 raise OverloadedError(

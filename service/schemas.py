@@ -89,6 +89,8 @@ _INPUTS = {
 }
 
 WholeNumber = Annotated[int, BeforeValidator(_whole)]
+# The bound stands inside: around the validator it would be enforced, but not written into the schema.
+PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
 AllOrIndices = Annotated[
     Literal["all"] | Indices,
@@ -148,8 +150,8 @@ class EncodeRequest(InputsRequest):
     normalize: StrictBool | None = Field(
         None, description="Unit L2 norm of the sentence vector; the model's own way by default."
     )
-    dimensions: WholeNumber | None = Field(
-        None, ge=1, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
+    dimensions: PositiveNumber | None = Field(
+        None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
     )
     layers: IndexList = Field(
         [-1],

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -122,22 +122,32 @@ class Server(uvicorn.Server):
             return self.state.in_flight == 0 or left <= 0
         return await super().on_tick(counter)
 
-    def _log_started_message(self, listeners: Sequence[socket.SocketType]) -> None:
-        """Say where it listens; with port 0, the port that was free."""
-        for listener in listeners:
-            host, port = listener.getsockname()[:2]
-            log.info(
-                "headlight %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port
-            )
+
+class ListenError(Exception):
+    """The address cannot be listened on; the message says why and what to change."""
 
 
-def make_server(app: object, state: ServiceState) -> Server:
-    """Configure uvicorn for this app: our protocol, no access log of its own, no server header."""
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket; raises ListenError."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise ListenError(
+            f"{host}:{port} cannot be listened on ({error.strerror}): choose another HEADLIGHT_HOST or "
+            "HEADLIGHT_PORT."
+        ) from error
+
+
+def serve(app: object, state: ServiceState) -> None:
+    """Serve until a signal; raises ListenError before anything is loaded."""
     settings = state.settings
+    listener = listen(settings.host, settings.port)
+    host, port = listener.getsockname()[:2]
+    log.info("headlight %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
+    # Our protocol, no access log of its own, no server header.
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
-        host=settings.host,
-        port=settings.port,
         loop="uvloop",
         http=Protocol,
         ws="none",
@@ -146,4 +156,4 @@ def make_server(app: object, state: ServiceState) -> Server:
         access_log=False,
         server_header=False,
     )
-    return Server(config, state)
+    Server(config, state).run(sockets=[listener])

@@ -3,7 +3,7 @@
 import enum
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 from model.errors import CheckpointError, ModelError
@@ -34,16 +34,51 @@ _EXPLANATIONS = {
 }
 
 
+def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+    """Load every model that the settings name; raises ModelError."""
+    # Imported here, in the loading thread: PyTorch takes seconds, and the server listens meanwhile.
+    try:
+        from model.checkpoint import load_checkpoint  # noqa: PLC0415
+        from model.torch_backend import TorchBackend  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            f"{error.name} is not installed, and the torch backend needs it: `pip install torch==2.13.0`."
+        ) from error
+
+    run_lock = threading.Lock()  # one device, one run at a time
+    engines = {}
+    for name, source in settings.models.items():
+        log.info("loading %s from %s", name, source)
+        checkpoint = load_checkpoint(resolve(source))
+        backend = TorchBackend(
+            checkpoint, device=settings.device, dtype=settings.dtype, threads=settings.threads
+        )
+        engines[name] = Engine(
+            name,
+            checkpoint.tokenizer,
+            backend,
+            metrics,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queue_tokens=settings.queue_tokens,
+            run_lock=run_lock,
+        )
+    return engines
+
+
+Loader = Callable[[Settings, Metrics], dict[str, Engine]]
+"""Makes the engines of the settings' models, the default first; they are not started yet."""
+
+
 class ServiceState:
     """Owned by the app; its phase is changed by the loading thread and by signals."""
 
-    def __init__(self, settings: Settings, engines: Mapping[str, Engine] | None = None) -> None:
+    def __init__(self, settings: Settings, load: Loader = load_engines) -> None:
         self.settings = settings
         self.metrics = Metrics(VERSION)
         self.phase = Phase.LOADING
         self.in_flight = 0
         self.failure: str | None = None
-        self._given = engines
+        self._load = load
         self._engines: dict[str, Engine] = {}
 
     @property
@@ -80,9 +115,7 @@ class ServiceState:
     def load(self) -> None:
         """Load, warm up and start every model, in the caller's thread."""
         try:
-            engines = (
-                dict(self._given) if self._given is not None else load_engines(self.settings, self.metrics)
-            )
+            engines = self._load(self.settings, self.metrics)
             for name, engine in engines.items():
                 self.metrics.add_model(name, engine.info)
                 engine.start()
@@ -112,34 +145,3 @@ class ServiceState:
     def _fail(self, sentence: str) -> None:
         self.failure = sentence
         self.phase = Phase.FAILED
-
-
-def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
-    """Load every model that the settings name; raises ModelError."""
-    # Imported here, in the loading thread: PyTorch takes seconds, and the server listens meanwhile.
-    try:
-        from model.checkpoint import load_checkpoint  # noqa: PLC0415
-        from model.torch_backend import TorchBackend  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CheckpointError(
-            f"{error.name} is not installed, and the torch backend needs it: `pip install torch==2.13.0`."
-        ) from error
-
-    run_lock = threading.Lock()  # one device, one run at a time
-    engines = {}
-    for name, source in settings.models.items():
-        log.info("loading %s from %s", name, source)
-        checkpoint = load_checkpoint(resolve(source))
-        backend = TorchBackend(
-            checkpoint, device=settings.device, dtype=settings.dtype, threads=settings.threads
-        )
-        engines[name] = Engine(
-            name,
-            checkpoint.tokenizer,
-            backend,
-            metrics,
-            max_batch_tokens=settings.max_batch_tokens,
-            max_queue_tokens=settings.queue_tokens,
-            run_lock=run_lock,
-        )
-    return engines

@@ -17,8 +17,8 @@ from model.types import Backend, Batch, ModelInfo, Output
 from service.app import create_app
 from service.engine import Engine
 from service.metrics import Metrics
-from service.server import make_server
-from service.settings import read_settings
+from service.server import serve
+from service.settings import Settings, read_settings
 from service.state import VERSION
 from tests.reference import MINILM, minilm
 
@@ -112,13 +112,15 @@ def engine(
     )
 
 
+def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+    """Engines for a service whose model fails on a word."""
+    return {MINILM: engine(Watched(), metrics, name=MINILM)}
+
+
 def main() -> int:
     """Serve a model that fails on a word; the settings are those of the service."""
-    engines: dict[str, Engine] = {}
-    app = create_app(read_settings(), engines)
-    state = app.state.service
-    engines[MINILM] = engine(Watched(), state.metrics, name=MINILM)
-    make_server(app, state).run()
+    app = create_app(read_settings(), poisoned)
+    serve(app, app.state.service)
     return 0
 
 

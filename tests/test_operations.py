@@ -124,7 +124,7 @@ def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
     from service.state import Phase, ServiceState
 
     made = engine(Watched())
-    state = ServiceState(read_settings(), {"mini": made})
+    state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})
     state.load()
     assert (state.phase, state.ready) == (Phase.READY, True)
     made.close()
