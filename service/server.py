@@ -19,6 +19,9 @@ from service.state import VERSION, Phase, ServiceState
 
 log = logging.getLogger(__name__)
 
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request line and its headers, together."""
+
 
 class Protocol(HttpToolsProtocol):
     """HTTP/1.1, with problem documents also for what is not HTTP.
@@ -29,6 +32,9 @@ class Protocol(HttpToolsProtocol):
     """
 
     _repeating_head = False
+    _in_head = False
+    _head_bytes = 0
+    _unread_head_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""
@@ -43,33 +49,50 @@ class Protocol(HttpToolsProtocol):
                 self._repeating_head = False
             self.data_received(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            log.info("a connection sent what is not HTTP")
-            self.send_400_response("This is not an HTTP request.")
+            log.info("a connection sent what is not HTTP, or too large a head")
+            too_large = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
+            large = self._head_bytes > MAX_HEAD_BYTES
+            self.send_400_response(too_large if large else "This is not an HTTP request.")
+        else:
+            # The parser calls on_header when a header is complete; one that never ends is stopped here.
+            self._unread_head_bytes = self._unread_head_bytes + len(data) if self._in_head else 0
+            if self._unread_head_bytes > 2 * MAX_HEAD_BYTES:
+                self.transport.abort()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._repeating_head:
+            self._head_bytes = 0
+            self._in_head = True
             super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the target."""
         if not self._repeating_head:
+            self._count_head(len(url))
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         if not self._repeating_head:
+            self._count_head(len(name) + len(value))
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Start to serve the request."""
         if not self._repeating_head:
+            self._in_head = False
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """End the request, unless its body is still to come."""
         if not (self.parser.should_upgrade() and self._framing()):
             super().on_message_complete()
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ValueError("the head is too large")  # the parser makes it an HttpParserError
 
     def _framing(self) -> bytes:
         """Repeat the headers that say how long the body is; empty when there is none."""

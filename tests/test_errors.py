@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.client import BadStatusLine
 from typing import Any
 
@@ -152,6 +153,26 @@ def test_what_is_not_http_is_a_400_problem(service: Service, sent: bytes) -> Non
         assert answer.headers["connection"] == "close"
         assert connection.recv(1) == b""
     assert service.http.get("/livez").status_code == 200
+
+
+def test_a_head_that_is_too_large_is_a_400(service: Service) -> None:
+    """A head of more than 64 KiB is refused before it is all read, and one of 60 KiB is not."""
+    line = b"X-Filler: " + b"a" * 990 + b"\r\n"
+    assert service.raw(b"GET /livez HTTP/1.1\r\n" + line * 60 + b"\r\n").status_code == 200
+    answer = service.raw(b"GET /livez HTTP/1.1\r\n" + line * 66)
+    document = assert_problem(answer, 400, "malformed-request")
+    assert "65536" in document["detail"]
+
+
+def test_a_header_that_never_ends_is_stopped(service: Service) -> None:
+    """A single header of a megabyte ends the connection, whatever else the client sends."""
+    with service.connect() as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\nX-Filler: ")
+        with suppress(ConnectionError):
+            for _ in range(64):
+                connection.sendall(b"a" * 16_384)
+                time.sleep(0.005)
+            pytest.fail("a megabyte of one header was taken")
 
 
 def test_a_body_with_broken_chunks_is_a_400(service: Service) -> None:
