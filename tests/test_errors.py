@@ -159,7 +159,7 @@ def test_a_head_that_is_too_large_is_a_400(service: Service) -> None:
     """A head of more than 64 KiB is refused before it is all read, and one of 60 KiB is not."""
     line = b"X-Filler: " + b"a" * 990 + b"\r\n"
     assert service.raw(b"GET /livez HTTP/1.1\r\n" + line * 60 + b"\r\n").status_code == 200
-    answer = service.raw(b"GET /livez HTTP/1.1\r\n" + line * 66)
+    answer = service.raw(b"GET /livez HTTP/1.1\r\n" + line * 70)
     document = assert_problem(answer, 400, "malformed-request")
     assert "65536" in document["detail"]
 
