@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPResponse
@@ -151,10 +151,10 @@ class Raw:
 
 def read_answer(connection: socket.socket, method: str = "POST") -> Raw:
     """Read one HTTP answer."""
-    response = HTTPResponse(connection, method=method)
-    response.begin()
-    body = response.read()
-    return Raw(response.status, response.headers, body)
+    with closing(HTTPResponse(connection, method=method)) as response:
+        response.begin()
+        body = response.read()
+        return Raw(response.status, response.headers, body)
 
 
 @contextmanager

@@ -23,11 +23,13 @@ def rectangle(lengths: Sequence[int]) -> int:
 
 COSTS = pytest.mark.parametrize("cost", [packed, rectangle])
 waiting = st.lists(st.integers(1, 512), max_size=60)
-budgets = st.integers(1, 4096)
+# Small ones too, so that a budget is often met exactly.
+budgets = st.integers(1, 4096) | st.integers(1, 12)
+few = st.lists(st.integers(1, 4), max_size=8)
 
 
 @COSTS
-@given(lengths=waiting, budget=budgets)
+@given(lengths=waiting | few, budget=budgets)
 def test_the_budget_is_kept_unless_the_head_alone_breaks_it(
     cost: Cost, lengths: list[int], budget: int
 ) -> None:
@@ -37,14 +39,14 @@ def test_the_budget_is_kept_unless_the_head_alone_breaks_it(
 
 
 @COSTS
-@given(lengths=waiting, budget=budgets)
+@given(lengths=waiting | few, budget=budgets)
 def test_the_head_is_always_served(cost: Cost, lengths: list[int], budget: int) -> None:
     """Something runs whenever something waits, and nothing when nothing does."""
     assert (take_batch(lengths, budget, cost) >= 1) == bool(lengths)
 
 
 @COSTS
-@given(lengths=waiting, budget=budgets)
+@given(lengths=waiting | few, budget=budgets)
 def test_as_many_as_fit_are_taken(cost: Cost, lengths: list[int], budget: int) -> None:
     """No sequence is left that would still have fitted: the batch is the longest prefix within the budget."""
     count = take_batch(lengths, budget, cost)
@@ -52,8 +54,14 @@ def test_as_many_as_fit_are_taken(cost: Cost, lengths: list[int], budget: int) -
     assert count == max(fitting, default=min(1, len(lengths)))
 
 
+def test_a_budget_may_be_met_exactly() -> None:
+    """The budget itself is within the budget."""
+    assert take_batch([3, 4, 5, 1], 12, packed) == 3
+    assert take_batch([3, 4, 4, 1], 12, rectangle) == 3
+
+
 @COSTS
-@given(lengths=waiting, later=waiting, budget=budgets)
+@given(lengths=waiting | few, later=waiting, budget=budgets)
 def test_nobody_starves_and_nobody_is_overtaken(
     cost: Cost, lengths: list[int], later: list[int], budget: int
 ) -> None:

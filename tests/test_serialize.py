@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
@@ -55,27 +55,30 @@ def test_every_float_is_given_back(array: FloatArray) -> None:
         assert float(number) == float(shortest)
 
 
-@given(
-    array=stn.arrays(np.float32, 48, elements=finite | small),
-    count=st.integers(1, 3),
-)
-def test_an_answer_of_encode_is_never_larger_than_its_bound(array: FloatArray, count: int) -> None:
+@given(value=finite | small, count=st.integers(1, 3))
+@example(value=-1.00000034e-05, count=1)
+@example(value=-1234567900000000.0, count=1)
+def test_an_answer_of_encode_is_never_larger_than_its_bound(value: float, count: int) -> None:
     """Whatever the numbers and the tokens are, the size that was checked beforehand is not exceeded."""
-    output = Output(sentence=array, tokens=array[:36].reshape(3, 3, 4))
+    sentence, tokens = np.full(500, value, dtype=np.float32), np.full((2, 3, 500), value, dtype=np.float32)
+    output = Output(sentence=sentence, tokens=tokens)
     encodings = [WORST] * count
     written = whole(encode_items(encodings, [output] * count))
-    assert len(written) <= encode_bound(encodings, sentence_size=48, layers=3, hidden_size=4)
+    assert len(written) <= encode_bound(encodings, sentence_size=500, layers=2, hidden_size=500)
 
 
 @pytest.mark.parametrize("decimals", [1, 3, 6, 7, 9])
 @pytest.mark.parametrize("aggregate", ["none", "mean"])
-@given(array=stn.arrays(np.float32, (2, 3, 3, 3), elements=probability))
+@given(value=probability)
+@example(value=1.00000034e-05)
+@example(value=0.99999994)
 def test_an_answer_of_attention_is_never_larger_than_its_bound(
-    aggregate: Any, decimals: int, array: FloatArray
+    aggregate: Any, decimals: int, value: float
 ) -> None:
     """The same for maps, with rounded numbers."""
-    want = Want(attention=AttentionWant((0, 1), (0, 1, 2), aggregate=aggregate))
-    maps = array if aggregate == "none" else array[:, 0]
+    rows = tuple([0, 1, 2] * 20)
+    want = Want(attention=AttentionWant((0, 1), (0, 1, 2), queries=rows, aggregate=aggregate))
+    maps = np.full((2, 3, 60, 3) if aggregate == "none" else (2, 60, 3), value, dtype=np.float32)
     axes = ["layer", "head", "query", "key"]
     written = whole(attention_items([WORST], [want], [Output(attention=maps)], decimals), axes=axes)
     assert len(written) <= attention_bound([WORST], [want], decimals)
