@@ -119,7 +119,7 @@ def test_the_page_loads_nothing_from_elsewhere(service: Service) -> None:
 
 
 def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
-    """Ready means that every model's worker is alive."""
+    """Ready means that every model's worker is alive; the end of the service ends them."""
     from service.settings import read_settings
     from service.state import Phase, ServiceState
 
@@ -127,8 +127,8 @@ def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
     state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})
     state.load()
     assert (state.phase, state.ready) == (Phase.READY, True)
-    made.close()
-    assert state.ready is False
+    state.close()
+    assert (made.alive, state.ready) == (False, False)
 
 
 def test_readiness_comes_after_loading_and_liveness_before() -> None:
