@@ -24,6 +24,11 @@ from prometheus_client.parser import text_string_to_metric_families
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parent.parent
+ROUTES = ["/encode", "/attention"]
+JSON_TYPE = {"Content-Type": "application/json"}
+LONG = " ".join(["word"] * 300)
+"""A text that is longer than the embedded model reads."""
+
 _TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used; a client that makes its own is slow to make
 
 START_S = 60.0
@@ -191,6 +196,21 @@ def serve(
             if process.poll() is None:
                 process.kill()
                 process.wait(10)
+
+
+def post(service: Service, body: object, path: str = "/encode", **headers: str) -> httpx.Response:
+    """Send a body as JSON; `X_Some_Header` is the header X-Some-Header."""
+    return service.http.post(path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def send(service: Service, content: bytes, path: str = "/encode") -> httpx.Response:
+    """Send bytes that are declared as JSON, whatever they are."""
+    return service.http.post(path, content=content, headers=JSON_TYPE)
+
+
+def batches(service: Service, model: str = "all-MiniLM-L6-v2") -> float:
+    """How many batches a model has run."""
+    return service.metrics()[f'headlight_batches_total{{model="{model}"}}']
 
 
 def answered(response: httpx.Response) -> Json:

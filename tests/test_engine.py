@@ -3,8 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,68 +11,15 @@ import pytest
 
 from model.errors import InferenceError
 from model.tokenizer import Truncation
-from model.types import AttentionWant, Encoding, Output, SentenceWant, Want
+from model.types import AttentionWant, Output, Want
 from service.engine import Engine, OverloadedError, Result
 from service.metrics import Metrics
 from tests.client import parse_metrics
-from tests.doubles import POISON, Exclusive, Watched, engine, tokenizer
+from tests.doubles import POISON, Exclusive, Watched, engine
+from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words
 from tests.reference import minilm, run
 
-SENTENCE = Want(sentence=SentenceWant(("mean",), (6,), normalize=True))
 MAPS = Want(attention=AttentionWant((0, 5), (0, 3)))
-
-
-def encode(*texts: str) -> list[Encoding]:
-    return tokenizer().encode(texts)
-
-
-def words(count: int) -> Encoding:
-    """A text of `count` tokens, special ones included."""
-    (encoding,) = encode(" ".join(["word"] * (count - 2)))
-    assert len(encoding) == count
-    return encoding
-
-
-@contextmanager
-def running(made: Engine) -> Iterator[Engine]:
-    """Start an engine and end it; what its warm-up ran is forgotten."""
-    made.start()
-    backend = made._backend
-    if isinstance(backend, Watched):
-        backend.forget()
-    try:
-        yield made
-    finally:
-        made.close()
-        assert not made.alive
-
-
-def perform(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Run a coroutine to its end, within twenty seconds."""
-
-    async def bounded() -> Any:
-        async with asyncio.timeout(20):
-            return await work()
-
-    return asyncio.run(bounded())
-
-
-def submit(made: Engine, encodings: Sequence[Encoding], want: Want = SENTENCE) -> "asyncio.Task[Result]":
-    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings)))
-
-
-async def until(happened: Callable[[], object]) -> None:
-    while not happened():
-        await asyncio.sleep(0.002)
-
-
-async def hold(made: Engine, backend: Watched) -> "asyncio.Task[Result]":
-    """Occupy the worker with a sequence that waits at the gate."""
-    backend.gate.clear()
-    backend.entered.clear()
-    holder = submit(made, encode("hold"))
-    await until(backend.entered.is_set)
-    return holder
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
