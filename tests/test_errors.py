@@ -7,10 +7,6 @@ import pytest
 
 from tests.client import LONG, ROUTES, Json, Service, answered, assert_problem, post, serve
 from tests.doubles import POISON
-from tests.test_invalid_requests import ATTENTION, BOTH, ENCODE
-
-# For test_metrics.py and test_openapi.py, which import them from here.
-__all__ = ["ATTENTION", "BOTH", "ENCODE", "LONG", "post"]
 
 # ----------------------------------------------------------------------------------------------- 500
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, Metrics
-from tests.client import Json, Service, parse_metrics, serve
-from tests.test_errors import LONG, post
+from tests.client import LONG, Json, Service, parse_metrics, post, serve
 from tests.test_planning import INFO
 
 MODEL = 'model="all-MiniLM-L6-v2"'

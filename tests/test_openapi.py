@@ -6,7 +6,7 @@ import jsonschema_rs
 import pytest
 
 from tests.client import Json, Service
-from tests.test_errors import ATTENTION, BOTH, ENCODE
+from tests.test_invalid_requests import ATTENTION, BOTH, ENCODE
 from tests.test_problems import TABLE
 
 ROUTES = ["/encode", "/attention"]
