@@ -6,6 +6,7 @@
     │   ├── InputTooLong    more tokens than the model reads, and the caller asked for no truncation
     │   └── OutOfRange      an index (layer, head, position) that this model or input does not have
     ├── Unsupported         the request is sound, but this model cannot do it
+    ├── OutOfMemory         the device has not enough memory for a batch; a smaller one may do
     └── InferenceError      the computation of one input failed
 
 The service maps these to HTTP in one table (`service/problems.py`).
@@ -58,6 +59,10 @@ class Unsupported(ModelError):
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class OutOfMemory(ModelError):
+    """The device has not enough memory for a batch; a smaller one may do."""
 
 
 class InferenceError(ModelError):

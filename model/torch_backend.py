@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from model.attention import SelfAttention
 from model.checkpoint import Checkpoint
 from model.encoder import Encoder
-from model.errors import Unsupported
+from model.errors import OutOfMemory, Unsupported
 from model.packing import Packing
 from model.pooling import finish, pool
 from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant
@@ -72,9 +72,20 @@ class TorchBackend:
         """Count the tokens: packed sequences cost nothing else."""
         return sum(lengths)
 
-    @torch.inference_mode()
     def run(self, batch: Batch) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""
+        try:
+            return self._run(batch)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise OutOfMemory(str(error)) from error
+        except RuntimeError as error:
+            # The CPU's allocator has no error class of its own.
+            if "DefaultCPUAllocator" in str(error):
+                raise OutOfMemory(str(error)) from error
+            raise
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
         order = np.argsort(lengths, kind="stable")  # equal lengths become neighbours: few, long runs
         packing = Packing.of(int(n) for n in lengths[order])

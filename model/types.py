@@ -157,7 +157,8 @@ class Backend(Protocol):
     def run(self, batch: Batch) -> list[Output]:
         """Run one batch; the outputs stand in the order of the sequences.
 
-        Raises any exception when the computation fails; nothing is returned in part.
+        Raises OutOfMemory when a smaller batch may do, and any other exception when the computation
+        fails; nothing is returned in part.
         """
         ...
 

@@ -1,5 +1,6 @@
 """The command line: `headlight`, the same as `python -m service`."""
 
+import gc
 import logging
 import os
 import sys
@@ -32,14 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app = create_app(settings)
     state: ServiceState = app.state.service
+    state.on_ready = _freeze
     try:
         serve(app, state)
     except ListenError as error:
         state.failure = str(error)
     if state.failure is not None:
         sys.stderr.write(f"headlight: {state.failure}\n")
-        return 1
+        return state.exit_code
     return 0
+
+
+def _freeze() -> None:
+    """Take what was loaded out of garbage collection: it lives as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """create_app: the only place that wires."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from service.routes import native, operations
 from service.settings import Settings
 from service.state import VERSION, Loader, ServiceState, load_engines
 
+_SUPERVISION_S = 0.25
+
 
 def create_app(settings: Settings, load: Loader = load_engines) -> FastAPI:
     """Build the app. It answers at once, and loads its models in a thread."""
@@ -25,7 +28,9 @@ def create_app(settings: Settings, load: Loader = load_engines) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         threading.Thread(target=state.load, name="load", daemon=True).start()
+        supervision = asyncio.create_task(_supervise(state))
         yield
+        supervision.cancel()
         state.close()
 
     app = FastAPI(
@@ -52,6 +57,12 @@ def _openapi(app: FastAPI) -> dict[str, object]:
     if app.openapi_schema is None:
         app.openapi_schema = build_openapi(app, VERSION)
     return app.openapi_schema
+
+
+async def _supervise(state: ServiceState) -> None:
+    while True:
+        await asyncio.sleep(_SUPERVISION_S)
+        state.supervise()
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:

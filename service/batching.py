@@ -1,22 +1,57 @@
 """Which waiting sequences run next? A pure function: no clock, no threads, no I/O."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+PATIENCE = 8
+"""How often a sequence may be overtaken; then nobody passes it any more."""
+
+_LOOK_AHEAD = 64
+"""After so many neighbours that did not fit, the batch counts as full: looking on would cost more."""
 
 
-def take_batch(lengths: Sequence[int], budget: int, cost: Callable[[Sequence[int]], int]) -> int:
-    """Say how many of the waiting sequences, from the head of the queue, form the next batch.
+class Candidate(NamedTuple):
+    """A waiting sequence: its tokens, and how often later ones ran before it."""
 
-    `lengths` are their tokens in order of arrival, `cost(lengths)` what the backend pays for running
-    them together. The head is always in, even beyond the budget; the rest as long as the whole stays
-    within it, so that nobody is overtaken and nobody starves. 0 only when nothing waits.
+    tokens: int
+    overtaken: int = 0
+
+
+def take_batch(
+    waiting: Sequence[Candidate],
+    budget: int,
+    cost: Callable[[Sequence[int]], int],
+    *,
+    group_lengths: bool = False,
+) -> list[int]:
+    """Choose the next batch among the sequences that wait, as indices in order of arrival.
+
+    `cost(lengths)` is what the backend pays for running sequences together, in tokens. The head is always
+    in, even beyond the budget; the others as long as the whole stays within it. With `group_lengths`, for
+    backends that pad, those nearest to the head in length come first. What does not fit is overtaken, at
+    most PATIENCE times: such a sequence is looked at before all others, and where it does not fit either,
+    nothing behind it is taken. So nobody starves. Empty only when nothing waits.
     """
-    taken = min(1, len(lengths))
-    low, high = taken, len(lengths)
-    # cost grows with every sequence, so the last prefix within the budget is found by bisection.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if cost(lengths[:middle]) <= budget:
-            low = middle
+    if not waiting:
+        return []
+    head = waiting[0].tokens
+    taken, lengths = [0], [head]
+    impatient = [i for i in range(1, len(waiting)) if waiting[i].overtaken >= PATIENCE]
+    end = len(waiting)
+    for i in impatient:
+        if i < end and cost([*lengths, waiting[i].tokens]) <= budget:
+            taken.append(i)
+            lengths.append(waiting[i].tokens)
         else:
-            high = middle - 1
-    return max(taken, low)
+            end = min(end, i)
+    others = [i for i in range(1, end) if waiting[i].overtaken < PATIENCE]
+    if group_lengths:
+        others.sort(key=lambda i: abs(waiting[i].tokens - head))
+    misses = 0
+    for i in others:
+        if cost([*lengths, waiting[i].tokens]) <= budget:
+            taken.append(i)
+            lengths.append(waiting[i].tokens)
+        elif (misses := misses + 1) >= _LOOK_AHEAD:
+            break
+    return sorted(taken)

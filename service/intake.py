@@ -1,6 +1,7 @@
 """From the bytes of a request to a checked body: each refusal in the order that the contract gives.
 
-503 not ready, 415 content type, 406 accept, 413 body, 400 not JSON, 422 not valid.
+503 not ready, 415 content type, 406 accept, 413 body, 429 where the body's size tells, 400 not JSON, 422 not
+valid.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from service.problems import Problem, from_validation_error
+from service.queueing import OverloadedError
 from service.schemas import InputsRequest
 from service.settings import Settings
 from service.state import ServiceState
@@ -28,6 +30,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> RequestT:
     state: ServiceState = request.app.state.service
     state.check_ready()
     _check_media_types(request)
+    _check_room(state, _declared_size(request, state.settings))
     body = await _read_body(request, state.settings)
     try:
         raw = orjson.loads(body)
@@ -93,11 +96,40 @@ def _is_json(content_type: str) -> bool:
     return message.get_content_type() == "application/json" and message.get_content_charset("utf-8") in _UTF_8
 
 
+def overloaded(error: OverloadedError) -> Problem:
+    """Say when to come back."""
+    return Problem(
+        "overloaded",
+        f"{error} Try again in about {error.retry_after} s, or send fewer texts at a time.",
+        headers={"Retry-After": str(error.retry_after)},
+        members={"limit": error.limit, "actual": error.waiting},
+    )
+
+
+def _check_room(state: ServiceState, size: int) -> None:
+    """Refuse at once what no model's queue has room for, before it is read, parsed and tokenized."""
+    refusals = []
+    for engine in state.engines.values():
+        try:
+            engine.check_room(size)
+        except OverloadedError as error:
+            refusals.append(error)
+        else:
+            return
+    raise overloaded(refusals[0])
+
+
+def _declared_size(request: Request, settings: Settings) -> int:
+    """Read Content-Length, 0 where there is none; raises the 413."""
+    declared = request.headers.get("content-length", "0")
+    size = int(declared) if declared.isdigit() else 0
+    if size > settings.max_body_bytes:
+        raise _too_large(size, settings.max_body_bytes)
+    return size
+
+
 async def _read_body(request: Request, settings: Settings) -> bytes:
     limit = settings.max_body_bytes
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > limit:
-        raise _too_large(int(declared), limit)
     body = bytearray()
     try:
         async with asyncio.timeout(settings.request_timeout_s):

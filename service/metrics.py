@@ -21,6 +21,7 @@ UNMATCHED = "unmatched"
 CLIENT_GONE = 499
 """The status, in metrics and logs, of requests whose client went before the answer; it is never sent."""
 
+FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 # A `_created` series beside each counter would double the exposition, and nothing here reads it.
@@ -125,7 +126,8 @@ class Metrics:
             self.inputs.labels(route, name)
         for counter in (self.input_tokens, self.truncated_inputs, self.batches, self.padding_tokens):
             counter.labels(name)
-        self.inference_failures.labels(name, "exception")
+        for reason in FAILURES:
+            self.inference_failures.labels(name, reason)
         self.batch_inputs.labels(name)
         self.batch_tokens.labels(name)
         self.queue(name, inputs=0, tokens=0)
@@ -151,9 +153,9 @@ class Metrics:
         self.batch_tokens.labels(model).observe(tokens)
         self.padding_tokens.labels(model).inc(padding)
 
-    def inference_failure(self, model: str) -> None:
-        """Count an input that could not be computed."""
-        self.inference_failures.labels(model, "exception").inc()
+    def inference_failure(self, model: str, reason: str) -> None:
+        """Count an input that could not be computed, or a batch that ran out of memory or got stuck."""
+        self.inference_failures.labels(model, reason).inc()
 
     def answered(
         self, route: str, model: str, *, inputs: int, tokens: int, truncated: int, size: int

@@ -283,6 +283,8 @@ class ServedModel(BaseModel):
     backend: str
     device: str
     dtype: str
+    max_batch_tokens: int
+    max_queue_tokens: int
 
 
 class Limits(BaseModel):
@@ -291,8 +293,6 @@ class Limits(BaseModel):
     max_inputs: int
     max_body_bytes: int
     max_response_bytes: int
-    max_batch_tokens: int
-    max_queue_tokens: int
     request_timeout_s: float
 
 

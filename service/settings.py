@@ -44,7 +44,9 @@ class Settings(BaseSettings):
         "auto", description="precision of the products; auto: bfloat16 where the hardware multiplies it"
     )
     threads: int | None = Field(None, ge=1, description="cores that one batch uses; all by default")
-    max_batch_tokens: int = Field(2048, ge=1, description="token budget of one batch")
+    max_batch_tokens: int | None = Field(
+        None, ge=1, description="token budget of one batch; measured at the start by default"
+    )
     max_queue_tokens: int | None = Field(
         None, ge=1, description="tokens that may wait; beyond, 429; 64 batches by default"
     )
@@ -68,11 +70,6 @@ class Settings(BaseSettings):
     def models(self) -> dict[str, str]:
         """The served models: name -> source, the default first."""
         return parse_models(self.model)
-
-    @property
-    def queue_tokens(self) -> int:
-        """How many tokens may wait: the setting, or 64 batches."""
-        return self.max_queue_tokens if self.max_queue_tokens is not None else 64 * self.max_batch_tokens
 
 
 def parse_models(value: str) -> dict[str, str]:

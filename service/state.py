@@ -2,12 +2,12 @@
 
 import enum
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 from model.errors import CheckpointError, ModelError
 from model.source import resolve
+from service.device import Device
 from service.engine import Engine
 from service.metrics import Metrics
 from service.problems import Problem
@@ -18,8 +18,12 @@ log = logging.getLogger(__name__)
 VERSION = version("headlight")
 
 
+STUCK_EXIT_CODE = 70
+"""EX_SOFTWARE: computations hung, and only a new process can help."""
+
+
 class Phase(enum.Enum):
-    """The life of the process. FAILED means that it will end, since a model could not be loaded."""
+    """The life of the process. FAILED means that it will end: a model could not be loaded, or hangs."""
 
     LOADING = "loading"
     READY = "ready"
@@ -30,7 +34,7 @@ class Phase(enum.Enum):
 _EXPLANATIONS = {
     Phase.LOADING: "The models are still being loaded: try again in a moment.",
     Phase.DRAINING: "The service is shutting down and takes no new work: try another instance.",
-    Phase.FAILED: "A model could not be loaded: the service's log says why.",
+    Phase.FAILED: "The service cannot go on: its log says why.",
 }
 
 
@@ -45,7 +49,7 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             f"{error.name} is not installed, and the torch backend needs it: `pip install torch==2.13.0`."
         ) from error
 
-    run_lock = threading.Lock()  # one device, one run at a time
+    device = Device()
     engines = {}
     for name, source in settings.models.items():
         log.info("loading %s from %s", name, source)
@@ -59,8 +63,10 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             backend,
             metrics,
             max_batch_tokens=settings.max_batch_tokens,
-            max_queue_tokens=settings.queue_tokens,
-            run_lock=run_lock,
+            max_queue_tokens=settings.max_queue_tokens,
+            device=device,
+            # Nobody waits for a batch that has taken twice as long as a whole request may.
+            stuck_after_s=2 * settings.request_timeout_s,
         )
     return engines
 
@@ -77,7 +83,11 @@ class ServiceState:
         self.metrics = Metrics(VERSION)
         self.phase = Phase.LOADING
         self.in_flight = 0
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called once, in the loading thread."""
         self.failure: str | None = None
+        self.exit_code = 1
+        """What the process ends with after a failure."""
         self._load = load
         self._engines: dict[str, Engine] = {}
 
@@ -89,13 +99,13 @@ class ServiceState:
     @property
     def ready(self) -> bool:
         """Whether every model is loaded and its worker alive."""
-        return self.phase is Phase.READY and all(engine.alive for engine in self._engines.values())
+        return self.phase is Phase.READY and all(engine.healthy for engine in self._engines.values())
 
     def check_ready(self) -> None:
         """Raise the 503 that fits; nothing when the service can work."""
         if self.ready:
             return
-        unhealthy = "A model's worker has ended: the service needs a restart."
+        unhealthy = "A computation hangs, and a new worker is about to take over: try again in a while."
         detail = _EXPLANATIONS.get(self.phase, unhealthy)
         raise Problem("not-ready", detail, headers={"Retry-After": "1"}, members={"phase": self.phase.value})
 
@@ -130,6 +140,15 @@ class ServiceState:
                 self.phase = Phase.READY
             self.metrics.ready.set(int(self.ready))
             log.info("ready: %s", ", ".join(engines))
+            self.on_ready()
+
+    def supervise(self) -> None:
+        """Look after every engine; a second thread that hangs in one of them ends the process."""
+        for name, engine in self._engines.items():
+            engine.supervise()
+            if engine.stuck > 1 and self.phase is not Phase.FAILED:
+                self._fail(f"{name} hung twice in a computation that cannot be ended; the process must be.")
+                self.exit_code = STUCK_EXIT_CODE
 
     def drain(self) -> None:
         """Take no new work; what was accepted is still answered."""

@@ -1,6 +1,6 @@
 """The real backend with something added: it fails on a word, waits at a gate, and counts what it ran.
 
-`python -m tests.doubles` is the service with a backend that fails on a word.
+`python -m tests.doubles` is the service with a backend that fails on a word and hangs on another.
 """
 
 import sys
@@ -15,6 +15,7 @@ from model.source import resolve
 from model.tokenizer import TextTokenizer
 from model.types import Backend, Batch, ModelInfo, Output
 from service.app import create_app
+from service.device import Device
 from service.engine import Engine
 from service.metrics import Metrics
 from service.server import serve
@@ -24,6 +25,8 @@ from tests.reference import MINILM, minilm
 
 POISON = "arsenic"
 """A word of one token, at which `Watched` fails."""
+HANG = "molasses"
+"""A word of one token, at which `Hanging` hangs."""
 
 
 @cache
@@ -45,7 +48,7 @@ class Watched:
         self.gate.set()
         self.entered = threading.Event()
         """Set whenever a batch has begun."""
-        self._poison = tokenizer().encode([POISON])[0].token_ids[1]
+        self.poison = tokenizer().encode([POISON])[0].token_ids[1]
 
     def forget(self) -> None:
         """Forget what was run so far, the warm-up for one."""
@@ -65,9 +68,23 @@ class Watched:
         self.wants.append(sum(want.attention is not None for want in batch.wants))
         self.entered.set()
         assert self.gate.wait(20), "nobody opened the gate"
-        if self._poison in batch.input_ids:
+        if self.poison in batch.input_ids:
             raise RuntimeError("poison")
         return self.inner.run(batch)
+
+
+class Hanging(Watched):
+    """Also hangs on a word, until it is freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.freed = threading.Event()
+        self._hang = tokenizer().encode([HANG])[0].token_ids[1]
+
+    def run(self, batch: Batch) -> list[Output]:
+        if self._hang in batch.input_ids:
+            self.freed.wait(20)
+        return super().run(batch)
 
 
 class Exclusive(Watched):
@@ -94,9 +111,10 @@ def engine(
     metrics: Metrics | None = None,
     *,
     name: str = "mini",
-    max_batch_tokens: int = 1024,
-    max_queue_tokens: int = 65_536,
-    run_lock: "threading.Lock | None" = None,
+    max_batch_tokens: int | None = 1024,
+    max_queue_tokens: int | None = 65_536,
+    device: Device | None = None,
+    stuck_after_s: float = 30.0,
 ) -> Engine:
     """An engine of the embedded model that is not started yet."""
     metrics = metrics or Metrics(VERSION)
@@ -108,20 +126,23 @@ def engine(
         metrics,
         max_batch_tokens=max_batch_tokens,
         max_queue_tokens=max_queue_tokens,
-        run_lock=run_lock or threading.Lock(),
+        device=device or Device(),
+        stuck_after_s=stuck_after_s,
     )
 
 
 def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
-    """Engines for a service whose model fails on a word."""
-    return {MINILM: engine(Watched(), metrics, name=MINILM)}
+    """Engines for a service whose model fails on a word and hangs on another."""
+    stuck_after_s = 2 * settings.request_timeout_s
+    return {MINILM: engine(Hanging(), metrics, name=MINILM, stuck_after_s=stuck_after_s)}
 
 
 def main() -> int:
-    """Serve a model that fails on a word; the settings are those of the service."""
+    """Serve a model that fails on words; the settings are those of the service."""
     app = create_app(read_settings(), poisoned)
-    serve(app, app.state.service)
-    return 0
+    state = app.state.service
+    serve(app, state)
+    return 0 if state.failure is None else int(state.exit_code)
 
 
 if __name__ == "__main__":

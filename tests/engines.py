@@ -7,6 +7,8 @@ from typing import Any
 
 from model.types import Encoding, SentenceWant, Want
 from service.engine import Engine, Result
+from service.metrics import Metrics
+from tests.client import parse_metrics
 from tests.doubles import Watched, tokenizer
 
 SENTENCE = Want(sentence=SentenceWant(("mean",), (6,), normalize=True))
@@ -35,7 +37,7 @@ def running(made: Engine) -> Iterator[Engine]:
         yield made
     finally:
         made.close()
-        assert not made.alive
+        assert not made.healthy
 
 
 def perform(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -66,3 +68,8 @@ async def hold(made: Engine, backend: Watched) -> "asyncio.Task[Result]":
     holder = submit(made, encode("hold"))
     await until(backend.entered.is_set)
     return holder
+
+
+def samples(metrics: Metrics) -> dict[str, float]:
+    """Every sample of a registry, by its name and labels."""
+    return parse_metrics(metrics.exposition().decode())

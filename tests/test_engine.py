@@ -12,18 +12,15 @@ import pytest
 from model.errors import InferenceError
 from model.tokenizer import Truncation
 from model.types import AttentionWant, Output, Want
-from service.engine import Engine, OverloadedError, Result
+from service.device import Device
+from service.engine import Engine, Result
 from service.metrics import Metrics
-from tests.client import parse_metrics
+from service.queueing import OverloadedError
 from tests.doubles import POISON, Exclusive, Watched, engine
-from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words
+from tests.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words
 from tests.reference import minilm, run
 
 MAPS = Want(attention=AttentionWant((0, 5), (0, 3)))
-
-
-def samples(metrics: Metrics) -> dict[str, float]:
-    return parse_metrics(metrics.exposition().decode())
 
 
 def assert_equal_outputs(some: Sequence[Output], others: Sequence[Output]) -> None:
@@ -93,12 +90,12 @@ def test_a_lone_request_does_not_wait_for_company() -> None:
 
 
 def test_a_request_may_be_spread_over_batches() -> None:
-    """More texts than one batch takes are run in several, in order and within the budget."""
+    """More texts than one batch takes are run in several, within the budget, gaps filled by later ones."""
     backend = Watched()
     with running(engine(backend, max_batch_tokens=64)) as made:
         encodings = [words(n) for n in (10, 30, 20, 30, 100, 10, 60, 3)]
         result = perform(lambda: made.submit(encodings, [SENTENCE] * len(encodings)))
-    assert backend.batches == [[10, 30, 20], [30], [100], [10], [60, 3]]
+    assert backend.batches == [[10, 30, 20, 3], [30, 10], [100], [60]]
     assert_equal_outputs(result.outputs, run(minilm(), encodings, [SENTENCE] * len(encodings)))
 
 
@@ -139,7 +136,7 @@ def test_a_poisonous_sequence_fails_its_own_request_alone(place: int) -> None:
             return await asyncio.gather(*tasks, return_exceptions=True)
 
         results = perform(work)
-        assert made.alive
+        assert made.healthy
     assert len(backend.batches[1]) == 7, "they were one batch"
     for i, result in enumerate(results):
         if i == place:
@@ -176,7 +173,7 @@ def test_an_error_between_the_batch_and_its_requests_reaches_every_waiter() -> N
             await made.submit(encode("a"), [SENTENCE])
 
         perform(work)
-        assert made.alive
+        assert made.healthy
 
 
 def test_an_abandoned_request_costs_nothing() -> None:
@@ -271,11 +268,11 @@ def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
 
 
 def test_several_models_share_the_device_one_run_at_a_time() -> None:
-    """Engines with one run lock never run at once; without it they would."""
-    for lock, alone in ((threading.Lock(), True), (None, False)):
+    """Engines of one device never run at once; on two they would."""
+    for device, alone in ((Device(), True), (None, False)):
         busy, overlaps = threading.Lock(), list[int]()
-        first = engine(Exclusive(busy, overlaps), name="first", run_lock=lock)
-        second = engine(Exclusive(busy, overlaps), name="second", run_lock=lock)
+        first = engine(Exclusive(busy, overlaps), name="first", device=device)
+        second = engine(Exclusive(busy, overlaps), name="second", device=device)
         with running(first), running(second):
 
             async def work(engines: Sequence[Engine] = (first, second)) -> None:
@@ -320,7 +317,7 @@ def test_closing_answers_what_waits() -> None:
         await closing
 
     perform(work)
-    assert not made.alive
+    assert not made.healthy
 
 
 def test_times_of_a_request_are_those_of_its_stages() -> None:

@@ -50,6 +50,8 @@ def test_info_describes_what_runs(several: Service) -> None:
         "backend": "torch",
         "device": "cpu",
         "dtype": "float32",
+        "max_batch_tokens": 256,
+        "max_queue_tokens": 512,
     }
     assert (second["name"], second["layers"], second["heads"], second["hidden_size"]) == (
         "prompted",
@@ -64,8 +66,6 @@ def test_info_describes_what_runs(several: Service) -> None:
         "max_inputs": 256,
         "max_body_bytes": 2 * 2**20,
         "max_response_bytes": 64 * 2**20,
-        "max_batch_tokens": 256,
-        "max_queue_tokens": 512,
         "request_timeout_s": 30.0,
     }
 
@@ -128,7 +128,7 @@ def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
     state.load()
     assert (state.phase, state.ready) == (Phase.READY, True)
     state.close()
-    assert (made.alive, state.ready) == (False, False)
+    assert (made.healthy, state.ready) == (False, False)
 
 
 def test_readiness_comes_after_loading_and_liveness_before() -> None:

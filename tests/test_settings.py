@@ -21,7 +21,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert (settings.host, settings.port) == ("127.0.0.1", 8000)
     assert settings.models == {"all-MiniLM-L6-v2": "all-MiniLM-L6-v2"}
     assert (settings.backend, settings.device, settings.dtype, settings.threads) == ("auto",) * 3 + (None,)
-    assert settings.queue_tokens == 64 * settings.max_batch_tokens
+    assert (settings.max_batch_tokens, settings.max_queue_tokens) == (None, None)
     assert (settings.max_inputs, settings.max_body_bytes) == (256, 2 * 2**20)
     assert settings.max_response_bytes == 64 * 2**20
     assert (settings.request_timeout_s, settings.drain_timeout_s) == (30, 30)

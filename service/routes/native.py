@@ -11,10 +11,11 @@ from starlette.requests import ClientDisconnect
 
 from model.tokenizer import Truncation
 from model.types import Encoding, Output, Want
-from service.engine import Engine, OverloadedError, Result
-from service.intake import deadline, take_in
+from service.engine import Engine, Result
+from service.intake import deadline, overloaded, take_in
 from service.planning import choose_prompt, plan_attention, plan_encode
 from service.problems import Problem
+from service.queueing import OverloadedError
 from service.responses import PiecesResponse
 from service.schemas import AttentionRequest, AttentionResponse, EncodeRequest, EncodeResponse, InputsRequest
 from service.serialize import answer, attention_bound, attention_items, encode_bound, encode_items
@@ -129,12 +130,7 @@ class Exchange:
                 raise ClientDisconnect
             return work.result()
         except OverloadedError as error:
-            raise Problem(
-                "overloaded",
-                f"{error} Try again in about {error.retry_after} s, or send fewer texts at a time.",
-                headers={"Retry-After": str(error.retry_after)},
-                members={"limit": error.limit, "actual": error.waiting},
-            ) from None
+            raise overloaded(error) from None
         finally:
             work.cancel()
             gone.cancel()

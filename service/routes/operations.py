@@ -56,6 +56,8 @@ async def info(request: Request) -> Info:
                 backend=engine.info.backend,
                 device=engine.info.device,
                 dtype=engine.info.dtype,
+                max_batch_tokens=engine.max_batch_tokens,
+                max_queue_tokens=engine.max_queue_tokens,
             )
             for name, engine in state.engines.items()
         ],
@@ -63,8 +65,6 @@ async def info(request: Request) -> Info:
             max_inputs=settings.max_inputs,
             max_body_bytes=settings.max_body_bytes,
             max_response_bytes=settings.max_response_bytes,
-            max_batch_tokens=settings.max_batch_tokens,
-            max_queue_tokens=settings.queue_tokens,
             request_timeout_s=settings.request_timeout_s,
         ),
     )

@@ -1,0 +1,168 @@
+"""The queue of one model: sequences of many requests, bounded in tokens. Safe for all threads."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from model.types import Encoding, Output, Want
+from service.batching import Candidate, take_batch
+from service.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class OverloadedError(Exception):
+    """The queue is full; `retry_after` is in whole seconds, from the measured rate."""
+
+    def __init__(self, *, waiting: int, limit: int, retry_after: int) -> None:
+        super().__init__(f"{waiting} tokens are waiting and the queue holds {limit}.")
+        self.waiting = waiting
+        self.limit = limit
+        self.retry_after = retry_after
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """What one request waits for: the outputs of its sequences. Times are `time.perf_counter` seconds."""
+
+    outputs: list[Output | None]
+    done: asyncio.Future[None]
+    enqueued: float
+    remaining: int
+    started: float | None = None
+    finished: float | None = None
+    abandoned: bool = False
+    """Set when nobody waits any more; what is left of the job is then skipped."""
+
+    def complete(self, index: int, output: Output) -> None:
+        """Take the output of one sequence; the last one wakes the request."""
+        self.outputs[index] = output
+        self.remaining -= 1
+        if not self.remaining:
+            self.finish()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Wake the request, from any thread; later calls change nothing."""
+        self.finished = self.finished or time.perf_counter()
+        try:
+            self.done.get_loop().call_soon_threadsafe(_settle, self.done, error)
+        except RuntimeError:  # the loop is closed: the service has ended and nobody waits
+            log.debug("an output came after the end of the service")
+
+
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One sequence in the queue; `overtaken` counts the batches that took later ones before it."""
+
+    job: Job
+    index: int
+    encoding: Encoding
+    want: Want
+    overtaken: int = 0
+
+
+class WaitingQueue:
+    """First come, first served, but for gaps in a batch that later ones fill (`take_batch`)."""
+
+    def __init__(self, name: str, metrics: Metrics, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self._name = name
+        self._metrics = metrics
+        self._waiting: deque[Waiting] = deque()
+        self._tokens = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def add(self, sequences: Sequence[Waiting], tokens_per_s: float) -> None:
+        """Queue all sequences of a request, or none; raises OverloadedError when they do not fit.
+
+        An empty queue takes any request, however large.
+        """
+        tokens = sum(len(w.encoding) for w in sequences)
+        with self._changed:
+            if self._tokens + tokens > self.max_tokens:
+                self._drop_abandoned()
+            if self._waiting and self._tokens + tokens > self.max_tokens:
+                raise self._overloaded(tokens_per_s)
+            self._waiting.extend(sequences)
+            self._count(tokens)
+            self._changed.notify()
+
+    def check_room(self, tokens: int, tokens_per_s: float) -> None:
+        """Raise OverloadedError when at least `tokens` more would not fit now."""
+        with self._changed:
+            if self._waiting and self._tokens + tokens > self.max_tokens:
+                self._drop_abandoned()
+            if self._waiting and self._tokens + tokens > self.max_tokens:
+                raise self._overloaded(tokens_per_s)
+
+    def take(
+        self, budget: int, cost: Callable[[Sequence[int]], int], still_needed: Callable[[], bool]
+    ) -> list[Waiting]:
+        """Wait for work and take the next batch.
+
+        Empty when the queue is closed and nothing waits, or when the caller is `still_needed` no more.
+        """
+        with self._changed:
+            while still_needed():
+                self._drop_abandoned()
+                # No more than `budget` sequences fit, since each has a token at least.
+                ahead = list(islice(self._waiting, budget))
+                chosen = take_batch([Candidate(len(w.encoding), w.overtaken) for w in ahead], budget, cost)
+                if chosen:
+                    return self._remove(ahead, chosen)
+                if self._closed:
+                    break
+                self._changed.wait()
+        return []
+
+    @property
+    def closed(self) -> bool:
+        """Whether the queue takes nothing more."""
+        return self._closed
+
+    def close(self) -> None:
+        """Let `take` return empty once nothing waits."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _remove(self, ahead: Sequence[Waiting], chosen: Sequence[int]) -> list[Waiting]:
+        last, members = chosen[-1], set(chosen)
+        for _ in range(last + 1):
+            self._waiting.popleft()
+        left = [w for i, w in enumerate(ahead[: last + 1]) if i not in members]
+        for waiting in left:
+            waiting.overtaken += 1
+        self._waiting.extendleft(reversed(left))
+        batch = [ahead[i] for i in chosen]
+        self._count(-sum(len(w.encoding) for w in batch))
+        return batch
+
+    def _drop_abandoned(self) -> None:
+        if any(w.job.abandoned for w in self._waiting):
+            self._waiting = deque(w for w in self._waiting if not w.job.abandoned)
+            self._count(sum(len(w.encoding) for w in self._waiting) - self._tokens)
+
+    def _count(self, change: int) -> None:
+        self._tokens += change
+        self._metrics.queue(self._name, inputs=len(self._waiting), tokens=self._tokens)
+
+    def _overloaded(self, tokens_per_s: float) -> OverloadedError:
+        seconds = self._tokens / tokens_per_s if tokens_per_s else 1.0
+        retry_after = max(1, min(60, round(seconds)))
+        return OverloadedError(waiting=self._tokens, limit=self.max_tokens, retry_after=retry_after)

@@ -1,0 +1,194 @@
+"""Runs the batches of one model in a watched thread: whatever happens there, every request is answered."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.errors import InferenceError, OutOfMemory
+from model.types import Backend, Batch, Output
+from service.device import Device, Turn
+from service.metrics import Metrics
+from service.queueing import Waiting, WaitingQueue
+
+log = logging.getLogger(__name__)
+
+FAILED = "This input could not be computed; the others of its batch were."
+TOO_LARGE = "The device has not enough memory for this input: shorten it."
+NOT_FINITE = "The model computed a number that is not finite for this input."
+STUCK = "The computation did not come to an end."
+
+
+@dataclass(slots=True)
+class _Rate:
+    """Tokens per second, smoothed over about the last ten batches."""
+
+    tokens_per_s: float = 0.0
+    weight: float = field(default=0.2)
+
+    def add(self, tokens: int, seconds: float) -> None:
+        now = tokens / max(seconds, 1e-6)
+        self.tokens_per_s += (now - self.tokens_per_s) * (self.weight if self.tokens_per_s else 1.0)
+
+
+@dataclass(slots=True, eq=False)
+class _Shift:
+    """One thread's time at work. `relieved` is set when another has taken its place."""
+
+    relieved: bool = False
+    batch: Sequence[Waiting] = ()
+    turn: Turn | None = None
+    running_since: float | None = None
+
+
+class Runner:
+    """Takes batches from a queue and runs them, one at a time on its device.
+
+    A thread that hangs in native code cannot be ended: after `stuck_after_s` in one batch it is left
+    behind, the batch fails, and a new thread goes on. `stuck` counts how often that has happened.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        queue: WaitingQueue,
+        device: Device,
+        metrics: Metrics,
+        *,
+        budget: int,
+        stuck_after_s: float,
+    ) -> None:
+        self.budget = budget
+        self.stuck = 0
+        self._name = name
+        self._backend = backend
+        self._queue = queue
+        self._device = device
+        self._metrics = metrics
+        self._stuck_after_s = stuck_after_s
+        self._rate = _Rate()
+        self._shift = _Shift()
+        self._thread = self._new_thread()
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The measured rate; 0 before the first batch."""
+        return self._rate.tokens_per_s
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the thread is there and not held up by a batch."""
+        return self._thread.is_alive() and not self._overdue()
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def join(self, timeout: float) -> None:
+        """Wait for the thread's end after the queue was closed."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def supervise(self) -> None:
+        """Replace a thread that is stuck or has died; called several times a second."""
+        shift = self._shift
+        if not self._overdue() and (self._thread.is_alive() or self._thread.ident is None):
+            return
+        if self._queue.closed and not self._thread.is_alive():
+            return
+        log.error("the worker of %s is stuck or has died: another takes over", self._name)
+        shift.relieved = True
+        self.stuck += 1
+        self._metrics.inference_failure(self._name, "stuck")
+        if shift.turn is not None:
+            self._device.release(shift.turn)
+        for waiting in shift.batch:
+            waiting.job.finish(InferenceError(STUCK))
+        self._shift = _Shift()
+        self._thread = self._new_thread()
+        self._thread.start()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._work, args=(self._shift,), name=f"run-{self._name}", daemon=True)
+
+    def _overdue(self) -> bool:
+        since = self._shift.running_since
+        return since is not None and time.perf_counter() - since > self._stuck_after_s
+
+    def _work(self, shift: _Shift) -> None:
+        while batch := self._queue.take(self.budget, self._backend.cost, lambda: not shift.relieved):
+            shift.batch = batch
+            try:
+                self._run(shift, batch)
+            except Exception:
+                # Nothing is left waiting, whatever went wrong between the batch and its requests.
+                log.exception("a batch of %s failed", self._name)
+                for waiting in batch:
+                    self._fail(waiting, "exception", FAILED)
+            shift.batch = ()
+
+    def _run(self, shift: _Shift, batch: Sequence[Waiting]) -> None:
+        """Run a batch; where it fails, halve it until the fault stands alone with its request."""
+        start = time.perf_counter()
+        for waiting in batch:
+            waiting.job.started = waiting.job.started or start
+        try:
+            outputs, seconds = self._compute(shift, batch)
+        except Exception as error:
+            if shift.relieved:
+                return
+            self._recover(shift, batch, error)
+            return
+        if shift.relieved:
+            return
+        lengths = [len(w.encoding) for w in batch]
+        tokens = sum(lengths)
+        self._rate.add(tokens, seconds)
+        padding = self._backend.cost(lengths) - tokens
+        self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
+        for waiting, output in zip(batch, outputs, strict=True):
+            if is_finite(output):
+                waiting.job.complete(waiting.index, output)
+            else:
+                self._fail(waiting, "not-finite", NOT_FINITE)
+
+    def _compute(self, shift: _Shift, batch: Sequence[Waiting]) -> tuple[list[Output], float]:
+        packed = Batch.pack([w.encoding for w in batch], [w.want for w in batch])
+        with self._device.turn() as shift.turn:
+            start = shift.running_since = time.perf_counter()
+            try:
+                return self._backend.run(packed), time.perf_counter() - start
+            finally:
+                shift.running_since = None
+
+    def _recover(self, shift: _Shift, batch: Sequence[Waiting], error: Exception) -> None:
+        """Go on after a failed batch: halve it; out of memory, halve the budget too."""
+        exhausted = isinstance(error, OutOfMemory)
+        if exhausted and len(batch) > 1:
+            tokens = sum(len(w.encoding) for w in batch)
+            self.budget = max(1, min(self.budget, tokens) // 2)
+            self._metrics.inference_failure(self._name, "out-of-memory")
+            log.warning("%s ran out of memory with %d tokens: budget %d", self._name, tokens, self.budget)
+        if len(batch) == 1:
+            log.error("a sequence of %s failed", self._name, exc_info=error)
+            self._fail(batch[0], *(("out-of-memory", TOO_LARGE) if exhausted else ("exception", FAILED)))
+            return
+        middle = len(batch) // 2
+        self._run(shift, batch[:middle])
+        self._run(shift, batch[middle:])
+
+    def _fail(self, waiting: Waiting, reason: str, detail: str) -> None:
+        self._metrics.inference_failure(self._name, reason)
+        waiting.job.finish(InferenceError(detail))
+
+
+def is_finite(output: Output) -> bool:
+    """Whether every number is one: NaN and infinity are failures, not answers."""
+    arrays = (output.sentence, output.tokens, output.attention)
+    # A sum is finite when its terms are, but for overflow: then every term is looked at.
+    with np.errstate(invalid="ignore", over="ignore"):
+        return all(a is None or np.isfinite(a.sum()) or bool(np.isfinite(a).all()) for a in arrays)
