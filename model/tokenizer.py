@@ -71,13 +71,14 @@ class TextTokenizer:
         """
         truncation = truncation or Truncation()
         prompted = [_prepend(prompt, text) for text in texts]
+        # encode_batch also for one text: unlike encode, it lets other threads run meanwhile.
         whole = self._whole.encode_batch(prompted)
         encodings = []
         for i, raw in enumerate(whole):
             if (length := len(raw)) <= self.max_length:
                 encodings.append(_columns(raw, raw, prompt))
             elif truncation.allowed:
-                cut = _encode(self._cut[truncation.side], prompted[i])
+                cut = self._cut[truncation.side].encode_batch([prompted[i]])[0]
                 encodings.append(_columns(cut, raw, prompt))
             else:
                 raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
@@ -94,10 +95,6 @@ def _prepend(prompt: str, text: Text) -> Text:
     if not prompt:
         return text
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
-
-
-def _encode(tokenizer: Tokenizer, text: Text) -> RawEncoding:
-    return tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode(text[0], text[1])
 
 
 def _columns(raw: RawEncoding, whole: RawEncoding, prompt: str) -> Encoding:

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.attention import SelfAttention
@@ -123,11 +124,11 @@ class TorchBackend:
             members = list(group)
             start, count = packing.starts[members[0]], len(members)
             rows = slice(start, start + count * length)
-            layers = [
-                pool(states[layer][rows].view(count, length, -1), want.modes, want.skip)
-                for layer in want.layers
-            ]
-            pooled = self.dense(torch.cat(layers, dim=-1))
+            by_layer = {
+                layer: pool(states[layer][rows].view(count, length, -1), want.modes, want.skip)
+                for layer in set(want.layers)
+            }
+            pooled = self.dense(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
             finished = finish(pooled, want.dimensions, normalize=want.normalize)
             vectors.update(zip(members, _to_numpy(finished), strict=True))
         return vectors
@@ -143,6 +144,38 @@ def _token_states(
     return _to_numpy(torch.stack([states[layer][rows] for layer in layers]))
 
 
+class _Selection:
+    """What a want selects of one sequence's maps, with every head and row computed once.
+
+    However often a client lists a head or a row, nothing larger than the whole map or the answer is built.
+    """
+
+    def __init__(self, want: AttentionWant) -> None:
+        self.want = want
+        self.heads, self._head_places, self._head_counts = np.unique(
+            want.heads, return_inverse=True, return_counts=True
+        )
+        self.queries: NDArray[np.int64] | None = None
+        self._query_places: NDArray[np.int64] | None = None
+        if want.queries is not None:
+            self.queries, self._query_places = np.unique(want.queries, return_inverse=True)
+
+    def of(self, attention: SelfAttention, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute it for one layer: q, k (N, H, D) to (heads, queries, keys), without heads if aggregated."""
+        queries = None if self.queries is None else self.queries.tolist()
+        weights = attention.maps(q, k, self.heads.tolist(), queries, bias)  # distinct (heads, queries, N)
+        if self.want.aggregate == "mean":
+            shares = torch.from_numpy(self._head_counts / len(self.want.heads)).to(weights)
+            weights = torch.tensordot(shares, weights, dims=1)
+        elif self.want.aggregate == "max":
+            weights = weights.amax(0)
+        elif tuple(self.heads) != self.want.heads:
+            weights = weights[self._head_places]
+        if self._query_places is not None:
+            weights = weights[..., self._query_places, :]
+        return weights if self.want.keys is None else weights[..., list(self.want.keys)]
+
+
 class _MapCollector:
     """Computes, in each layer, the maps that somebody asked for, and nothing else.
 
@@ -152,7 +185,7 @@ class _MapCollector:
 
     def __init__(self, packing: Packing, wants: Sequence[AttentionWant | None]) -> None:
         self.packing = packing
-        self.wants = wants
+        self.selections = [None if want is None else _Selection(want) for want in wants]
         self.maps: dict[int, FloatArray] = {}
         self.by_layer: dict[int, list[int]] = defaultdict(list)
         for i, want in enumerate(wants):
@@ -164,18 +197,13 @@ class _MapCollector:
     ) -> None:
         """Compute this layer's maps for the sequences that want them: q, k (T, H, D)."""
         for i in self.by_layer[layer]:
-            want = cast(AttentionWant, self.wants[i])
+            selection = cast(_Selection, self.selections[i])
+            layers = selection.want.layers
             rows = slice(self.packing.starts[i], self.packing.starts[i + 1])
-            weights = attention.maps(q[rows], k[rows], want.heads, want.queries, bias)  # (heads, queries, N)
-            if want.keys is not None:
-                weights = weights[..., list(want.keys)]
-            if want.aggregate == "mean":
-                weights = weights.mean(0)
-            elif want.aggregate == "max":
-                weights = weights.amax(0)
+            weights = selection.of(attention, q[rows], k[rows], bias)
             if i not in self.maps:
-                self.maps[i] = np.empty((len(want.layers), *weights.shape), dtype=np.float32)
-            for place, wanted in enumerate(want.layers):
+                self.maps[i] = np.empty((len(layers), *weights.shape), dtype=np.float32)
+            for place, wanted in enumerate(layers):
                 if wanted == layer:
                     torch.from_numpy(self.maps[i][place]).copy_(weights)
 

@@ -5,7 +5,7 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -103,7 +103,7 @@ class Batch:
     input_ids: NDArray[np.int64]
     segment_ids: NDArray[np.int64]
     cu_seqlens: NDArray[np.int64]
-    wants: tuple[Want, ...] = field(default_factory=tuple)
+    wants: tuple[Want, ...]
 
     @classmethod
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
@@ -118,7 +118,7 @@ class Batch:
 
     def __len__(self) -> int:
         """Count the sequences."""
-        return len(self.wants)
+        return len(self.cu_seqlens) - 1
 
 
 @dataclass(frozen=True, slots=True)

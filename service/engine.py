@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from model.errors import InferenceError
 from model.tokenizer import Text, TextTokenizer, Truncation
 from model.types import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
 from service.budget import BUDGETS, measure_rates, smallest_near_best
@@ -25,8 +26,8 @@ log = logging.getLogger(__name__)
 _QUEUE_BATCHES = 64
 # As lengths of sentences and paragraphs go; different ones, since equal ones run faster together.
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
+# More than texts in most languages have: a body of so many bytes has a token, or is one long word.
 _BYTES_PER_TOKEN = 8
-"""Fewer than JSON has in most languages: a body has at least a token for so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +106,35 @@ class Engine:
         """Look after the runner; called several times a second."""
         self._runner.supervise()
 
-    def close(self) -> None:
-        """Finish what waits, and end."""
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is being run: then the process cannot end its thread."""
+        return self._runner.busy
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Finish what waits, and end; a batch that takes longer than `timeout` seconds is left behind."""
         self._queue.close()
-        self._runner.join(timeout=5)
-        self._tokenizing.shutdown(wait=False)
+        self._runner.join(timeout)
+        self._tokenizing.shutdown(wait=False, cancel_futures=True)
 
     def check_room(self, body_bytes: int) -> None:
         """Raise OverloadedError when a request of this size cannot fit the queue as it is now."""
-        self._queue.check_room(max(1, body_bytes // _BYTES_PER_TOKEN), self._runner.tokens_per_s)
+        self._queue.check_room(_least_tokens(body_bytes), self._runner.tokens_per_s)
 
     async def tokenize(
-        self, texts: Sequence[Text], truncation: Truncation, prompt: str
+        self, texts: Sequence[Text], truncation: Truncation, prompt: str, body_bytes: int = 0
     ) -> tuple[list[Encoding], float]:
         """Tokenize off the event loop; returns the encodings and the seconds it took.
 
-        Raises InputTooLong.
+        Meanwhile the request counts in the queue by the size of its body. Raises InputTooLong, and
+        OverloadedError when the queue has no room for it.
         """
         start = time.perf_counter()
         loop = asyncio.get_running_loop()
-        encodings = await loop.run_in_executor(
-            self._tokenizing, self._tokenizer.encode, texts, truncation, prompt
-        )
+        with self._queue.reserve(_least_tokens(body_bytes), self._runner.tokens_per_s):
+            encodings = await loop.run_in_executor(
+                self._tokenizing, self._tokenizer.encode, texts, truncation, prompt
+            )
         seconds = time.perf_counter() - start
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
@@ -144,12 +152,15 @@ class Engine:
         try:
             await done
         finally:
-            job.abandoned = True
+            self._queue.abandon(job)
         started, finished = job.started or job.enqueued, job.finished or job.enqueued
         self._metrics.stage("queue", self.name, started - job.enqueued)
         self._metrics.stage("compute", self.name, finished - started)
+        outputs = [output for output in job.outputs if output is not None]
+        if len(outputs) < len(job.outputs):
+            raise InferenceError("An output of this request was lost.")
         return Result(
-            [output for output in job.outputs if output is not None],
+            outputs,
             queue_s=started - job.enqueued,
             compute_s=finished - started,
         )
@@ -172,3 +183,7 @@ class Engine:
         told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
         log.info("%s: a batch has %d tokens (%s)", self.name, budget, told)
         return budget
+
+
+def _least_tokens(body_bytes: int) -> int:
+    return max(1, body_bytes // _BYTES_PER_TOKEN)

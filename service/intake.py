@@ -8,10 +8,11 @@ import asyncio
 from email.message import Message
 from typing import TypeVar
 
-import mimeparse
 import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
+from werkzeug.datastructures import Accept
+from werkzeug.http import parse_accept_header
 
 from service.problems import Problem, from_validation_error
 from service.queueing import OverloadedError
@@ -22,11 +23,17 @@ from service.state import ServiceState
 RequestT = TypeVar("RequestT", bound=InputsRequest)
 
 FORMATS = ["application/json"]
+_HOPELESS = 8
+# More than there are; a body with more is told so at once, not field by field.
+_MAX_FIELDS = 64
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
-async def take_in(request: Request, schema: type[RequestT]) -> RequestT:
-    """Read and check a request's body; raises Problem, or ClientDisconnect when it ends too early."""
+async def take_in(request: Request, schema: type[RequestT]) -> tuple[RequestT, int]:
+    """Read and check a request's body; returns it and its size in bytes.
+
+    Raises Problem, or ClientDisconnect when it ends too early.
+    """
     state: ServiceState = request.app.state.service
     state.check_ready()
     _check_media_types(request)
@@ -45,12 +52,18 @@ async def take_in(request: Request, schema: type[RequestT]) -> RequestT:
             f'The query parameter "{name}" has no effect here: options are fields of the JSON body.',
             members={"field": f"query.{name}"},
         )
+    if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
+        raise Problem(
+            "invalid-request",
+            f"The body has {len(raw)} fields; the fields are {', '.join(schema.model_fields)}.",
+            members={"field": "body", "limit": _MAX_FIELDS, "actual": len(raw)},
+        )
     try:
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
     _check_count(checked, state.settings)
-    return checked
+    return checked, len(body)
 
 
 def deadline(request: Request, settings: Settings) -> float:
@@ -76,12 +89,15 @@ def _check_media_types(request: Request) -> None:
             "application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
         )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise Problem(
+            "unsupported-media-type",
+            f"The body is declared as compressed with {encoding}: send it uncompressed.",
+            members={"field": "Content-Encoding", "actual": encoding, "allowed": ["identity"]},
+        )
     accept = ", ".join(request.headers.getlist("accept")) or "*/*"
-    try:
-        best = mimeparse.best_match(FORMATS, accept)
-    except mimeparse.MimeTypeParseException:
-        best = ""
-    if not best:
+    if accept not in ("*/*", "application/json") and not _accepts_json(accept):
         raise Problem(
             "not-acceptable",
             f"Accept: {accept} allows none of the formats there are: {', '.join(FORMATS)}.",
@@ -128,6 +144,16 @@ def _declared_size(request: Request, settings: Settings) -> int:
     return size
 
 
+def _accepts_json(accept: str) -> bool:
+    """Weigh an Accept header (RFC 9110 §12.5.1): of the ranges that cover JSON, the most specific counts."""
+    qualities: dict[str, float] = {}
+    for media_range, quality in parse_accept_header(accept, Accept):
+        name = media_range.partition(";")[0].strip().lower()
+        qualities[name] = max(quality, qualities.get(name, 0.0))
+    covering = (name for name in ("application/json", "application/*", "*/*") if name in qualities)
+    return qualities.get(next(covering, ""), 0.0) > 0
+
+
 async def _read_body(request: Request, settings: Settings) -> bytes:
     limit = settings.max_body_bytes
     body = bytearray()
@@ -148,9 +174,13 @@ async def _read_body(request: Request, settings: Settings) -> bytes:
 
 
 def _too_large(actual: int, limit: int) -> Problem:
+    # A body that is hardly too large is read to its end, so that the client reads the answer; the
+    # connection of a much larger one is not worth that.
+    hopeless = actual > _HOPELESS * limit
     return Problem(
         "body-too-large",
         f"The body has {actual} bytes or more and the limit is {limit}: send fewer texts per request.",
+        headers={"Connection": "close"} if hopeless else {},
         members={"field": "body", "limit": limit, "actual": actual},
     )
 

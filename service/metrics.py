@@ -149,6 +149,7 @@ class Metrics:
     def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
         """Count a batch that ran."""
         self.batches.labels(model).inc()
+        self.input_tokens.labels(model).inc(tokens)
         self.batch_inputs.labels(model).observe(inputs)
         self.batch_tokens.labels(model).observe(tokens)
         self.padding_tokens.labels(model).inc(padding)
@@ -157,12 +158,9 @@ class Metrics:
         """Count an input that could not be computed, or a batch that ran out of memory or got stuck."""
         self.inference_failures.labels(model, reason).inc()
 
-    def answered(
-        self, route: str, model: str, *, inputs: int, tokens: int, truncated: int, size: int
-    ) -> None:
+    def answered(self, route: str, model: str, *, inputs: int, truncated: int, size: int) -> None:
         """Count what an answer of `size` bytes carries."""
         self.inputs.labels(route, model).inc(inputs)
-        self.input_tokens.labels(model).inc(tokens)
         self.truncated_inputs.labels(model).inc(truncated)
         self.response_bytes.labels(route, "json").inc(size)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from model.errors import OutOfRange, Unsupported
 from model.types import AttentionWant, Encoding, ModelInfo, PoolingMode, SentenceWant, Want
@@ -27,6 +26,8 @@ class EncodePlan:
     sentence: SentenceWant | None
     token_layers: tuple[int, ...]
     sentence_size: int
+    pooled_size: int
+    """Components before the vector is cut to `dimensions`: what is computed."""
 
     def want(self, encoding: Encoding, *, include_prompt: bool) -> Want:
         """Write the want of one sequence."""
@@ -42,14 +43,15 @@ class EncodePlan:
 def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
     """Check what `/encode` was asked against the model; raises OutOfRange or Unsupported."""
     states = info.layers + 1
+    there = f"there are {states} hidden states"
     token_layers: tuple[int, ...] = ()
     if "tokens" in request.outputs:
-        token_layers = resolve(request.layers, states, field="layers", what="hidden states")
+        token_layers = resolve(request.layers, states, option="layers", there=there)
     if "sentence" not in request.outputs:
-        return EncodePlan(None, token_layers, 0)
-    layers = resolve(request.pooling_layers, states, field="pooling_layers", what="hidden states")
+        return EncodePlan(None, token_layers, 0, 0)
+    layers = resolve(request.pooling_layers, states, option="pooling_layers", there=there)
     modes = _MODES[request.pooling] if request.pooling else info.pooling
-    size = info.hidden_size * len(modes) * len(layers)
+    size = pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense:
         if size != info.hidden_size * len(info.pooling):
             raise Unsupported(
@@ -68,7 +70,7 @@ def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
         )
     normalize = info.normalize if request.normalize is None else request.normalize
     sentence = SentenceWant(modes, layers, normalize, request.dimensions)
-    return EncodePlan(sentence, token_layers, request.dimensions or size)
+    return EncodePlan(sentence, token_layers, request.dimensions or size, pooled_size)
 
 
 @dataclass(frozen=True)
@@ -81,57 +83,42 @@ class AttentionPlan:
 
     def want(self, encoding: Encoding, index: int) -> Want:
         """Write the want of one sequence; raises OutOfRange for rows and columns it does not have."""
-        request, what, field = self.request, f"tokens of inputs.{index}", f"inputs.{index}"
-        return Want(
-            attention=AttentionWant(
-                self.layers,
-                self.heads,
-                _rows(request.queries, len(encoding), field=field, what=f"queries: the {what}"),
-                _rows(request.keys, len(encoding), field=field, what=f"keys: the {what}"),
-                request.aggregate,
-            )
+        request, count, field = self.request, len(encoding), f"inputs.{index}"
+        rows, columns = (
+            None
+            if chosen == "all"
+            else resolve(chosen, count, option=option, there=f"{field} has {count} tokens", field=field)
+            for option, chosen in (("queries", request.queries), ("keys", request.keys))
         )
+        return Want(attention=AttentionWant(self.layers, self.heads, rows, columns, request.aggregate))
 
 
 def plan_attention(request: AttentionRequest, info: ModelInfo) -> AttentionPlan:
     """Check what `/attention` was asked against the model; raises OutOfRange."""
-    return AttentionPlan(
-        _all_or(request.layers, info.layers, field="layers", what="layers"),
-        _all_or(request.heads, info.heads, field="heads", what="heads"),
-        request,
+    layers, heads = (
+        tuple(range(count))
+        if chosen == "all"
+        else resolve(chosen, count, option=option, there=f"there are {count} {option}")
+        for option, chosen, count in (
+            ("layers", request.layers, info.layers),
+            ("heads", request.heads, info.heads),
+        )
     )
+    return AttentionPlan(layers, heads, request)
 
 
-def resolve(indices: Sequence[int], count: int, *, field: str, what: str) -> tuple[int, ...]:
-    """Count indices from the start, keeping order and duplicates; raises OutOfRange."""
+def resolve(
+    indices: Sequence[int], count: int, *, option: str, there: str, field: str | None = None
+) -> tuple[int, ...]:
+    """Count indices from the start, keeping order and duplicates; raises OutOfRange.
+
+    `there` says how many there are, in the words of an error; it names `field`, or else the item of `option`.
+    """
     for position, index in enumerate(indices):
         if not -count <= index < count:
             raise OutOfRange(
-                f"{field}.{position} is {index} and there are {count} {what}: choose from {-count} to "
-                f"{count - 1}.",
-                field=f"{field}.{position}",
-                actual=index,
-                allowed=(-count, count - 1),
-            )
-    return tuple(index % count for index in indices)
-
-
-def _all_or(indices: Literal["all"] | Sequence[int], count: int, *, field: str, what: str) -> tuple[int, ...]:
-    return tuple(range(count)) if indices == "all" else resolve(indices, count, field=field, what=what)
-
-
-def _rows(
-    indices: Literal["all"] | Sequence[int], count: int, *, field: str, what: str
-) -> tuple[int, ...] | None:
-    """Resolve positions in one input; None for all of them."""
-    if indices == "all":
-        return None
-    for index in indices:
-        if not -count <= index < count:
-            raise OutOfRange(
-                f"{what} are {count}, and position {index} was asked for: choose from {-count} to "
-                f"{count - 1}.",
-                field=field,
+                f"{option}.{position} is {index} and {there}: choose from {-count} to {count - 1}.",
+                field=field or f"{option}.{position}",
                 actual=index,
                 allowed=(-count, count - 1),
             )

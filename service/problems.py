@@ -50,6 +50,7 @@ _DETAILS = {
     "model_attributes_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
     "model_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
     "string_type": "must be a text",
+    "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
 }
 _SHORT = 100  # characters of a value that a problem document repeats

@@ -5,7 +5,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -84,8 +85,32 @@ class WaitingQueue:
         self._metrics = metrics
         self._waiting: deque[Waiting] = deque()
         self._tokens = 0
+        self._reserved = 0
+        self._stale = False
         self._closed = False
         self._changed = threading.Condition()
+
+    @contextmanager
+    def reserve(self, tokens: int, tokens_per_s: float) -> Iterator[None]:
+        """Count about `tokens` as waiting meanwhile: a request that is still being tokenized.
+
+        Raises OverloadedError when they do not fit; where nothing waits, they do.
+        """
+        with self._changed:
+            if not self._has_room(tokens):
+                raise self._overloaded(tokens_per_s)
+            self._reserved += tokens
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._reserved -= tokens
+
+    def abandon(self, job: Job) -> None:
+        """Let what is left of a job be dropped before it costs anything."""
+        job.abandoned = True
+        if job.remaining:
+            self._stale = True
 
     def add(self, sequences: Sequence[Waiting], tokens_per_s: float) -> None:
         """Queue all sequences of a request, or none; raises OverloadedError when they do not fit.
@@ -94,9 +119,7 @@ class WaitingQueue:
         """
         tokens = sum(len(w.encoding) for w in sequences)
         with self._changed:
-            if self._tokens + tokens > self.max_tokens:
-                self._drop_abandoned()
-            if self._waiting and self._tokens + tokens > self.max_tokens:
+            if self._waiting and not self._has_room(tokens):
                 raise self._overloaded(tokens_per_s)
             self._waiting.extend(sequences)
             self._count(tokens)
@@ -105,9 +128,7 @@ class WaitingQueue:
     def check_room(self, tokens: int, tokens_per_s: float) -> None:
         """Raise OverloadedError when at least `tokens` more would not fit now."""
         with self._changed:
-            if self._waiting and self._tokens + tokens > self.max_tokens:
-                self._drop_abandoned()
-            if self._waiting and self._tokens + tokens > self.max_tokens:
+            if not self._has_room(tokens):
                 raise self._overloaded(tokens_per_s)
 
     def take(
@@ -153,8 +174,16 @@ class WaitingQueue:
         self._count(-sum(len(w.encoding) for w in batch))
         return batch
 
+    def _has_room(self, tokens: int) -> bool:
+        """Whether so many tokens fit beside what waits; where nothing waits, any number does."""
+        if self._tokens + self._reserved + tokens > self.max_tokens:
+            self._drop_abandoned()
+        taken = self._tokens + self._reserved
+        return taken == 0 or taken + tokens <= self.max_tokens
+
     def _drop_abandoned(self) -> None:
-        if any(w.job.abandoned for w in self._waiting):
+        if self._stale:
+            self._stale = False
             self._waiting = deque(w for w in self._waiting if not w.job.abandoned)
             self._count(sum(len(w.encoding) for w in self._waiting) - self._tokens)
 

@@ -5,17 +5,14 @@ from collections.abc import Sequence
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-# Small neighbours are joined up to this size, so that a short answer is one write.
-_JOIN_BYTES = 256 * 1024
-
 
 class PiecesResponse(Response):
-    """A JSON answer in pieces, never joined to one copy; its whole `size` is in Content-Length."""
+    """A JSON answer in pieces that are never joined to one; its whole `size` is in Content-Length."""
 
     media_type = "application/json"
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
-        self.pieces = _joined(pieces)
+        self.pieces = pieces
         self.size = sum(len(piece) for piece in self.pieces)
         super().__init__()
         self.headers["content-length"] = str(self.size)
@@ -26,16 +23,3 @@ class PiecesResponse(Response):
         last = len(self.pieces) - 1
         for i, piece in enumerate(self.pieces):
             await send({"type": "http.response.body", "body": piece, "more_body": i < last})
-
-
-def _joined(pieces: Sequence[bytes]) -> list[bytes]:
-    joined: list[bytes] = []
-    small: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        small.append(piece)
-        size += len(piece)
-        if size >= _JOIN_BYTES:
-            joined.append(b"".join(small))
-            small, size = [], 0
-    return [*joined, b"".join(small)] if small else joined

@@ -20,6 +20,9 @@ from pydantic_core import PydanticCustomError
 from model.tokenizer import Side, Text
 from model.types import Aggregate
 
+MAX_INDICES = 4096
+"""Items of an index list: more than any model has layers or heads and most have positions."""
+
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 Indices = list[int]
 
@@ -43,6 +46,8 @@ def _indices(value: object, info: ValidationInfo) -> Indices:
     field = str(info.field_name)
     if not isinstance(value, list) or not value:
         raise _invalid(field, "must be a list of at least one integer")
+    if len(value) > MAX_INDICES:
+        raise _invalid(field, f"has {len(value)} items, and at most {MAX_INDICES} are taken")
     return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
 
 
@@ -76,7 +81,7 @@ def _texts(value: object) -> Sequence[Text]:
     return texts or pairs
 
 
-_INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+_INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_INDICES}
 _TEXT = {"type": "string"}
 _PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
 _INPUTS = {
@@ -137,7 +142,7 @@ class EncodeRequest(InputsRequest):
     """Texts to be turned into sentence vectors, contextual token vectors, or both."""
 
     outputs: list[Literal["sentence", "tokens"]] = Field(
-        ["sentence"], min_length=1, description="Pooled vector, contextual vectors, or both."
+        ["sentence"], min_length=1, max_length=2, description="Pooled vector, contextual vectors, or both."
     )
     pooling: Pooling | None = Field(
         None,

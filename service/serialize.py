@@ -18,6 +18,7 @@ PIECE_VALUES = 250_000
 # 0.0000123456789 for a probability.
 _FLOAT_BYTES = 20
 _PROBABILITY_BYTES = 16
+_SMALL_BYTES = 64 * 1024
 # Token columns: id, word id, segment id, special, offsets, and the commas and brackets around them.
 _TOKEN_BYTES = 64
 _ITEM_BYTES = 320
@@ -88,6 +89,23 @@ def answer(
     yield orjson.dumps(head)[:-1] + b',"data":['
     yield from items
     yield b'],"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
+
+
+def gather(pieces: Iterator[bytes]) -> list[bytes]:
+    """Join small neighbours, so that a short answer is one write; large pieces are not copied."""
+    gathered: list[bytes] = []
+    small: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if len(piece) < _SMALL_BYTES:
+            small.append(piece)
+            size += len(piece)
+        if small and (size >= _SMALL_BYTES or len(piece) >= _SMALL_BYTES):
+            gathered.append(b"".join(small))
+            small, size = [], 0
+        if len(piece) >= _SMALL_BYTES:
+            gathered.append(piece)
+    return [*gathered, b"".join(small)] if small else gathered
 
 
 def _item(

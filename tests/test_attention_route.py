@@ -91,7 +91,8 @@ def test_selections_and_aggregates_are_those_of_the_full_maps(
         assert "heads" not in item
     assert answer["axes"] == [axis for axis in AXES if axis != "head" or aggregate == "none"]
     assert {name: item[name] for name in chosen} == chosen
-    assert distance(item["attention"], expected) <= 2e-7 + 2 * ROUNDING
+    # Products of other shapes round differently in float32.
+    assert distance(item["attention"], expected) <= 1e-6 + 2 * ROUNDING
 
 
 def test_the_columns_tell_the_whole_input_whatever_is_selected(

@@ -11,6 +11,7 @@ from model.errors import (
     InferenceError,
     InputTooLong,
     ModelError,
+    OutOfMemory,
     OutOfRange,
     Unsupported,
 )
@@ -79,6 +80,7 @@ def test_a_document_has_every_member() -> None:
         (Unsupported("Not here.", field="pooling"), "unsupported", {"field": "pooling"}),
         (InferenceError("It failed."), "inference-failed", {}),
         (CheckpointError("A secret path."), "internal-error", {}),
+        (OutOfMemory("A secret address."), "internal-error", {}),
     ],
 )
 def test_errors_of_the_model_become_problems(
@@ -98,4 +100,5 @@ def test_every_error_of_the_tree_is_mapped() -> None:
         for name, thing in inspect.getmembers(model.errors, inspect.isclass)
         if issubclass(thing, ModelError) and not thing.__subclasses__()
     }
-    assert leaves == {"CheckpointError", "InputTooLong", "OutOfRange", "Unsupported", "InferenceError"}
+    in_requests = {"InputTooLong", "OutOfRange", "Unsupported", "InferenceError"}
+    assert leaves == in_requests | {"CheckpointError", "OutOfMemory"}
