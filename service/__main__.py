@@ -29,8 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logs(settings.log_level, settings.log_format)
     for name in unknown_variables(os.environ):
         log.warning("%s is not a setting of headlight and is ignored", name)
-    # Before PyTorch is loaded: teams of threads that spin while they wait take the cores from each other.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Before PyTorch is loaded. Between the products of one pass its threads should spin, since waking them
+    # takes longer than a small product; between passes they should sleep, and leave the cores to others.
+    # So many turns are some microseconds (`benchmarks/README.md` has the measurement that chose them).
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     app = create_app(settings)
     state: ServiceState = app.state.service
     state.on_ready = _freeze
