@@ -60,6 +60,12 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 
+    @field_validator("threads", "max_batch_tokens", "max_queue_tokens", mode="before")
+    @classmethod
+    def _auto(cls, value: object) -> object:
+        """Take "auto" for the default of what is found out at the start."""
+        return None if value == "auto" else value
+
     @field_validator("model")
     @classmethod
     def _readable_models(cls, value: str) -> str:

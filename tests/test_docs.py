@@ -4,6 +4,8 @@ import json
 import math
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,14 @@ def test_examples_of_the_readme_are_real(example: Example, service: Service) -> 
     method = "GET" if example.body is None else "POST"
     answer = service.http.request(method, example.path, content=example.body, headers=headers).json()
     assert_alike(answer, json.loads(example.answer), example.path)
+
+
+def test_the_python_of_the_readme_prints_what_the_readme_shows(service: Service) -> None:
+    """The example for researchers runs as it stands."""
+    ((code, shown),) = re.findall(r"```python\n(.+?)```\n```text\n(.+?)```", README, flags=re.DOTALL)
+    code = code.replace("http://127.0.0.1:8000", service.url)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == shown
 
 
 def test_there_is_an_example_for_each_route() -> None:

@@ -1,4 +1,4 @@
-"""What one request may cost the others: little time on the event loop, little memory, and never the process."""
+"""What one request may cost the others: little time on the event loop, bounded memory, never the process."""
 
 import json
 import threading
