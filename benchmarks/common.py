@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch

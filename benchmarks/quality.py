@@ -30,8 +30,7 @@ def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
     pairs = common.read_sts(arguments.data)
-    headers = {"Authorization": f"Bearer {arguments.api_key}"} if arguments.api_key else {}
-    with httpx.Client(base_url=arguments.url, timeout=_TIMEOUT_S, headers=headers) as client:
+    with httpx.Client(base_url=arguments.url, timeout=_TIMEOUT_S) as client:
         about = describe(client, arguments.model)
         start = time.perf_counter()
         sentences = [s for pair in pairs for s in (pair.first, pair.second)]
@@ -57,7 +56,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="where the service runs")
     parser.add_argument("--model", help="which of its models (default: its first)")
     parser.add_argument("--batch", type=int, default=32, help="sentences per request")
-    parser.add_argument("--api-key", help="where the service asks for one")
     return parser.parse_args()
 
 

@@ -86,9 +86,7 @@ def read_map(answer: dict[str, Any], index: int, layer: int | None, head: int | 
         raise SystemExit(f"This is no answer of /attention: {answer.get('detail', 'it has no data')}")
     axes, items = answer.get("axes"), answer["data"]
     if axes != ["layer", "head", "query", "key"] or any("attention" not in item for item in items):
-        raise SystemExit(
-            "This is no answer of /attention with all four axes: ask without aggregate and top_k."
-        )
+        raise SystemExit("This is no answer of /attention with all four axes: ask without aggregate.")
     if not 0 <= index < len(items):
         raise SystemExit(f"The answer has no input {index}: it has {len(items)}.")
     item = items[index]
@@ -97,7 +95,7 @@ def read_map(answer: dict[str, Any], index: int, layer: int | None, head: int | 
     for name, wanted, there in (("layer", [layer], item["layers"]), ("head", heads, item["heads"])):
         if not set(wanted) <= set(there):
             raise SystemExit(f"The answer has no {name} {wanted[0]}: it has {there}.")
-    labels = item.get("words") or item["tokens"]
+    labels = item["tokens"]
     maps = np.asarray(item["attention"][item["layers"].index(layer)], dtype=np.float64)
     return Map(
         model=answer["model"],
