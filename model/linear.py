@@ -31,6 +31,12 @@ def activate(x: Tensor, activation: Activation | None) -> Tensor:
             return F.silu(x)
 
 
+def _can_prepack() -> bool:
+    """Whether this build of PyTorch has the operators, which it does not promise to keep."""
+    operators = ("_reorder_linear_weight", "_linear_pointwise")
+    return torch._C._has_mkldnn and all(hasattr(torch.ops.mkldnn, name) for name in operators)
+
+
 class Linear(nn.Module):
     """activation(x Wᵀ + b), with W of shape (out, in) and b of shape (out,).
 
@@ -47,8 +53,11 @@ class Linear(nn.Module):
         self.packed: Tensor | None = None
 
     def prepack(self) -> None:
-        """Reorder the weights for this CPU and let go of the plain ones; a no-op elsewhere."""
-        if self.packed is None and self.weight.device.type == "cpu" and torch._C._has_mkldnn:
+        """Reorder the weights for this CPU and let go of the plain ones; a no-op elsewhere.
+
+        The layer can then be run, but not saved or moved.
+        """
+        if self.packed is None and self.weight.device.type == "cpu" and _can_prepack():
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)
             self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
 
