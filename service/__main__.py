@@ -42,8 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state.failure = str(error)
     if state.failure is not None:
         sys.stderr.write(f"headlight: {state.failure}\n")
-        return state.exit_code
-    return 0
+    code = 0 if state.failure is None else state.exit_code
+    if state.gave_up or state.busy:
+        # Threads that compute cannot be ended, and the interpreter would wait for them or abort.
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _freeze() -> None:

@@ -28,6 +28,7 @@ _QUEUE_BATCHES = 64
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 # More than texts in most languages have: a body of so many bytes has a token, or is one long word.
 _BYTES_PER_TOKEN = 8
+_TELLING_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +187,6 @@ class Engine:
 
 
 def _least_tokens(body_bytes: int) -> int:
-    return max(1, body_bytes // _BYTES_PER_TOKEN)
+    """Estimate from below; 0 for a small body, of which its size tells nothing."""
+    tokens = body_bytes // _BYTES_PER_TOKEN
+    return tokens if tokens >= _TELLING_TOKENS else 0

@@ -1,9 +1,12 @@
 """Around every request: its id, its place in the metrics and the log, and an answer whatever happens."""
 
+import asyncio
 import logging
 import re
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -15,6 +18,7 @@ from service.state import ServiceState
 
 log = logging.getLogger("service.access")
 
+_GAVE_UP = "The service shuts down and could not finish this request in time: send it to another instance."
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -35,12 +39,12 @@ class RequestContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        identifier = request_id(Headers(scope=scope).get("x-request-id"))
-        scope.setdefault("state", {})["request_id"] = identifier
         if scope["method"] == "HEAD" and scope["path"] not in INFERENCE_ROUTES:
             scope = {**scope, "method": "GET"}  # the server leaves the body out
-        counted = scope["path"] in INFERENCE_ROUTES
-        self._in_flight(+counted)
+        await self._serve(scope, receive, send, request_id(Headers(scope=scope).get("x-request-id")))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> None:
+        scope.setdefault("state", {})["request_id"] = identifier
         start, status = time.perf_counter(), 0
 
         async def send_with_id(message: Message) -> None:
@@ -50,24 +54,41 @@ class RequestContext:
                 MutableHeaders(scope=message)["X-Request-ID"] = identifier
             await send(message)
 
+        async def answer(problem: Problem) -> None:
+            response = problem.response(instance=scope["path"], request_id=identifier)
+            await response(scope, receive, send_with_id)
+
         try:
-            await self.app(scope, receive, send_with_id)
+            with self._running(scope["path"]):
+                await self.app(scope, receive, send_with_id)
         except ClientDisconnect:
             status = CLIENT_GONE
+        except asyncio.CancelledError:
+            if status or not self.state.gave_up:
+                raise
+            await answer(Problem("not-ready", _GAVE_UP, headers={"Retry-After": "1", "Connection": "close"}))
         except Exception:
             log.exception("request %s failed", identifier)
             if status:
                 raise
-            problem = Problem("internal-error", "The service met an error of its own; its log says more.")
-            response = problem.response(instance=scope["path"], request_id=identifier)
-            await response(scope, receive, send_with_id)
+            await answer(Problem("internal-error", "The service met an error of its own; its log says more."))
         finally:
-            self._in_flight(-counted)
-            self._count(scope, identifier, status, time.perf_counter() - start)
+            self._count(scope, identifier, status or CLIENT_GONE, time.perf_counter() - start)
 
-    def _in_flight(self, change: int) -> None:
-        self.state.in_flight += change
+    @contextmanager
+    def _running(self, path: str) -> Iterator[None]:
+        """Keep an inference request's task where the drain finds it."""
+        task = asyncio.current_task()
+        if path not in INFERENCE_ROUTES or task is None:
+            yield
+            return
+        self.state.running.add(task)
         self.state.metrics.in_flight.set(self.state.in_flight)
+        try:
+            yield
+        finally:
+            self.state.running.discard(task)
+            self.state.metrics.in_flight.set(self.state.in_flight)
 
     def _count(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:
         path = scope["path"]

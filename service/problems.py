@@ -69,7 +69,7 @@ class Problem(Exception):
     members: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def status(self) -> int:
+    def status(self) -> HTTPStatus:
         """The HTTP status of this kind of problem."""
         return KINDS[self.kind][0]
 

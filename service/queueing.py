@@ -179,7 +179,7 @@ class WaitingQueue:
         if self._tokens + self._reserved + tokens > self.max_tokens:
             self._drop_abandoned()
         taken = self._tokens + self._reserved
-        return taken == 0 or taken + tokens <= self.max_tokens
+        return taken == 0 or tokens == 0 or taken + tokens <= self.max_tokens
 
     def _drop_abandoned(self) -> None:
         if self._stale:
@@ -194,4 +194,4 @@ class WaitingQueue:
     def _overloaded(self, tokens_per_s: float) -> OverloadedError:
         seconds = self._tokens / tokens_per_s if tokens_per_s else 1.0
         retry_after = max(1, min(60, round(seconds)))
-        return OverloadedError(waiting=self._tokens, limit=self.max_tokens, retry_after=retry_after)
+        return OverloadedError(waiting=self._tokens + self._reserved, limit=self.max_tokens, retry_after=retry_after)

@@ -1,5 +1,6 @@
 """What the process is doing: loading, ready or draining, and the engines it serves."""
 
+import asyncio
 import enum
 import logging
 from collections.abc import Callable, Mapping
@@ -76,13 +77,16 @@ Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 
 
 class ServiceState:
-    """Owned by the app; its phase is changed by the loading thread and by signals."""
+    """Owned by the app. What is set by the loading thread and by signals are plain flags, without locks."""
 
     def __init__(self, settings: Settings, load: Loader = load_engines) -> None:
         self.settings = settings
         self.metrics = Metrics(VERSION)
-        self.phase = Phase.LOADING
-        self.in_flight = 0
+        self.draining = False
+        """Set by a signal: no new work is taken, what was accepted is still answered."""
+        self.running: set[asyncio.Task[object]] = set()
+        """The inference requests that are being answered."""
+        self.gave_up = False
         self.on_ready: Callable[[], None] = lambda: None
         """Called once, in the loading thread."""
         self.failure: str | None = None
@@ -95,6 +99,20 @@ class ServiceState:
     def engines(self) -> Mapping[str, Engine]:
         """The served models, the default first; empty while loading."""
         return self._engines
+
+    @property
+    def in_flight(self) -> int:
+        """How many inference requests are being answered."""
+        return len(self.running)
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the process is."""
+        if self.failure is not None:
+            return Phase.FAILED
+        if self.draining:
+            return Phase.DRAINING
+        return Phase.READY if self._engines else Phase.LOADING
 
     @property
     def ready(self) -> bool:
@@ -136,9 +154,6 @@ class ServiceState:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             self._engines = engines
-            if self.phase is Phase.LOADING:
-                self.phase = Phase.READY
-            self.metrics.ready.set(int(self.ready))
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()
 
@@ -150,17 +165,22 @@ class ServiceState:
                 self._fail(f"{name} hung twice in a computation that cannot be ended; the process must be.")
                 self.exit_code = STUCK_EXIT_CODE
 
-    def drain(self) -> None:
-        """Take no new work; what was accepted is still answered."""
-        if self.phase is not Phase.FAILED:
-            self.phase = Phase.DRAINING
-        self.metrics.ready.set(0)
+    def give_up(self) -> None:
+        """Answer what is still running with a 503: the time of the drain is over."""
+        self.gave_up = True
+        for task in list(self.running):
+            task.cancel()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is being run, which only the end of the process can stop."""
+        return any(engine.busy for engine in self._engines.values())
 
     def close(self) -> None:
-        """End the engines."""
+        """End the engines; what they still run is left behind."""
         for engine in self._engines.values():
-            engine.close()
+            engine.close(timeout=0.1)
 
     def _fail(self, sentence: str) -> None:
-        self.failure = sentence
-        self.phase = Phase.FAILED
+        if not self.draining:
+            self.failure = sentence

@@ -1,0 +1,188 @@
+"""HTTP/1.1 as it is spoken with clients: malformed, slow and pipelined requests in our own form."""
+
+import asyncio
+import logging
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.metrics import UNMATCHED
+from service.middleware import request_id
+from service.problems import MEDIA_TYPE, Problem
+from service.state import ServiceState
+
+log = logging.getLogger(__name__)
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request line and its headers, together."""
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection.
+
+    What is not HTTP gets a problem document, after the answers to what came before it. A head that is too
+    large or takes too long is refused, and a reader that stands still is cut off.
+
+    A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
+    the HTTP/1.1 request it is (RFC 9110 §7.8). The parser would take what follows its head for another
+    protocol, so it is replaced by one that has seen the same head without the offer.
+    """
+
+    def __init__(self, *arguments: Any, state: ServiceState, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._state = state
+        self._patience_s = state.settings.request_timeout_s
+        self._repeating_head = False
+        self._spoken = False
+        self._in_head = False
+        self._head_bytes = 0
+        self._unread_head_bytes = 0
+        self._refusal: Problem | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin; a connection that stays silent is closed."""
+        super().connection_made(transport)
+        self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End, and forget the timers."""
+        _cancel(self._head_timer)
+        _cancel(self._reader_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what the client sent."""
+        if self._refusal is not None:
+            return
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._forget_upgrade()
+                data = data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self._refuse_malformed()
+                return
+            else:
+                self._bound_unread_head(len(data))
+                return
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if not self._repeating_head:
+            self._in_head = self._spoken = True
+            self._head_bytes = 0
+            _cancel(self._head_timer)
+            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the target."""
+        if not self._repeating_head:
+            self._count_head(len(url))
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        if not self._repeating_head:
+            self._count_head(len(name) + len(value))
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start to serve the request."""
+        if not self._repeating_head:
+            self._in_head = False
+            _cancel(self._head_timer)
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End the request, unless its body is still to come."""
+        if not (self.parser.should_upgrade() and self._framing()):
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or refuse what came after the last one that could be read."""
+        super().on_response_complete()
+        if self._refusal is not None and not self._answering():
+            self._send(self._refusal)
+
+    def pause_writing(self) -> None:
+        """Wait for a reader, but not for ever."""
+        super().pause_writing()
+        self._reader_timer = self.loop.call_later(self._patience_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: the reader has read."""
+        _cancel(self._reader_timer)
+        super().resume_writing()
+
+    def _forget_upgrade(self) -> None:
+        if framing := self._framing():
+            self.parser = httptools.HttpRequestParser(self)
+            self._repeating_head = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+            self._repeating_head = False
+
+    def _framing(self) -> bytes:
+        """Repeat the headers that say how long the body is; empty when there is none."""
+        framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
+        return b"".join(b"%b: %b\r\n" % pair for pair in framing)
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ValueError("the head is too large")  # the parser makes it an HttpParserError
+
+    def _bound_unread_head(self, size: int) -> None:
+        """Stop a header that never ends: the parser tells of a header when it is complete."""
+        self._unread_head_bytes = self._unread_head_bytes + size if self._in_head else 0
+        if self._unread_head_bytes > 2 * MAX_HEAD_BYTES:
+            self.transport.abort()
+
+    def _head_is_late(self) -> None:
+        if self._in_head:
+            detail = f"The head of the request did not arrive within {self._patience_s:g} s."
+            self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
+        elif not self._spoken:
+            self.transport.close()
+
+    def _refuse_malformed(self) -> None:
+        too_large = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
+        large = self._head_bytes > MAX_HEAD_BYTES
+        self._refuse(Problem("malformed-request", too_large if large else "This is not an HTTP request."))
+
+    def _refuse(self, problem: Problem) -> None:
+        """Refuse what came last, after the answers to what came before."""
+        log.info("a connection is refused: %s", problem.detail)
+        self._refusal = problem
+        if not self._answering():
+            self._send(problem)
+
+    def _answering(self) -> bool:
+        """Whether a request that arrived whole still waits for its answer."""
+        complete = self.cycle is not None and not self.cycle.more_body
+        return bool(self.pipeline) or (complete and not self.cycle.response_complete)
+
+    def _send(self, problem: Problem) -> None:
+        """Write a problem without a request, and close."""
+        if self.transport.is_closing():
+            return
+        identifier = request_id(None)
+        body = problem.document(instance="", request_id=identifier)
+        reason = problem.status.phrase
+        head = (
+            f"HTTP/1.1 {int(problem.status)} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nx-request-id: {identifier}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode("ascii") + body)
+        self.transport.close()
+        self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
