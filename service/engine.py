@@ -28,7 +28,7 @@ _QUEUE_BATCHES = 64
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 # More than texts in most languages have: a body of so many bytes has a token, or is one long word.
 _BYTES_PER_TOKEN = 8
-_TELLING_TOKENS = 64
+_TELLING_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)

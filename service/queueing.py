@@ -192,6 +192,7 @@ class WaitingQueue:
         self._metrics.queue(self._name, inputs=len(self._waiting), tokens=self._tokens)
 
     def _overloaded(self, tokens_per_s: float) -> OverloadedError:
-        seconds = self._tokens / tokens_per_s if tokens_per_s else 1.0
+        waiting = self._tokens + self._reserved
+        seconds = waiting / tokens_per_s if tokens_per_s else 1.0
         retry_after = max(1, min(60, round(seconds)))
-        return OverloadedError(waiting=self._tokens + self._reserved, limit=self.max_tokens, retry_after=retry_after)
+        return OverloadedError(waiting=waiting, limit=self.max_tokens, retry_after=retry_after)

@@ -106,8 +106,8 @@ def test_of_two_faults_the_earlier_is_told(
 
 
 def test_an_answer_too_large_is_told_before_a_full_queue(several: Service) -> None:
-    """While others get a 429, what could never be answered gets its 413."""
-    large = {"inputs": [LONG, LONG], "model": "mini"}
+    """While others get a 429, what could never be answered gets its 413, where its body is small enough."""
+    large = {"inputs": "a " * 250, "decimals": 9, "model": "mini"}
     seen = set()
     with ThreadPoolExecutor(12) as pool:
         pending = []
