@@ -111,7 +111,8 @@ class Metrics:
                 self.requests.labels(route, str(status))
         for route in (*OPERATIONS_ROUTES, UNMATCHED):
             self.request_duration.labels(route)
-            self.requests.labels(route, "404" if route == UNMATCHED else "200")
+            for status in (400, 404, 405, 408) if route == UNMATCHED else (200, 405):
+                self.requests.labels(route, str(status))
         for route in ("/readyz", "/health"):
             self.requests.labels(route, "503")
         for reason in _REJECTIONS:
