@@ -17,8 +17,8 @@ from service.state import VERSION, Phase, ServiceState
 
 log = logging.getLogger(__name__)
 
-# `make` and process groups deliver one signal twice; a second one of a person takes longer.
-_ECHO_S = 0.1
+# `make` and process groups deliver one signal twice, the second time as late as a busy machine likes.
+_ECHO_S = 0.5
 # So much before the drain's end, what is not answered yet is told to go elsewhere.
 _FAREWELL_S = 0.3
 

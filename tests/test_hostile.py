@@ -16,9 +16,9 @@ from tests.client import Json, Service, assert_problem, post, send, serve
 from tests.doubles import tokenizer
 
 TEXT = " ".join(["word"] * 250)
-SLACK_S = 0.25
+SLACK_S = 0.5
 """The loop's own bound is 10 ms; the measuring client shares two busy cores with the service."""
-LONG_TEXT_SLACK_S = 0.8
+LONG_TEXT_SLACK_S = 1.5
 """A million tokens of the tokenizer's own are set free with the interpreter held."""
 PEAK_MIB = 700
 

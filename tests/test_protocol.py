@@ -1,5 +1,6 @@
 """Connections at their edges: late heads, still readers, pipelined rubbish, and what the drain leaves."""
 
+import json
 import os
 import signal
 import socket
@@ -32,6 +33,35 @@ def test_a_head_that_does_not_come_to_an_end_is_a_408(strict: Service) -> None:
         assert_problem(read_answer(late), 408, "request-timeout")
         assert 1 < time.monotonic() - start < 5
         assert silent.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("asked", "left_over"),
+    [(GET, b"\r\n"), (b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n", b"x")],
+    ids=["blank line", "body of an answered request"],
+)
+def test_left_over_bytes_do_not_keep_a_connection(service: Service, asked: bytes, left_over: bytes) -> None:
+    """What comes after an answer and begins no request lets the connection idle, and end, as before."""
+    with service.connect(timeout=10) as connection:
+        connection.sendall(asked)
+        read_answer(connection)
+        connection.sendall(left_over)
+        assert connection.recv(1) == b""
+
+
+def test_a_head_that_we_do_not_read_yet_is_not_late() -> None:
+    """The time of a head does not run while the service has stopped reading to answer what came before."""
+    body = json.dumps({"inputs": [TEXT] * 200, "dimensions": 1}).encode()
+    head = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with serve(request_timeout_s=1, threads=1) as service, service.connect() as connection:
+        connection.sendall(head + body)
+        connection.sendall(GET + last[:20])
+        time.sleep(0.2)
+        connection.sendall(last[20:])
+        received = read_all(connection)
+    assert received.count(b'{"status":"alive"}') == 2
+    assert b"request-timeout" not in received
 
 
 def test_many_pipelined_offers_to_upgrade_are_all_answered(service: Service) -> None:
@@ -82,7 +112,7 @@ def test_what_the_drain_cannot_finish_is_told_to_go_elsewhere() -> None:
         assert_problem(response, 503, "not-ready")
         assert "retry-after" in response.headers
         assert service.wait() == 0
-        assert time.monotonic() - start < 2.5
+        assert time.monotonic() - start < 4
         assert "Traceback" not in service.log
 
 
