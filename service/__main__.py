@@ -16,7 +16,7 @@ log = logging.getLogger("service")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal; returns the exit code, 1 when the service could not start."""
+    """Serve until a signal, which ends the process; returns the exit code of what does not serve."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:
         sys.stdout.write(f"headlight {VERSION}\n")
@@ -39,16 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         serve(app, state)
     except ListenError as error:
-        state.failure = str(error)
-    if state.failure is not None:
-        sys.stderr.write(f"headlight: {state.failure}\n")
-    code = 0 if state.failure is None else state.exit_code
-    if state.gave_up or state.busy:
-        # Threads that compute cannot be ended, and the interpreter would wait for them or abort.
-        logging.shutdown()
-        sys.stderr.flush()
-        os._exit(code)
-    return code
+        sys.stderr.write(f"headlight: {error}\n")
+        return 1
+    return 0
 
 
 def _freeze() -> None:

@@ -64,8 +64,10 @@ class RequestContext:
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
-            if status or not self.state.gave_up:
+            if not self.state.gave_up:
                 raise
+            if status:
+                return  # a part of the answer is out: the server closes the connection
             await answer(Problem("not-ready", _GAVE_UP, headers={"Retry-After": "1", "Connection": "close"}))
         except Exception:
             log.exception("request %s failed", identifier)

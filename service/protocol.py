@@ -69,7 +69,9 @@ class Protocol(HttpToolsProtocol):
                 return
             else:
                 self._bound_unread_head(len(data))
-                return
+                break
+        if self.cycle is not None and self.cycle.response_complete and not self._in_head:
+            self._idle_again()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -120,6 +122,12 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._reader_timer)
         super().resume_writing()
 
+    def _idle_again(self) -> None:
+        """Take up the time of an idle connection: blank lines and the rest of a body begin no request."""
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
     def _forget_upgrade(self) -> None:
         if framing := self._framing():
             self.parser = httptools.HttpRequestParser(self)
@@ -144,7 +152,10 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _head_is_late(self) -> None:
-        if self._in_head:
+        if self._in_head and self.flow.read_paused:
+            # We do not read what may be there, while we answer what came before.
+            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+        elif self._in_head:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
             self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
         elif not self._spoken:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,22 @@ class Server(uvicorn.Server):
         elif now - self._drain_since > _ECHO_S:
             os._exit(128 + sig)
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until a signal or a failure, and end the process."""
+        await super().serve(sockets)
+        self._end_process()
+
+    def _end_process(self) -> None:
+        """End without the interpreter: it would wait for threads that nobody waits for, or abort."""
+        code = 0
+        if self.state.failure is not None:
+            sys.stderr.write(f"headlight: {self.state.failure}\n")
+            code = self.state.exit_code
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
     async def on_tick(self, counter: int) -> bool:
         """Look, every tenth of a second, whether loading has failed or the drain is done."""
         if self.state.phase is Phase.FAILED:
@@ -81,7 +98,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(app: object, state: ServiceState) -> None:
-    """Serve until a signal; raises ListenError before anything is loaded."""
+    """Serve until a signal, then end the process; raises ListenError before anything is loaded."""
     settings = state.settings
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]

@@ -171,15 +171,10 @@ class ServiceState:
         for task in list(self.running):
             task.cancel()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a batch is being run, which only the end of the process can stop."""
-        return any(engine.busy for engine in self._engines.values())
-
     def close(self) -> None:
         """End the engines; what they still run is left behind."""
         for engine in self._engines.values():
-            engine.close(timeout=0.1)
+            engine.close(timeout=0 if self.gave_up else 0.1)
 
     def _fail(self, sentence: str) -> None:
         if not self.draining:

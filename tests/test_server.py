@@ -131,7 +131,7 @@ def test_a_second_signal_ends_at_once() -> None:
         pending = pool.submit(other.post, "/encode", json={"inputs": [LONG] * 256})
         service.wait_for_metric("headlight_requests_in_flight{}", 1)
         service.signal()
-        time.sleep(0.3)
+        time.sleep(1)
         assert service.process.poll() is None
         start = time.monotonic()
         service.signal()
@@ -155,15 +155,17 @@ def test_the_drain_ends_in_its_time_whatever_a_client_does(sent: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("request_timeout_s", "drain_timeout_s", "ends_in_s"),
-    [(1, 20, 4), (30, 2, 2.5)],
+    [(1, 20, 6), (30, 2, 3.5)],
     ids=["cut off first", "the drain's time is over first"],
 )
 def test_the_drain_does_not_wait_for_a_reader_that_stands_still(
     request_timeout_s: float, drain_timeout_s: float, ends_in_s: float
 ) -> None:
     """Who does not read is cut off as at other times, and at the latest, quietly, when the drain is over."""
-    settings = {"request_timeout_s": request_timeout_s, "drain_timeout_s": drain_timeout_s}
-    with serve(**settings) as service, service.connect() as connection:
+    with (
+        serve(request_timeout_s=request_timeout_s, drain_timeout_s=drain_timeout_s) as service,
+        service.connect() as connection,
+    ):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = b'{"inputs": "' + b"word " * 254 + b'"}'
         connection.sendall(request_bytes("/attention", body))
@@ -186,7 +188,7 @@ def test_the_exit_does_not_wait_for_a_thread_that_nobody_waits_for() -> None:
         start = time.monotonic()
         service.signal()
         assert service.wait() == 0
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 4
 
 
 def test_a_signal_while_loading_ends_the_start() -> None:
