@@ -152,10 +152,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _head_is_late(self) -> None:
-        if self._in_head and self.flow.read_paused:
-            # We do not read what may be there, while we answer what came before.
-            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
-        elif self._in_head:
+        if self._in_head:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
             self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
         elif not self._spoken:

@@ -1,6 +1,5 @@
 """Connections at their edges: late heads, still readers, pipelined rubbish, and what the drain leaves."""
 
-import json
 import os
 import signal
 import socket
@@ -47,21 +46,6 @@ def test_left_over_bytes_do_not_keep_a_connection(service: Service, asked: bytes
         read_answer(connection)
         connection.sendall(left_over)
         assert connection.recv(1) == b""
-
-
-def test_a_head_that_we_do_not_read_yet_is_not_late() -> None:
-    """The time of a head does not run while the service has stopped reading to answer what came before."""
-    body = json.dumps({"inputs": [TEXT] * 200, "dimensions": 1}).encode()
-    head = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
-    last = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-    with serve(request_timeout_s=1, threads=1) as service, service.connect() as connection:
-        connection.sendall(head + body)
-        connection.sendall(GET + last[:20])
-        time.sleep(0.2)
-        connection.sendall(last[20:])
-        received = read_all(connection)
-    assert received.count(b'{"status":"alive"}') == 2
-    assert b"request-timeout" not in received
 
 
 def test_many_pipelined_offers_to_upgrade_are_all_answered(service: Service) -> None:
