@@ -107,11 +107,6 @@ class Engine:
         """Look after the runner; called several times a second."""
         self._runner.supervise()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a batch is being run: then the process cannot end its thread."""
-        return self._runner.busy
-
     def close(self, timeout: float = 1.0) -> None:
         """Finish what waits, and end; a batch that takes longer than `timeout` seconds is left behind."""
         self._queue.close()

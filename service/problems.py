@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "model-not-found": (HTTPStatus.NOT_FOUND, "There is no such model"),
     "method-not-allowed": (HTTPStatus.METHOD_NOT_ALLOWED, "The route has no such method"),
     "not-acceptable": (HTTPStatus.NOT_ACCEPTABLE, "The answer has no such format"),
-    "request-timeout": (HTTPStatus.REQUEST_TIMEOUT, "The body did not arrive in time"),
+    "request-timeout": (HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time"),
     "body-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large"),
     "too-many-inputs": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "There are too many inputs"),
     "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The answer would be too large"),

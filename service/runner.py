@@ -84,11 +84,6 @@ class Runner:
         """Whether the thread is there and not held up by a batch."""
         return self._thread.is_alive() and not self._overdue()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a batch is being run."""
-        return self._shift.running_since is not None
-
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
