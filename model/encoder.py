@@ -147,11 +147,13 @@ class Encoder(nn.Module):
         """Run packed sequences and return the `hidden` states asked for, each (T, C).
 
         `input_ids`, `segment_ids` int64 (T,). `probe` sees queries and keys of `probe_layers`. What lies
-        past the last state and the last layer that anyone asked for is not computed.
+        past the last state and the last layer that anyone asked for is not computed. There may be more
+        rows than `packing` has tokens; they are run and belong to no sequence.
         """
         wanted, probed = set(hidden), set(probe_layers)
-        x = self.embeddings(input_ids, segment_ids, packing.positions(input_ids.device))  # (T, C)
-        rotary, bias = self._rotary(packing, input_ids.device), self._bias(packing, input_ids.device)
+        positions = F.pad(packing.positions(input_ids.device), (0, len(input_ids) - packing.tokens))  # (T,)
+        x = self.embeddings(input_ids, segment_ids, positions)  # (T, C)
+        rotary, bias = self._rotary(positions), self._bias(packing, input_ids.device)
         states = {0: x} if 0 in wanted else {}
         deepest = max(wanted, default=0)
         for layer in range(max(deepest, max(probed, default=-1) + 1)):
@@ -166,10 +168,10 @@ class Encoder(nn.Module):
                 states[layer + 1] = self.final_norm(x) if layer + 1 == len(self.blocks) else x
         return states
 
-    def _rotary(self, packing: Packing, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.config.positions != "rotary":
             return None
-        return rotary_angles(packing.positions(device), self.config.head_size, self.config.rotary_base)
+        return rotary_angles(positions, self.config.head_size, self.config.rotary_base)
 
     def _bias(self, packing: Packing, device: torch.device) -> Tensor | None:
         """Look up the bias of every distance, once for all layers: (H, longest, longest)."""

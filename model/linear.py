@@ -37,6 +37,16 @@ def _can_prepack() -> bool:
     return torch._C._has_mkldnn and all(hasattr(torch.ops.mkldnn, name) for name in operators)
 
 
+def suitable_rows(tokens: int) -> int:
+    """Round a number of rows up, by less than a sixteenth or eight, so that few different ones are run.
+
+    oneDNN generates code for each shape of a product that it meets, which takes milliseconds, and keeps it
+    for the next time.
+    """
+    step = min(256, max(8, 2 ** (tokens.bit_length() - 5))) if tokens else 1
+    return -(-tokens // step) * step
+
+
 class Linear(nn.Module):
     """activation(x Wᵀ + b), with W of shape (out, in) and b of shape (out,).
 

@@ -8,6 +8,8 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
+from model.rectangles import Rectangle, make_rectangles
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -52,6 +54,16 @@ class Packing:
             runs.append(run)
             start = run.stop
         return runs
+
+    @cached_property
+    def rectangles(self) -> Sequence[Rectangle]:
+        """Neighbours of near-equal length, together, padded to the same."""
+        return make_rectangles(self.lengths)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are."""
+        return self.starts[-1]
 
     def positions(self, device: torch.device) -> Tensor:
         """Count each token from the start of its own sequence: int64 of shape (T,)."""

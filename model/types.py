@@ -147,16 +147,17 @@ class ModelInfo:
 
 
 class Backend(Protocol):
-    """A way to run a model. Called from one thread at a time."""
+    """A way to run a model. Called from as many threads at a time as its device has lanes."""
 
     @property
     def info(self) -> ModelInfo:
         """What is served."""
         ...
 
-    def run(self, batch: Batch) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         """Run one batch; the outputs stand in the order of the sequences.
 
+        It uses its share of the cores when `lanes` batches run side by side.
         Raises OutOfMemory when a smaller batch may do, and any other exception when the computation
         fails; nothing is returned in part.
         """

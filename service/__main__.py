@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # takes longer than a small product; between passes they should sleep, and leave the cores to others.
     # So many turns are some microseconds (`benchmarks/README.md` has the measurement that chose them).
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+    # Code for more shapes of products than there are of one model's; each costs some kilobytes.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
     app = create_app(settings)
     state: ServiceState = app.state.service
     state.on_ready = _freeze

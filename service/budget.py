@@ -1,31 +1,39 @@
 """How many tokens a batch should have on this machine: measured once, at the start."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 
 from model.types import Backend, Batch, Encoding, Want
 
-BUDGETS = (256, 512, 1024, 2048, 4096)
-"""The sizes that are tried, in tokens."""
+BUDGETS = (256, 512, 1024, 2048)
+"""The sizes that are tried on a CPU, in tokens."""
+CUDA_BUDGETS = (1024, 2048, 4096, 8192, 16384, 32768)
 
 # Within so much of the best rate, a smaller batch is the better one: its requests wait less.
 _NEAR_BEST = 0.95
-_REPEATED_TOKENS = 2048
+_ROUNDS = 3
 
 
-def measure_rates(backend: Backend, sample: Sequence[Encoding], want: Want) -> dict[int, float]:
+def measure_rates(
+    backend: Backend, sample: Sequence[Encoding], want: Want, budgets: Sequence[int], lanes: int
+) -> dict[int, float]:
     """Run batches of each size, filled with the sample's sequences over and over: size -> tokens/s.
 
-    Small batches are over soon and vary more, so they are run more often; the best run counts.
+    Measured is one lane of `lanes`. The sizes take turns, since a machine may be busy for a while; the
+    best run of each counts.
     """
-    rates = {}
-    for budget in BUDGETS:
+    batches = {}
+    for budget in budgets:
         count = max(1, budget * len(sample) // sum(len(encoding) for encoding in sample))
-        batch = Batch.pack(list(islice(cycle(sample), count)), [want] * count)
-        seconds = min(_time(backend, batch) for _ in range(1 + _REPEATED_TOKENS // budget))
-        rates[budget] = len(batch.input_ids) / seconds
-    return rates
+        batches[budget] = Batch.pack(list(islice(cycle(sample), count)), [want] * count)
+        backend.run(batches[budget], lanes=lanes)
+    seconds = dict.fromkeys(budgets, math.inf)
+    for _ in range(_ROUNDS):
+        for budget, batch in batches.items():
+            seconds[budget] = min(seconds[budget], _time(backend, batch, lanes))
+    return {budget: len(batch.input_ids) / seconds[budget] for budget, batch in batches.items()}
 
 
 def smallest_near_best(rates: Mapping[int, float]) -> int:
@@ -34,7 +42,7 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
     return min(budget for budget, rate in rates.items() if rate >= _NEAR_BEST * best)
 
 
-def _time(backend: Backend, batch: Batch) -> float:
+def _time(backend: Backend, batch: Batch, lanes: int) -> float:
     start = time.perf_counter()
-    backend.run(batch)
+    backend.run(batch, lanes=lanes)
     return time.perf_counter() - start

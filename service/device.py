@@ -1,42 +1,60 @@
-"""One device, one run at a time: the engines on it take turns."""
+"""One device: the engines on it take turns, fair by tokens."""
 
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
-    """A wish to run, waiting or granted."""
+    """A wish of `owner` to run, waiting or granted."""
+
+    owner: str
 
 
 class Device:
-    """Grants turns in the order in which they were asked for.
+    """Grants as many turns at a time as it has lanes, first to the owner that had the fewest tokens.
 
-    An engine asks for its next turn after its last one, so engines that always have work alternate, and
-    with batches of one budget each gets its share of the tokens.
+    This is start-time fair queueing (Goyal, Vin & Cheng 1996): an owner that was idle begins where the
+    others are, and owners that always have work get equal shares of the tokens, whatever their batches
+    are like.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = 1) -> None:
+        self.lanes = lanes
         self._changed = threading.Condition()
-        self._turns: deque[Turn] = deque()
+        self._waiting: list[Turn] = []
+        self._running: list[Turn] = []
+        self._used: dict[str, int] = {}
+        self._clock = 0
 
     @property
     def asked(self) -> int:
         """How many turns are running or waited for."""
-        return len(self._turns)
+        return len(self._running) + len(self._waiting)
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
-        """Wait for the turn; hold it meanwhile."""
-        turn = Turn()
+    def turn(self, owner: str) -> Iterator[Turn]:
+        """Wait for a turn; hold it meanwhile."""
+        turn = Turn(owner)
         with self._changed:
-            self._turns.append(turn)
-            self._changed.wait_for(lambda: self._turns[0] is turn)
+            self._used[owner] = max(self._used.get(owner, 0), self._clock)
+            self._waiting.append(turn)
+            self._changed.wait_for(lambda: self._is_next(turn))
+            self._waiting.remove(turn)
+            self._running.append(turn)
+            self._clock = self._used[owner]
+            self._changed.notify_all()
         try:
             yield turn
         finally:
             self.release(turn)
+
+    def charge(self, turn: Turn, tokens: int) -> None:
+        """Count the tokens that the turn's owner runs."""
+        with self._changed:
+            self._used[turn.owner] += tokens
 
     def release(self, turn: Turn) -> None:
         """End a turn; nothing when it has ended already.
@@ -44,6 +62,11 @@ class Device:
         Also called in the place of a thread that hangs within its turn.
         """
         with self._changed:
-            if turn in self._turns:
-                self._turns.remove(turn)
+            if turn in self._running:
+                self._running.remove(turn)
                 self._changed.notify_all()
+
+    def _is_next(self, turn: Turn) -> bool:
+        # Among those with the same share, `min` takes the one that has waited longest.
+        free = len(self._running) < self.lanes
+        return free and min(self._waiting, key=lambda waiting: self._used[waiting.owner]) is turn

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from model.errors import InferenceError
 from model.tokenizer import Text, TextTokenizer, Truncation
 from model.types import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
-from service.budget import BUDGETS, measure_rates, smallest_near_best
+from service.budget import BUDGETS, CUDA_BUDGETS, measure_rates, smallest_near_best
 from service.device import Device
 from service.metrics import Metrics
+from service.pace import Pace
 from service.queueing import Job, Waiting, WaitingQueue
 from service.runner import Runner
 
@@ -69,24 +70,37 @@ class Engine:
         budget = max_batch_tokens or BUDGETS[-1]
         self._given_queue = max_queue_tokens
         self._queue = WaitingQueue(name, metrics, max_queue_tokens or _QUEUE_BATCHES * budget)
-        self._runner = Runner(
-            name, backend, self._queue, device, metrics, budget=budget, stuck_after_s=stuck_after_s
-        )
+        self._pace = Pace(budget)
+        self._lanes = device.lanes
+        self._runners = [
+            Runner(
+                name,
+                backend,
+                self._queue,
+                device,
+                metrics,
+                self._pace,
+                lane=lane,
+                stuck_after_s=stuck_after_s,
+            )
+            for lane in range(device.lanes)
+        ]
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix=f"tokenize-{name}")
 
     def start(self) -> None:
         """Warm the backend up and measure its budget, in the caller's thread, and start to work."""
         self._warm_up()
         if self._given_budget is None:
-            self._runner.budget = self._measure_budget()
+            self._pace.budget = self._measure_budget()
             if self._given_queue is None:
-                self._queue.max_tokens = _QUEUE_BATCHES * self._runner.budget
-        self._runner.start()
+                self._queue.max_tokens = _QUEUE_BATCHES * self._pace.budget
+        for runner in self._runners:
+            runner.start()
 
     @property
     def max_batch_tokens(self) -> int:
         """The token budget of a batch: given, measured, or halved since by a lack of memory."""
-        return self._runner.budget
+        return self._pace.budget
 
     @property
     def max_queue_tokens(self) -> int:
@@ -96,26 +110,28 @@ class Engine:
     @property
     def healthy(self) -> bool:
         """Whether work goes on."""
-        return self._runner.healthy
+        return all(runner.healthy for runner in self._runners)
 
     @property
     def stuck(self) -> int:
         """How many threads were left behind."""
-        return self._runner.stuck
+        return sum(runner.stuck for runner in self._runners)
 
     def supervise(self) -> None:
-        """Look after the runner; called several times a second."""
-        self._runner.supervise()
+        """Look after the runners; called several times a second."""
+        for runner in self._runners:
+            runner.supervise()
 
     def close(self, timeout: float = 1.0) -> None:
         """Finish what waits, and end; a batch that takes longer than `timeout` seconds is left behind."""
         self._queue.close()
-        self._runner.join(timeout)
+        for runner in self._runners:
+            runner.join(timeout)
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
 
     def check_room(self, body_bytes: int) -> None:
         """Raise OverloadedError when a request of this size cannot fit the queue as it is now."""
-        self._queue.check_room(_least_tokens(body_bytes), self._runner.tokens_per_s)
+        self._queue.check_room(_least_tokens(body_bytes), self._pace.tokens_per_s)
 
     async def tokenize(
         self, texts: Sequence[Text], truncation: Truncation, prompt: str, body_bytes: int = 0
@@ -127,7 +143,7 @@ class Engine:
         """
         start = time.perf_counter()
         loop = asyncio.get_running_loop()
-        with self._queue.reserve(_least_tokens(body_bytes), self._runner.tokens_per_s):
+        with self._queue.reserve(_least_tokens(body_bytes), self._pace.tokens_per_s):
             encodings = await loop.run_in_executor(
                 self._tokenizing, self._tokenizer.encode, texts, truncation, prompt
             )
@@ -144,7 +160,7 @@ class Engine:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job([None] * len(encodings), done, enqueued=time.perf_counter(), remaining=len(encodings))
         sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
-        self._queue.add(sequences, self._runner.tokens_per_s)
+        self._queue.add(sequences, self._pace.tokens_per_s)
         try:
             await done
         finally:
@@ -170,11 +186,14 @@ class Engine:
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
             want = Want(sentence=self._sentence_want(), attention=attention)
-            self._backend.run(Batch.pack(encodings, [want, want]))
+            for lanes in {1, self._lanes}:
+                self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
 
     def _measure_budget(self) -> int:
         sample = self._tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
-        rates = measure_rates(self._backend, sample, Want(sentence=self._sentence_want()))
+        want = Want(sentence=self._sentence_want())
+        sizes = BUDGETS if self.info.device == "cpu" else CUDA_BUDGETS
+        rates = measure_rates(self._backend, sample, want, sizes, self._lanes)
         budget = smallest_near_best(rates)
         told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
         log.info("%s: a batch has %d tokens (%s)", self.name, budget, told)

@@ -17,6 +17,11 @@ from service.metrics import Metrics
 log = logging.getLogger(__name__)
 
 
+import os
+WORTH_A_LANE = int(os.environ.get("WORTH", "256"))
+"""So many tokens wait before another lane runs them beside the first."""
+
+
 class OverloadedError(Exception):
     """The queue is full; `retry_after` is in whole seconds, from the measured rate."""
 
@@ -88,7 +93,8 @@ class WaitingQueue:
         self._reserved = 0
         self._stale = False
         self._closed = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle: dict[int, threading.Condition] = {}
 
     @contextmanager
     def reserve(self, tokens: int, tokens_per_s: float) -> Iterator[None]:
@@ -96,14 +102,14 @@ class WaitingQueue:
 
         Raises OverloadedError when they do not fit; where nothing waits, they do.
         """
-        with self._changed:
+        with self._lock:
             if not self._has_room(tokens):
                 raise self._overloaded(tokens_per_s)
             self._reserved += tokens
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._reserved -= tokens
 
     def abandon(self, job: Job) -> None:
@@ -118,38 +124,52 @@ class WaitingQueue:
         An empty queue takes any request, however large.
         """
         tokens = sum(len(w.encoding) for w in sequences)
-        with self._changed:
+        with self._lock:
             if self._waiting and not self._has_room(tokens):
                 raise self._overloaded(tokens_per_s)
             self._waiting.extend(sequences)
             self._count(tokens)
-            self._changed.notify()
+            self._wake()
 
     def check_room(self, tokens: int, tokens_per_s: float) -> None:
         """Raise OverloadedError when at least `tokens` more would not fit now."""
-        with self._changed:
+        with self._lock:
             if not self._has_room(tokens):
                 raise self._overloaded(tokens_per_s)
 
-    def take(
-        self, budget: int, cost: Callable[[Sequence[int]], int], still_needed: Callable[[], bool]
-    ) -> list[Waiting]:
-        """Wait for work and take the next batch.
+    def wait(self, lane: int, still_needed: Callable[[], bool]) -> bool:
+        """Wait until something waits to be run and no lower lane is free to run it.
 
-        Empty when the queue is closed and nothing waits, or when the caller is `still_needed` no more.
+        Higher lanes leave little to the first one, which is soon back: small batches are slow ones. False when the queue is closed and nothing waits, or when the caller is `still_needed` no more.
         """
-        with self._changed:
-            while still_needed():
-                self._drop_abandoned()
-                # No more than `budget` sequences fit, since each has a token at least.
-                ahead = list(islice(self._waiting, budget))
-                chosen = take_batch([Candidate(len(w.encoding), w.overtaken) for w in ahead], budget, cost)
-                if chosen:
-                    return self._remove(ahead, chosen)
-                if self._closed:
-                    break
-                self._changed.wait()
-        return []
+        with self._lock:
+            woken = self._idle[lane] = threading.Condition(self._lock)
+            try:
+                while still_needed():
+                    self._drop_abandoned()
+                    enough = self._tokens >= (WORTH_A_LANE if lane else 1)
+                    if self._closed or (enough and lane == min(self._idle)):
+                        return bool(self._waiting)
+                    woken.wait()
+            finally:
+                self._idle.pop(lane)
+        return False
+
+    def take(self, budget: int, cost: Callable[[Sequence[int]], int]) -> list[Waiting]:
+        """Take the next batch; empty when nothing waits any more."""
+        with self._lock:
+            self._drop_abandoned()
+            # No more than `budget` sequences fit, since each has a token at least.
+            ahead = list(islice(self._waiting, budget))
+            chosen = take_batch([Candidate(len(w.encoding), w.overtaken) for w in ahead], budget, cost)
+            batch = self._remove(ahead, chosen) if chosen else []
+            self._wake()  # another lane may run what is left
+            return batch
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._waiting
 
     @property
     def closed(self) -> bool:
@@ -158,9 +178,14 @@ class WaitingQueue:
 
     def close(self) -> None:
         """Let `take` return empty once nothing waits."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            for woken in self._idle.values():
+                woken.notify()
+
+    def _wake(self) -> None:
+        if self._waiting and self._idle:
+            self._idle[min(self._idle)].notify()
 
     def _remove(self, ahead: Sequence[Waiting], chosen: Sequence[int]) -> list[Waiting]:
         last, members = chosen[-1], set(chosen)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from model.errors import InferenceError, OutOfMemory
 from model.types import Backend, Batch, Output
 from service.device import Device, Turn
 from service.metrics import Metrics
+from service.pace import Pace
 from service.queueing import Waiting, WaitingQueue
 
 log = logging.getLogger(__name__)
@@ -20,18 +21,6 @@ FAILED = "This input could not be computed; the others of its batch were."
 TOO_LARGE = "The device has not enough memory for this input: shorten it."
 NOT_FINITE = "The model computed a number that is not finite for this input."
 STUCK = "The computation did not come to an end."
-
-
-@dataclass(slots=True)
-class _Rate:
-    """Tokens per second, smoothed over about the last ten batches."""
-
-    tokens_per_s: float = 0.0
-    weight: float = field(default=0.2)
-
-    def add(self, tokens: int, seconds: float) -> None:
-        now = tokens / max(seconds, 1e-6)
-        self.tokens_per_s += (now - self.tokens_per_s) * (self.weight if self.tokens_per_s else 1.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +34,7 @@ class _Shift:
 
 
 class Runner:
-    """Takes batches from a queue and runs them, one at a time on its device.
+    """One lane of an engine: takes batches from a queue and runs them on a device.
 
     A thread that hangs in native code cannot be ended: after `stuck_after_s` in one batch it is left
     behind, the batch fails, and a new thread goes on. `stuck` counts how often that has happened.
@@ -58,11 +47,11 @@ class Runner:
         queue: WaitingQueue,
         device: Device,
         metrics: Metrics,
+        pace: Pace,
         *,
-        budget: int,
+        lane: int,
         stuck_after_s: float,
     ) -> None:
-        self.budget = budget
         self.stuck = 0
         self._name = name
         self._backend = backend
@@ -70,14 +59,10 @@ class Runner:
         self._device = device
         self._metrics = metrics
         self._stuck_after_s = stuck_after_s
-        self._rate = _Rate()
+        self._pace = pace
+        self._lane = lane
         self._shift = _Shift()
         self._thread = self._new_thread()
-
-    @property
-    def tokens_per_s(self) -> float:
-        """The measured rate; 0 before the first batch."""
-        return self._rate.tokens_per_s
 
     @property
     def healthy(self) -> bool:
@@ -113,66 +98,82 @@ class Runner:
         self._thread.start()
 
     def _new_thread(self) -> threading.Thread:
-        return threading.Thread(target=self._work, args=(self._shift,), name=f"run-{self._name}", daemon=True)
+        return threading.Thread(
+            target=self._work, args=(self._shift,), name=f"run-{self._name}-{self._lane}", daemon=True
+        )
 
     def _overdue(self) -> bool:
         since = self._shift.running_since
         return since is not None and time.perf_counter() - since > self._stuck_after_s
 
     def _work(self, shift: _Shift) -> None:
-        while batch := self._queue.take(self.budget, self._backend.cost, lambda: not shift.relieved):
-            shift.batch = batch
-            try:
-                self._run(shift, batch)
-            except Exception:
-                # Nothing is left waiting, whatever went wrong between the batch and its requests.
-                log.exception("a batch of %s failed", self._name)
-                for waiting in batch:
-                    self._fail(waiting, "exception", FAILED)
-            shift.batch = ()
+        while self._queue.wait(self._lane, lambda: not shift.relieved):
+            with self._device.turn(self._name) as shift.turn:
+                # Taken within the turn: what came while it was waited for is in the batch.
+                shift.batch = self._queue.take(self._pace.budget, self._backend.cost)
+                try:
+                    self._run(shift, shift.batch)
+                except Exception:
+                    # Nothing is left waiting, whatever went wrong between the batch and its requests.
+                    log.exception("a batch of %s failed", self._name)
+                    for waiting in shift.batch:
+                        self._fail(waiting, "exception", FAILED)
+                shift.batch = ()
 
     def _run(self, shift: _Shift, batch: Sequence[Waiting]) -> None:
         """Run a batch; where it fails, halve it until the fault stands alone with its request."""
+        if not batch:  # another lane was faster
+            return
         start = time.perf_counter()
         for waiting in batch:
             waiting.job.started = waiting.job.started or start
         try:
-            outputs, seconds = self._compute(shift, batch)
+            outputs = self._compute(shift, batch)
         except Exception as error:
-            if shift.relieved:
-                return
-            self._recover(shift, batch, error)
+            if not shift.relieved:
+                self._recover(shift, batch, error)
             return
         if shift.relieved:
             return
-        lengths = [len(w.encoding) for w in batch]
-        tokens = sum(lengths)
-        self._rate.add(tokens, seconds)
-        padding = self._backend.cost(lengths) - tokens
-        self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         for waiting, output in zip(batch, outputs, strict=True):
             if is_finite(output):
                 waiting.job.complete(waiting.index, output)
             else:
                 self._fail(waiting, "not-finite", NOT_FINITE)
 
-    def _compute(self, shift: _Shift, batch: Sequence[Waiting]) -> tuple[list[Output], float]:
+    def _compute(self, shift: _Shift, batch: Sequence[Waiting]) -> list[Output]:
         packed = Batch.pack([w.encoding for w in batch], [w.want for w in batch])
-        with self._device.turn() as shift.turn:
-            start = shift.running_since = time.perf_counter()
-            try:
-                return self._backend.run(packed), time.perf_counter() - start
-            finally:
-                shift.running_since = None
+        tokens = len(packed.input_ids)
+        # Alone, a batch has all cores, else its lane's share. Only the first lane has threads to help it:
+        # more of them than cores would not spin between products, but sleep.
+        alone = (
+            self._lane == 0
+            and self._queue.empty
+            and self._device.asked == 1
+            and all(waiting.job is batch[0].job for waiting in batch)
+        )
+        lanes = 1 if alone else self._device.lanes
+        if shift.turn is not None:
+            self._device.charge(shift.turn, tokens)
+        start = shift.running_since = time.perf_counter()
+        try:
+            outputs = self._backend.run(packed, lanes=lanes)
+        finally:
+            shift.running_since = None
+        self._pace.ran(tokens, time.perf_counter() - start, lanes=lanes)
+        padding = self._backend.cost([len(w.encoding) for w in batch]) - tokens
+        self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
+        return outputs
 
     def _recover(self, shift: _Shift, batch: Sequence[Waiting], error: Exception) -> None:
         """Go on after a failed batch: halve it; out of memory, halve the budget too."""
         exhausted = isinstance(error, OutOfMemory)
         if exhausted and len(batch) > 1:
             tokens = sum(len(w.encoding) for w in batch)
-            self.budget = max(1, min(self.budget, tokens) // 2)
+            self._pace.halve(tokens)
             self._metrics.inference_failure(self._name, "out-of-memory")
-            log.warning("%s ran out of memory with %d tokens: budget %d", self._name, tokens, self.budget)
+            budget = self._pace.budget
+            log.warning("%s ran out of memory with %d tokens: budget %d", self._name, tokens, budget)
         if len(batch) == 1:
             log.error("a sequence of %s failed", self._name, exc_info=error)
             self._fail(batch[0], *(("out-of-memory", TOO_LARGE) if exhausted else ("exception", FAILED)))

@@ -44,13 +44,13 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
     # Imported here, in the loading thread: PyTorch takes seconds, and the server listens meanwhile.
     try:
         from model.checkpoint import load_checkpoint  # noqa: PLC0415
-        from model.torch_backend import TorchBackend  # noqa: PLC0415
+        from model.torch_backend import TorchBackend, choose_lanes  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CheckpointError(
             f"{error.name} is not installed, and the torch backend needs it: `pip install torch==2.13.0`."
         ) from error
 
-    device = Device()
+    device = Device(choose_lanes(settings.device, settings.threads))
     engines = {}
     for name, source in settings.models.items():
         log.info("loading %s from %s", name, source)
