@@ -17,7 +17,10 @@ from model.linear import Linear
 from model.packing import Packing, Run
 from model.rectangles import product_attention
 
+# Where rectangles are faster than the fused kernel (`benchmarks/forward.py`): a lone short sequence is too
+# little work for so many steps, and the scores of a very long one need memory.
 _LONE_TOKENS = 48
+_LONGEST = 512
 
 
 def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tensor | None = None) -> Tensor:
@@ -119,11 +122,12 @@ class SelfAttention(nn.Module):
         return self.output(mixed.flatten(1))  # (T, C)
 
     def _by_products(self, q: Tensor, packing: Packing, bias: Tensor | None) -> bool:
-        """Whether rectangles are faster: in bfloat16 on a CPU, but for a lone short sequence."""
+        """Whether rectangles serve: for plain attention in bfloat16 on a CPU."""
         config = self.config
         plain = config.similarity == "dot_product" and config.visibility == "bidirectional" and bias is None
         lone = len(packing.lengths) == 1 and packing.tokens <= _LONE_TOKENS
-        return plain and not lone and q.dtype == torch.bfloat16 and q.device.type == "cpu"
+        suits = not lone and max(packing.lengths, default=0) <= _LONGEST
+        return plain and suits and q.dtype == torch.bfloat16 and q.device.type == "cpu"
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         config, length = self.config, q.shape[-2]

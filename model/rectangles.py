@@ -12,11 +12,13 @@ from itertools import groupby
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 SHORT = 16
 STEP = 32
 """Rectangles are SHORT long, or a multiple of STEP: vectors of bfloat16 hold 32 numbers."""
 
+_HIDDEN = -1e30
 _SCORES_PER_HEAD = 2**14
 _SCORES_AT_ONCE = 2**18
 """A megabyte of scores stays in the cache, and is not given back to the system in between."""
@@ -24,11 +26,12 @@ _SCORES_AT_ONCE = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Rectangle:
-    """`count` neighbouring sequences, the packed tokens `start` to `stop`, padded to `length`.
+    """Neighbouring sequences, the packed tokens `start` to `stop`, padded to `count` rows of `length` cells.
 
     `source`, int64 (count·length,), is the token, counted from `start`, that lies in each cell; padding
     repeats a token. `cells`, int64 (stop − start,), is the cell of each token. `mask`, float32
-    (count, 1, 1, length), is 0, and −∞ where a key is padding. All three are None when nothing is padded.
+    (count, 1, 1, length), is 0, and far below every score where a key is padding. All three are None when
+    nothing is padded.
     """
 
     start: int
@@ -43,17 +46,16 @@ class Rectangle:
 def make_rectangles(lengths: Sequence[int]) -> list[Rectangle]:
     """Put neighbours together that are padded to the same length; sorting makes rectangles few.
 
-    A rectangle has 1, 2, 4, … sequences, as many as its scores leave room for. oneDNN generates code for
-    each new shape of a product, which takes milliseconds, and keeps it: so shapes are few.
+    oneDNN generates code for each new shape of a product, which takes milliseconds, and keeps it. So shapes
+    are few: a rectangle has 1, 2, 3, 4, 6, 8, 12, … rows, some of them only padding.
     """
     rectangles, start = [], 0
     for length, group in groupby(lengths, key=_padded):
         members = list(group)
         most = max(1, _SCORES_PER_HEAD // length**2)
-        while members:
-            count = 2 ** (min(len(members), most).bit_length() - 1)
-            rectangles.append(_rectangle(start, length, torch.tensor(members[:count])))
-            members, start = members[count:], rectangles[-1].stop
+        for i in range(0, len(members), most):
+            rectangles.append(_rectangle(start, length, torch.tensor(members[i : i + most])))
+            start = rectangles[-1].stop
     return rectangles
 
 
@@ -61,16 +63,25 @@ def _padded(length: int) -> int:
     return SHORT if length <= SHORT else -(-length // STEP) * STEP
 
 
+def _rows(count: int) -> int:
+    """Round up to a power of two, or one and a half of it."""
+    power = 2 ** (count - 1).bit_length()
+    return 3 * power // 4 if count <= 3 * power // 4 else power
+
+
 def _rectangle(start: int, length: int, members: Tensor) -> Rectangle:
+    rows, tokens = _rows(len(members)), int(members.sum())
+    members = F.pad(members, (0, rows - len(members)))
     position = torch.arange(length)
-    real = position < members[:, None]  # (count, length)
-    first = members.cumsum(0) - members
-    source = torch.where(real, first[:, None] + position, first[:, None].clamp(max=int(members.sum()) - 1))
-    stop, count = start + int(members.sum()), len(members)
+    real = position < members[:, None]  # (rows, length)
     if bool(real.all()):
-        return Rectangle(start, stop, count, length)
-    mask = torch.zeros(real.shape).masked_fill(~real, -torch.inf)[:, None, None, :]
-    return Rectangle(start, stop, count, length, source.flatten(), real.flatten().nonzero().flatten(), mask)
+        return Rectangle(start, start + tokens, rows, length)
+    first = members.cumsum(0) - members
+    source = torch.where(real, first[:, None] + position, 0)
+    mask = torch.zeros(real.shape).masked_fill(~real, _HIDDEN)[:, None, None, :]
+    return Rectangle(
+        start, start + tokens, rows, length, source.flatten(), real.flatten().nonzero().flatten(), mask
+    )
 
 
 def product_attention(q: Tensor, k: Tensor, v: Tensor, rectangle: Rectangle) -> Tensor:
@@ -80,7 +91,7 @@ def product_attention(q: Tensor, k: Tensor, v: Tensor, rectangle: Rectangle) -> 
     """
     count, length, heads, size = rectangle.count, rectangle.length, q.shape[1], q.shape[2]
     q, k, v = (_by_sequence_and_head(x, rectangle) for x in (q, k, v))  # (count, H, length, D)
-    q *= size**-0.5
+    q = q * size**-0.5  # not in place: with one head, this may still be the caller's
     outputs = torch.empty_like(q)
     step = _heads_at_once(heads, count * length**2)
     for i in range(0, heads, step):

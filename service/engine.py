@@ -27,9 +27,8 @@ log = logging.getLogger(__name__)
 _QUEUE_BATCHES = 64
 # As lengths of sentences and paragraphs go; different ones, since equal ones run faster together.
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
-# More than texts in most languages have: a body of so many bytes has a token, or is one long word.
-_BYTES_PER_TOKEN = 8
-_TELLING_TOKENS = 128
+# Tokenized in less time than another thread takes to begin with it.
+_SMALL_BODY_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,36 +130,45 @@ class Engine:
 
     def check_room(self, body_bytes: int) -> None:
         """Raise OverloadedError when a request of this size cannot fit the queue as it is now."""
-        self._queue.check_room(_least_tokens(body_bytes), self._pace.tokens_per_s)
+        self._queue.check_room(self._pace.expected_tokens(body_bytes), self._pace.tokens_per_s)
 
     async def tokenize(
         self, texts: Sequence[Text], truncation: Truncation, prompt: str, body_bytes: int = 0
     ) -> tuple[list[Encoding], float]:
-        """Tokenize off the event loop; returns the encodings and the seconds it took.
+        """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
 
         Meanwhile the request counts in the queue by the size of its body. Raises InputTooLong, and
         OverloadedError when the queue has no room for it.
         """
         start = time.perf_counter()
-        loop = asyncio.get_running_loop()
-        with self._queue.reserve(_least_tokens(body_bytes), self._pace.tokens_per_s):
-            encodings = await loop.run_in_executor(
-                self._tokenizing, self._tokenizer.encode, texts, truncation, prompt
-            )
+        if 0 < body_bytes <= _SMALL_BODY_BYTES:
+            encodings = self._tokenizer.encode(texts, truncation, prompt)
+        else:
+            loop = asyncio.get_running_loop()
+            with self._queue.reserve(self._pace.expected_tokens(body_bytes), self._pace.tokens_per_s):
+                encodings = await loop.run_in_executor(
+                    self._tokenizing, self._tokenizer.encode, texts, truncation, prompt
+                )
         seconds = time.perf_counter() - start
+        self._pace.tokenized(sum(len(encoding) for encoding in encodings), body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
 
-    async def submit(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
+    async def submit(
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0
+    ) -> Result:
         """Queue the sequences of one request and wait for their outputs.
 
         Raises OverloadedError at once when they do not fit the queue, InferenceError when a sequence
-        could not be computed. A cancelled wait abandons what has not run.
+        could not be computed. A cancelled wait abandons what has not run. What `tokenize` let in by the
+        size of its body may exceed the limit a little: its tokens are paid for.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job([None] * len(encodings), done, enqueued=time.perf_counter(), remaining=len(encodings))
         sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
-        self._queue.add(sequences, self._pace.tokens_per_s)
+        self._queue.add(
+            sequences, self._pace.tokens_per_s, expected=self._pace.expected_tokens(body_bytes) > 0
+        )
         try:
             await done
         finally:
@@ -198,9 +206,3 @@ class Engine:
         told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
         log.info("%s: a batch has %d tokens (%s)", self.name, budget, told)
         return budget
-
-
-def _least_tokens(body_bytes: int) -> int:
-    """Estimate from below; 0 for a small body, of which its size tells nothing."""
-    tokens = body_bytes // _BYTES_PER_TOKEN
-    return tokens if tokens >= _TELLING_TOKENS else 0

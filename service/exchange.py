@@ -1,12 +1,12 @@
-"""One request on its way: tokenized, run, written, as long as its client waits and its time is not over."""
+"""One request on its way: tokenized, run, written, as long as its time is not over."""
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from model.tokenizer import Truncation
@@ -49,27 +49,19 @@ class Exchange:
         seconds = deadline(request, state.settings)
         return cls(request, state, state.engine(body.model), body, body_bytes, seconds)
 
-    async def while_awaited(self, work: Coroutine[None, None, Response]) -> Response:
-        """Do the work, but drop it when its time is over (504) or its client has gone (ClientDisconnect)."""
-        task = asyncio.ensure_future(work)
-        # The body is read, so the next message can only be that the client has gone.
-        gone = asyncio.ensure_future(self.request.receive())
+    async def in_time(self, work: Awaitable[Response]) -> Response:
+        """Do the work, but drop it when its time is over (504)."""
         try:
-            await asyncio.wait((task, gone), timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            if gone.done():
-                raise ClientDisconnect
+            async with asyncio.timeout(self.seconds):
+                return await work
+        except TimeoutError:
             raise Problem(
                 "deadline-exceeded",
                 f"The answer was not ready within {self.seconds:g} s: send fewer texts, or allow more time.",
                 members={"limit": self.seconds},
-            )
+            ) from None
         except OverloadedError as error:
             raise overloaded(error) from None
-        finally:
-            task.cancel()
-            gone.cancel()
 
     async def off_loop(self, work: Callable[[], T], *, steps: int) -> T:
         """Do work of many steps in a thread, and of few at once."""
@@ -97,7 +89,7 @@ class Exchange:
 
     async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute the outputs of all inputs; raises OverloadedError and InferenceError."""
-        return await self.engine.submit(encodings, wants)
+        return await self.engine.submit(encodings, wants, self.body_bytes)
 
     async def respond(
         self,

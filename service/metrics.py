@@ -86,7 +86,9 @@ class Metrics:
         self.batches = counter("batches_total", "Batches run.", "model")
         self.batch_inputs = histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
         self.batch_tokens = histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
-        self.padding_tokens = counter("padding_tokens_total", "Tokens run only to fill rectangles.", "model")
+        self.padding_tokens = counter(
+            "padding_tokens_total", "Tokens run only to fill a batch up to a suitable size.", "model"
+        )
         self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
         self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
         self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")

@@ -19,6 +19,9 @@ from service.state import ServiceState
 log = logging.getLogger("service.access")
 
 _GAVE_UP = "The service shuts down and could not finish this request in time: send it to another instance."
+# Under these names a request's scope tells its task to the connection, and the connection that it has ended.
+TASK = "task"
+GONE = "gone"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -59,15 +62,15 @@ class RequestContext:
             await response(scope, receive, send_with_id)
 
         try:
-            with self._running(scope["path"]):
+            with self._running(scope):
                 await self.app(scope, receive, send_with_id)
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
-            if not self.state.gave_up:
+            if not (self.state.gave_up or GONE in scope["state"]):
                 raise
-            if status:
-                return  # a part of the answer is out: the server closes the connection
+            if status or GONE in scope["state"]:
+                return  # a part of the answer is out: the server closes the connection; or nobody reads
             await answer(Problem("not-ready", _GAVE_UP, headers={"Retry-After": "1", "Connection": "close"}))
         except Exception:
             log.exception("request %s failed", identifier)
@@ -78,12 +81,13 @@ class RequestContext:
             self._count(scope, identifier, status or CLIENT_GONE, time.perf_counter() - start)
 
     @contextmanager
-    def _running(self, path: str) -> Iterator[None]:
-        """Keep an inference request's task where the drain finds it."""
+    def _running(self, scope: Scope) -> Iterator[None]:
+        """Keep an inference request's task where the drain finds it, and the connection when it ends."""
         task = asyncio.current_task()
-        if path not in INFERENCE_ROUTES or task is None:
+        if scope["path"] not in INFERENCE_ROUTES or task is None:
             yield
             return
+        scope["state"][TASK] = task
         self.state.running.add(task)
         self.state.metrics.in_flight.set(self.state.in_flight)
         try:

@@ -1,20 +1,26 @@
-"""How large the batches of one model are, and how fast they run: what its lanes share."""
+"""How large the batches of one model are, how fast they run, and what a body holds: what its lanes share."""
 
 from dataclasses import dataclass
 
-# Of about the last ten batches.
+# Of about the last ten batches, or bodies.
 _WEIGHT = 0.2
+# A body of fewer tokens may be anything: most of it may be its options.
+_TELLING_TOKENS = 128
+# More bytes than a token of prose has in most languages.
+_CAREFUL = 1 / 8
 
 
 @dataclass(slots=True)
 class Pace:
     """`budget` is in tokens; `tokens_per_s` is smoothed, of all lanes together, 0 before the first batch.
 
-    Plain numbers that threads read and write without a lock: a lost update changes an estimate a little.
+    `tokens_per_byte` is that of the bodies of late, as texts are tokenized and cut here. Plain numbers that
+    threads read and write without a lock: a lost update changes an estimate a little.
     """
 
     budget: int
     tokens_per_s: float = 0.0
+    tokens_per_byte: float = _CAREFUL
 
     def ran(self, tokens: int, seconds: float, *, lanes: int) -> None:
         """Take in one batch that ran while so many lanes were in use."""
@@ -24,3 +30,13 @@ class Pace:
     def halve(self, tokens: int) -> None:
         """Make batches smaller than one of so many tokens, which was too large for the memory."""
         self.budget = max(1, min(self.budget, tokens) // 2)
+
+    def tokenized(self, tokens: int, body_bytes: int) -> None:
+        """Take in how many tokens a body had."""
+        if tokens >= _TELLING_TOKENS and body_bytes:
+            self.tokens_per_byte += (tokens / body_bytes - self.tokens_per_byte) * _WEIGHT
+
+    def expected_tokens(self, body_bytes: int) -> int:
+        """Estimate the tokens of a body by its size; 0 where that tells nothing."""
+        tokens = int(body_bytes * self.tokens_per_byte)
+        return tokens if tokens >= _TELLING_TOKENS else 0

@@ -8,7 +8,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.metrics import UNMATCHED
-from service.middleware import request_id
+from service.middleware import GONE, TASK, request_id
 from service.problems import MEDIA_TYPE, Problem
 from service.state import ServiceState
 
@@ -48,10 +48,15 @@ class Protocol(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End, and forget the timers."""
+        """End: forget the timers, and drop the request that nobody waits for any more."""
         _cancel(self._head_timer)
         _cancel(self._reader_timer)
         super().connection_lost(exc)
+        if self.cycle is not None and not self.cycle.response_complete:
+            state = self.cycle.scope["state"]
+            if (task := state.get(TASK)) is not None:
+                state[GONE] = True
+                task.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""

@@ -17,9 +17,15 @@ from service.metrics import Metrics
 log = logging.getLogger(__name__)
 
 
-import os
-WORTH_A_LANE = int(os.environ.get("WORTH", "256"))
+WORTH_A_LANE = 128
 """So many tokens wait before another lane runs them beside the first."""
+
+# Of so many sequences a batch is chosen: as many as fill it when each has a few tokens. All clients wait
+# for the lock meanwhile.
+_AHEAD = 64
+_SHORT_TEXT = 4
+# A request that was let in by an estimate of its tokens may exceed the limit by so much.
+_TOLERANCE = 1.25
 
 
 class OverloadedError(Exception):
@@ -94,7 +100,7 @@ class WaitingQueue:
         self._stale = False
         self._closed = False
         self._lock = threading.Lock()
-        self._idle: dict[int, threading.Condition] = {}
+        self._idle: dict[threading.Condition, int] = {}  # who waits for work, and in which lane
 
     @contextmanager
     def reserve(self, tokens: int, tokens_per_s: float) -> Iterator[None]:
@@ -118,14 +124,15 @@ class WaitingQueue:
         if job.remaining:
             self._stale = True
 
-    def add(self, sequences: Sequence[Waiting], tokens_per_s: float) -> None:
+    def add(self, sequences: Sequence[Waiting], tokens_per_s: float, *, expected: bool = False) -> None:
         """Queue all sequences of a request, or none; raises OverloadedError when they do not fit.
 
-        An empty queue takes any request, however large.
+        An empty queue takes any request, however large. One that is `expected`, since tokens were reserved
+        for it, may have some more than was estimated.
         """
         tokens = sum(len(w.encoding) for w in sequences)
         with self._lock:
-            if self._waiting and not self._has_room(tokens):
+            if self._waiting and not self._has_room(tokens, _TOLERANCE if expected else 1.0):
                 raise self._overloaded(tokens_per_s)
             self._waiting.extend(sequences)
             self._count(tokens)
@@ -140,27 +147,29 @@ class WaitingQueue:
     def wait(self, lane: int, still_needed: Callable[[], bool]) -> bool:
         """Wait until something waits to be run and no lower lane is free to run it.
 
-        Higher lanes leave little to the first one, which is soon back: small batches are slow ones. False when the queue is closed and nothing waits, or when the caller is `still_needed` no more.
+        Higher lanes leave little to the first one, which is soon back: small batches are slow ones. False
+        when the queue is closed and nothing waits, or when the caller is `still_needed` no more.
         """
         with self._lock:
-            woken = self._idle[lane] = threading.Condition(self._lock)
+            woken = threading.Condition(self._lock)
+            self._idle[woken] = lane
             try:
                 while still_needed():
                     self._drop_abandoned()
                     enough = self._tokens >= (WORTH_A_LANE if lane else 1)
-                    if self._closed or (enough and lane == min(self._idle)):
+                    if self._closed or (enough and lane == min(self._idle.values())):
                         return bool(self._waiting)
                     woken.wait()
+                return False
             finally:
-                self._idle.pop(lane)
-        return False
+                del self._idle[woken]
+                self._wake()  # whoever is next, when this one was woken and is not needed
 
     def take(self, budget: int, cost: Callable[[Sequence[int]], int]) -> list[Waiting]:
         """Take the next batch; empty when nothing waits any more."""
         with self._lock:
             self._drop_abandoned()
-            # No more than `budget` sequences fit, since each has a token at least.
-            ahead = list(islice(self._waiting, budget))
+            ahead = list(islice(self._waiting, max(_AHEAD, budget // _SHORT_TEXT)))
             chosen = take_batch([Candidate(len(w.encoding), w.overtaken) for w in ahead], budget, cost)
             batch = self._remove(ahead, chosen) if chosen else []
             self._wake()  # another lane may run what is left
@@ -180,12 +189,12 @@ class WaitingQueue:
         """Let `take` return empty once nothing waits."""
         with self._lock:
             self._closed = True
-            for woken in self._idle.values():
+            for woken in self._idle:
                 woken.notify()
 
     def _wake(self) -> None:
         if self._waiting and self._idle:
-            self._idle[min(self._idle)].notify()
+            min(self._idle, key=self._idle.__getitem__).notify()
 
     def _remove(self, ahead: Sequence[Waiting], chosen: Sequence[int]) -> list[Waiting]:
         last, members = chosen[-1], set(chosen)
@@ -199,12 +208,13 @@ class WaitingQueue:
         self._count(-sum(len(w.encoding) for w in batch))
         return batch
 
-    def _has_room(self, tokens: int) -> bool:
+    def _has_room(self, tokens: int, tolerance: float = 1.0) -> bool:
         """Whether so many tokens fit beside what waits; where nothing waits, any number does."""
-        if self._tokens + self._reserved + tokens > self.max_tokens:
+        limit = tolerance * self.max_tokens
+        if self._tokens + self._reserved + tokens > limit:
             self._drop_abandoned()
         taken = self._tokens + self._reserved
-        return taken == 0 or tokens == 0 or taken + tokens <= self.max_tokens
+        return taken == 0 or tokens == 0 or taken + tokens <= limit
 
     def _drop_abandoned(self) -> None:
         if self._stale:

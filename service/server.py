@@ -109,6 +109,7 @@ def serve(app: object, state: ServiceState) -> None:
         loop="uvloop",
         http=functools.partial(Protocol, state=state),  # type: ignore[arg-type]
         ws="none",
+        proxy_headers=False,
         lifespan="on",
         log_config=None,
         access_log=False,

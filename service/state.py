@@ -125,7 +125,10 @@ class ServiceState:
             return
         unhealthy = "A computation hangs, and a new worker is about to take over: try again in a while."
         detail = _EXPLANATIONS.get(self.phase, unhealthy)
-        raise Problem("not-ready", detail, headers={"Retry-After": "1"}, members={"phase": self.phase.value})
+        headers = {"Retry-After": "1"}
+        if self.phase is Phase.DRAINING:
+            headers["Connection"] = "close"  # its next request should reach another instance
+        raise Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
 
     def engine(self, name: str | None) -> Engine:
         """Find a model, the default without a name; raises a Problem with the names there are."""

@@ -63,14 +63,14 @@ class Watched:
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
 
-    def run(self, batch: Batch) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
         self.wants.append(sum(want.attention is not None for want in batch.wants))
         self.entered.set()
         assert self.gate.wait(20), "nobody opened the gate"
         if self.poison in batch.input_ids:
             raise RuntimeError("poison")
-        return self.inner.run(batch)
+        return self.inner.run(batch, lanes=lanes)
 
 
 class Hanging(Watched):
@@ -81,10 +81,10 @@ class Hanging(Watched):
         self.freed = threading.Event()
         self._hang = tokenizer().encode([HANG])[0].token_ids[1]
 
-    def run(self, batch: Batch) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         if self._hang in batch.input_ids:
             self.freed.wait(20)
-        return super().run(batch)
+        return super().run(batch, lanes=lanes)
 
 
 class Exclusive(Watched):
@@ -95,13 +95,13 @@ class Exclusive(Watched):
         self.busy = busy
         self.seen = overlaps
 
-    def run(self, batch: Batch) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         if not self.busy.acquire(blocking=False):
             self.seen.append(1)
-            return super().run(batch)
+            return super().run(batch, lanes=lanes)
         try:
             time.sleep(0.005)
-            return super().run(batch)
+            return super().run(batch, lanes=lanes)
         finally:
             self.busy.release()
 

@@ -261,8 +261,8 @@ def test_the_fused_path_gives_the_outputs_of_the_readable_one(
     assert distance(fused_attention(q, k, v, mask, bias), expected) < 5e-6
 
 
-_MEMORY = """
-import resource, sys, torch
+_MEMORY = r"""
+import re, sys, torch
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.packing import Packing
@@ -270,6 +270,7 @@ torch.set_num_threads(1)
 config = EncoderConfig(vocab_size=8, hidden_size=32, num_layers=1, num_heads=4, intermediate_size=32,
                        positions="none")
 encoder = Encoder.from_seed(config, 0)
+encoder.reduce_precision(getattr(torch, sys.argv[2]))
 def probe(layer, attention, q, k, bias):
     attention.maps(q, k, [0], list(range(4)), bias)
 def run(length):
@@ -279,22 +280,24 @@ def run(length):
     if sys.argv[1] == "map":
         q = torch.zeros(length, 4, 8)
         encoder.blocks[0].attention.maps(q, q, [0], None, None)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
 run(512)
 print(*(run(length) for length in (2048, 4096, 8192)))
 """
 
 
-def peaks(what: str) -> list[float]:
+def peaks(what: str, dtype: str = "float32") -> list[float]:
     """Peak memory in MiB of a process after attention over 2048, 4096 and 8192 tokens."""
-    done = subprocess.run([sys.executable, "-c", _MEMORY, what], check=True, capture_output=True, text=True)
+    command = [sys.executable, "-c", _MEMORY, what, dtype]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     return [float(word) for word in done.stdout.split()]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("what", ["outputs", "rows"])
-def test_memory_is_linear_in_the_length_when_no_whole_map_is_asked_for(what: str) -> None:
+def test_memory_is_linear_in_the_length_when_no_whole_map_is_asked_for(what: str, dtype: str) -> None:
     """8192 tokens take a few MiB more than 2048, though one head's map of them would be 256 MiB."""
-    short, _, long = peaks(what)
+    short, _, long = peaks(what, dtype)
     assert long - short < 64
 
 

@@ -19,7 +19,7 @@ def test_the_smallest_near_the_best_is_chosen() -> None:
 def test_each_size_is_run_full() -> None:
     """The batches that are timed have about as many tokens as the budget they stand for."""
     backend = Watched()
-    rates = measure_rates(backend, [words(8), words(24), words(40)], SENTENCE)
+    rates = measure_rates(backend, [words(8), words(24), words(40)], SENTENCE, BUDGETS, lanes=2)
     assert list(rates) == list(BUDGETS)
     assert all(rate > 0 for rate in rates.values())
     sizes = {sum(batch) for batch in backend.batches}

@@ -2,41 +2,70 @@
 
 import threading
 import time
+from collections.abc import Sequence
+
+import pytest
 
 from service.device import Device
 
 
-def test_engines_that_always_have_work_alternate() -> None:
-    """Never two at once, and nobody gets two turns while another waits."""
-    device, order, inside = Device(), list[str](), list[int]()
-    until = time.monotonic() + 0.3
+def compete(device: Device, owners: Sequence[tuple[str, int]], seconds: float = 0.3) -> list[str]:
+    """Owners that always have work, with so many tokens a batch, in the order of their turns."""
+    order, inside = list[str](), list[int]()
+    until = time.monotonic() + seconds
 
-    def work(name: str) -> None:
+    def work(name: str, tokens: int) -> None:
         while time.monotonic() < until:
-            with device.turn():
+            with device.turn(name) as turn:
                 inside.append(1)
-                assert len(inside) == 1
+                assert len(inside) <= device.lanes
+                device.charge(turn, tokens)
                 order.append(name)
                 time.sleep(0.001)
                 inside.pop()
 
-    threads = [threading.Thread(target=work, args=name) for name in "abc"]
+    threads = [threading.Thread(target=work, args=owner) for owner in owners]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(order) > 30
-    counts = [order.count(name) for name in "abc"]
-    assert max(counts) - min(counts) <= 3
     assert device.asked == 0
+    return order
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_engines_that_always_have_work_get_equal_turns(lanes: int) -> None:
+    """Never more at once than there are lanes, and nobody gets ahead of the others."""
+    order = compete(Device(lanes), [("a", 10), ("b", 10), ("c", 10)])
+    counts = [order.count(name) for name in "abc"]
+    assert len(order) > 30
+    assert max(counts) - min(counts) <= 3
+
+
+def test_shares_are_of_tokens_not_of_turns() -> None:
+    """Whoever runs batches of three times the size gets a third of the turns."""
+    order = compete(Device(), [("large", 300), ("small", 100), ("small", 100)], seconds=0.6)
+    large, small = order.count("large"), order.count("small")
+    assert large > 20
+    assert 2.5 < small / large < 3.5
+
+
+def test_whoever_was_idle_has_saved_nothing() -> None:
+    """After a pause an owner begins where the others are, and does not shut them out to catch up."""
+    device = Device()
+    for _ in range(100):
+        with device.turn("busy") as turn:
+            device.charge(turn, 1000)
+    order = compete(device, [("busy", 100), ("back", 100)])
+    assert abs(order.count("busy") - order.count("back")) <= 3
 
 
 def test_a_released_turn_does_not_free_the_next_one() -> None:
     """A thread that was left behind and comes back cannot take the device from its successor."""
     device = Device()
-    left = device.turn()
+    left = device.turn("a")
     device.release(left.__enter__())
-    taken = device.turn()
+    taken = device.turn("a")
     taken.__enter__()
     left.__exit__(None, None, None)
     assert device.asked == 1

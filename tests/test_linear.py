@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.config import Activation
-from model.linear import Linear, activate
+from model.linear import Linear, activate, suitable_rows
 from tests.reference import activation, distance
 
 ACTIVATIONS: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
@@ -67,3 +69,16 @@ def test_weights_are_not_trained() -> None:
     """The encoder serves: no parameter asks for a gradient."""
     assert not any(parameter.requires_grad for parameter in layer(None).parameters())
     assert np.isfinite(layer(None)(torch.ones(2, 24)).numpy()).all()
+
+
+@given(tokens=st.integers(0, 100_000))
+def test_rows_are_rounded_up_by_little(tokens: int) -> None:
+    """By less than a sixteenth, or eight; and what is suitable stays as it is."""
+    rows = suitable_rows(tokens)
+    assert tokens <= rows < max(tokens * 17 / 16, tokens + 8) or rows == tokens == 0
+    assert suitable_rows(rows) == rows
+
+
+def test_suitable_rows_are_few() -> None:
+    """A service that runs batches of every size meets few shapes of products."""
+    assert len({suitable_rows(tokens) for tokens in range(1, 2049)}) <= 100

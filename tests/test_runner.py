@@ -18,8 +18,8 @@ from tests.engines import SENTENCE, encode, perform, running, samples, words
 class NotFinite(Watched):
     """Answers with a NaN where the others would fail."""
 
-    def run(self, batch: Batch) -> list[Output]:
-        outputs = self.inner.run(batch)
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        outputs = self.inner.run(batch, lanes=lanes)
         for start, output in zip(batch.cu_seqlens, outputs, strict=False):
             if output.sentence is not None and batch.input_ids[start + 1] == self.poison:
                 output.sentence[3] = np.nan
@@ -31,20 +31,20 @@ class Small(Watched):
 
     room = 40
 
-    def run(self, batch: Batch) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         if len(batch.input_ids) > self.room:
             self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
             raise OutOfMemory("no memory is left")
-        return super().run(batch)
+        return super().run(batch, lanes=lanes)
 
 
 class Dying(Watched):
     """Ends its thread with something that is no Exception."""
 
-    def run(self, batch: Batch) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         if self.poison in batch.input_ids:
             raise SystemExit
-        return self.inner.run(batch)
+        return self.inner.run(batch, lanes=lanes)
 
 
 def failures(metrics: Metrics, reason: str) -> float:

@@ -293,10 +293,10 @@ def test_a_batch_runs_no_deeper_than_its_deepest_want(want: Want, blocks: int) -
 # ----------------------------------------------------------------------------------- where it runs
 
 
-def test_packed_tokens_cost_themselves() -> None:
-    """Nothing is padded: a batch costs as many tokens as it has. The backend says what it serves."""
+def test_packed_tokens_cost_the_rows_of_their_products() -> None:
+    """Only the whole batch is rounded up, by little. The backend says what it serves."""
     backend: Backend = small()[0]
-    assert backend.cost([3, 9, 1]) == 13
+    assert [backend.cost(lengths) for lengths in ([], [16], [3, 9, 1], [500, 20, 3])] == [0, 16, 16, 544]
     info = backend.info
     assert (info.backend, info.device, info.dtype, info.layers) == ("torch", "cpu", "float32", 3)
 

@@ -16,7 +16,7 @@ async def encode(request: Request) -> Response:
     """Turn texts into sentence vectors, contextual token vectors, or both."""
     body, size = await take_in(request, EncodeRequest)
     exchange = Exchange.open(request, body, size)
-    return await exchange.while_awaited(_encode(exchange, body))
+    return await exchange.in_time(_encode(exchange, body))
 
 
 @router.post("/attention", summary="Per-head attention maps", responses={200: {"model": AttentionResponse}})
@@ -27,7 +27,7 @@ async def attention(request: Request) -> Response:
     """
     body, size = await take_in(request, AttentionRequest)
     exchange = Exchange.open(request, body, size)
-    return await exchange.while_awaited(_attention(exchange, body))
+    return await exchange.in_time(_attention(exchange, body))
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:

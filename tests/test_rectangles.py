@@ -1,0 +1,114 @@
+"""Attention in padded rectangles, against the plain one of every sequence alone."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.attention import SelfAttention
+from model.config import EncoderConfig
+from model.packing import Packing
+from model.rectangles import SHORT, STEP, make_rectangles, product_attention
+
+LENGTHS = st.lists(st.integers(1, 140), min_size=1, max_size=20)
+
+
+def queries_keys_values(
+    tokens: int, heads: int, size: int, scale: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(tokens)
+    made = [torch.randn(tokens, heads, size, generator=generator) * scale for _ in range(3)]
+    return made[0].bfloat16(), made[1].bfloat16(), made[2].bfloat16()
+
+
+def naive(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> np.ndarray:
+    """softmax(QKᵀ / √D) V of one sequence, (N, H, D), in float64 from the same rounded numbers."""
+    query, key, value = (x.double().numpy().transpose(1, 0, 2) for x in (q, k, v))
+    scores = query @ key.transpose(0, 2, 1) / np.sqrt(query.shape[-1])
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return (weights @ value).transpose(1, 0, 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(lengths=LENGTHS, heads=st.sampled_from([1, 3, 12]), size=st.sampled_from([16, 32, 64]))
+def test_every_sequence_attends_to_itself_alone(lengths: list[int], heads: int, size: int) -> None:
+    """Whatever lies beside it, padding included: within the rounding of bfloat16 of the exact attention."""
+    lengths.sort()
+    packing = Packing.of(lengths)
+    q, k, v = queries_keys_values(packing.tokens, heads, size, scale=2.0)
+    got = torch.cat([product_attention(q, k, v, rectangle) for rectangle in packing.rectangles])
+    assert got.shape == q.shape
+    for start, length in zip(packing.starts, lengths, strict=False):
+        rows = slice(start, start + length)
+        expected = naive(q[rows], k[rows], v[rows])
+        # Each weight and each output is rounded to 8 bits: relative errors of 2⁻⁸ at most.
+        bound = 2**-7 * np.abs(v[rows].double().numpy()).max()
+        assert np.abs(got[rows].double().numpy() - expected).max() <= bound
+
+
+@pytest.mark.parametrize("tokens", [3, 200])
+def test_large_scores_of_neighbours_do_not_leak(tokens: int) -> None:
+    """A padded key has no weight, also where every real score is far below zero."""
+    packing = Packing.of([tokens, tokens + 1])
+    q, k, v = queries_keys_values(packing.tokens, 2, 32)
+    q, k = q * 0 + 8, k * 0 - 8  # every score is 8 · -8 · 32 / √32, about -362
+    (rectangle,) = packing.rectangles if tokens == 3 else packing.rectangles[:1]
+    got = product_attention(q, k, v, rectangle)[:tokens]
+    mean = v[:tokens].double().mean(0)
+    assert torch.allclose(got.double(), mean.expand_as(got), atol=2**-7)
+
+
+@given(lengths=st.lists(st.integers(1, 600), max_size=60))
+def test_rectangles_cover_every_token_once_in_few_shapes(lengths: list[int]) -> None:
+    """In order, without a gap; each cell of a token is its own; heights and lengths are few."""
+    rectangles = make_rectangles(sorted(lengths))
+    assert [r.start for r in rectangles] == [0, *(r.stop for r in rectangles[:-1])][: len(rectangles)]
+    assert (rectangles[-1].stop if rectangles else 0) == sum(lengths)
+    for rectangle in rectangles:
+        assert rectangle.length == SHORT or rectangle.length % STEP == 0
+        assert rectangle.count in {1, 2, 3} or any(
+            rectangle.count in (2**i, 3 * 2 ** (i - 1)) for i in range(2, 12)
+        )
+        if rectangle.source is None or rectangle.cells is None:
+            assert rectangle.count * rectangle.length == rectangle.stop - rectangle.start
+        else:
+            assert rectangle.source.shape == (rectangle.count * rectangle.length,)
+            tokens = list(range(rectangle.stop - rectangle.start))
+            assert rectangle.source[rectangle.cells].tolist() == tokens
+
+
+def test_plain_attention_in_bfloat16_runs_in_rectangles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing else does: not float32, not a lone short text, not a very long one, not a window."""
+    ran: list[int] = []
+
+    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rectangle: object) -> torch.Tensor:
+        ran.append(1)
+        return product_attention(q, k, v, rectangle)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("model.attention.product_attention", spy)
+
+    def attends(lengths: list[int], dtype: torch.dtype = torch.bfloat16, **options: object) -> bool:
+        config = EncoderConfig(
+            vocab_size=8,
+            hidden_size=32,
+            num_layers=1,
+            num_heads=2,
+            intermediate_size=32,
+            positions="none",
+            **options,  # type: ignore[arg-type]
+        )
+        attention = SelfAttention(config).to(dtype)
+        q = torch.ones(sum(lengths), 2, 16, dtype=dtype)
+        ran.clear()
+        attention(q, q, q, Packing.of(lengths), None)
+        return bool(ran)
+
+    assert attends([10, 12])
+    assert attends([100])
+    assert not attends([10])
+    assert not attends([10, 12], torch.float32)
+    assert not attends([600, 700])
+    assert not attends([10, 12], visibility="windowed", window=2)
+    assert not attends([10, 12], similarity="cosine")
