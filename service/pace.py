@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 # Of about the last ten batches, or bodies.
 _WEIGHT = 0.2
-# A body of fewer tokens may be anything: most of it may be its options.
-_TELLING_TOKENS = 128
+# A smaller body may be anything: most of it may be its options.
+_TELLING_BYTES = 1024
 # More bytes than a token of prose has in most languages.
 _CAREFUL = 1 / 8
 
@@ -33,10 +33,9 @@ class Pace:
 
     def tokenized(self, tokens: int, body_bytes: int) -> None:
         """Take in how many tokens a body had."""
-        if tokens >= _TELLING_TOKENS and body_bytes:
+        if body_bytes >= _TELLING_BYTES:
             self.tokens_per_byte += (tokens / body_bytes - self.tokens_per_byte) * _WEIGHT
 
     def expected_tokens(self, body_bytes: int) -> int:
         """Estimate the tokens of a body by its size; 0 where that tells nothing."""
-        tokens = int(body_bytes * self.tokens_per_byte)
-        return tokens if tokens >= _TELLING_TOKENS else 0
+        return int(body_bytes * self.tokens_per_byte) if body_bytes >= _TELLING_BYTES else 0

@@ -110,6 +110,9 @@ class Protocol(HttpToolsProtocol):
         """End the request, unless its body is still to come."""
         if not (self.parser.should_upgrade() and self._framing()):
             super().on_message_complete()
+            if not self.pipeline:
+                # A large body has paused the reading; the end of a connection is read, too.
+                self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
