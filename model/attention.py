@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from model.config import EncoderConfig, Similarity, Visibility
 from model.linear import Linear
 from model.packing import Packing, Run
-from model.rectangles import product_attention
+from model.rectangles import attend_in_rectangles
 
 # Where rectangles are faster than the fused kernel (`benchmarks/forward.py`): a lone short sequence is too
 # little work for so many steps, and the scores of a very long one need memory.
@@ -108,12 +108,10 @@ class SelfAttention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
         """Attend within each sequence: q, k, v (T, H, D) to (T, C); `bias` (H, longest, longest)."""
+        if self.in_rectangles(packing):
+            return self.output(attend_in_rectangles(q, k, v, packing.rectangles).flatten(1))  # (T, C)
         mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
         mixed[packing.tokens :] = 0
-        if self._by_products(q, packing, bias):
-            for rectangle in packing.rectangles:
-                mixed[rectangle.start : rectangle.stop] = product_attention(q, k, v, rectangle)
-            return self.output(mixed.flatten(1))  # (T, C)
         for run in packing.runs:
             rows = slice(run.start, run.stop)
             heads = self._attend(_by_head(q[rows], run), _by_head(k[rows], run), _by_head(v[rows], run), bias)
@@ -121,13 +119,14 @@ class SelfAttention(nn.Module):
             mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
         return self.output(mixed.flatten(1))  # (T, C)
 
-    def _by_products(self, q: Tensor, packing: Packing, bias: Tensor | None) -> bool:
-        """Whether rectangles serve: for plain attention in bfloat16 on a CPU."""
-        config = self.config
-        plain = config.similarity == "dot_product" and config.visibility == "bidirectional" and bias is None
+    def in_rectangles(self, packing: Packing) -> bool:
+        """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""
+        config, place = self.config, self.qkv.bias
+        plain = config.similarity == "dot_product" and config.visibility == "bidirectional"
         lone = len(packing.lengths) == 1 and packing.tokens <= _LONE_TOKENS
         suits = not lone and max(packing.lengths, default=0) <= _LONGEST
-        return plain and suits and q.dtype == torch.bfloat16 and q.device.type == "cpu"
+        bare = plain and config.positions != "relative_bias"
+        return bare and suits and place.dtype == torch.bfloat16 and place.device.type == "cpu"
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         config, length = self.config, q.shape[-2]

@@ -18,6 +18,7 @@ from model.feed_forward import FeedForward
 from model.linear import Linear
 from model.packing import Packing
 from model.positions import relative_buckets, rotary_angles, rotate, sinusoidal
+from model.stack import Stack
 
 Probe = Callable[[int, SelfAttention, Tensor, Tensor, Tensor | None], None]
 """Called in each layer with its number, its attention, queries and keys (T, H, D), and position bias."""
@@ -96,6 +97,7 @@ class Encoder(nn.Module):
         self.relative_bias = _table(
             config.relative_buckets, config.num_heads, config.positions == "relative_bias"
         )
+        self._stack: Stack | None = None
 
     @classmethod
     def from_seed(cls, config: EncoderConfig, seed: int) -> "Encoder":
@@ -128,10 +130,13 @@ class Encoder(nn.Module):
                 module.to(dtype)
 
     def prepack(self) -> None:
-        """Lay out every matrix for the CPU it runs on."""
-        for module in self.modules():
-            if isinstance(module, Linear):
-                module.prepack()
+        """Lay out every matrix for the CPU it runs on, and compile what can be."""
+        linears = [module for module in self.modules() if isinstance(module, Linear)]
+        for linear in linears:
+            linear.prepack()
+        reduced = all(linear.packed is not None and linear.bias.dtype == torch.bfloat16 for linear in linears)
+        if reduced and Stack.serves(self.config):
+            self._stack = Stack(self.config, self.blocks)
 
     @torch.inference_mode()
     def forward(
@@ -156,6 +161,8 @@ class Encoder(nn.Module):
         rotary, bias = self._rotary(positions), self._bias(packing, input_ids.device)
         states = {0: x} if 0 in wanted else {}
         deepest = max(wanted, default=0)
+        if self._stack is not None and deepest and not probed and self._attention.in_rectangles(packing):
+            return states | self._stack(x, packing.rectangles, wanted - {0})
         for layer in range(max(deepest, max(probed, default=-1) + 1)):
             block = cast(Block, self.blocks[layer])
             q, k, v = block.queries_keys_values(x, rotary)  # (T, H, D) each
@@ -167,6 +174,10 @@ class Encoder(nn.Module):
             if layer + 1 in wanted:
                 states[layer + 1] = self.final_norm(x) if layer + 1 == len(self.blocks) else x
         return states
+
+    @property
+    def _attention(self) -> SelfAttention:
+        return cast(Block, self.blocks[0]).attention
 
     def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.config.positions != "rotary":

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from model.config import Activation
 
 # Activations that oneDNN applies while it writes a product: name -> (attribute, algorithm).
-_FUSED: dict[Activation | None, tuple[str, str]] = {
+FUSED: dict[Activation | None, tuple[str, str]] = {
     None: ("none", ""),
     "relu": ("relu", ""),
     "gelu": ("gelu", "none"),
@@ -76,5 +76,5 @@ class Linear(nn.Module):
         x = x.to(self.bias.dtype)
         if self.packed is None:
             return activate(F.linear(x, self.weight, self.bias), self.activation)
-        attribute, algorithm = _FUSED[self.activation]
+        attribute, algorithm = FUSED[self.activation]
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, attribute, [], algorithm)

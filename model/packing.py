@@ -56,7 +56,7 @@ class Packing:
         return runs
 
     @cached_property
-    def rectangles(self) -> Sequence[Rectangle]:
+    def rectangles(self) -> list[Rectangle]:
         """Neighbours of near-equal length, together, padded to the same."""
         return make_rectangles(self.lengths)
 

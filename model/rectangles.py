@@ -7,8 +7,8 @@ in the linear layers, where most of the time goes, there is none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,19 +24,18 @@ _SCORES_AT_ONCE = 2**18
 """A megabyte of scores stays in the cache, and is not given back to the system in between."""
 
 
-@dataclass(frozen=True, eq=False)
-class Rectangle:
-    """Neighbouring sequences, the packed tokens `start` to `stop`, padded to `count` rows of `length` cells.
+class Rectangle(NamedTuple):
+    """Neighbouring sequences, the packed tokens `start` to `stop`, padded to `rows` rows of `length` cells.
 
-    `source`, int64 (count·length,), is the token, counted from `start`, that lies in each cell; padding
+    `source`, int64 (rows·length,), is the token, counted from `start`, that lies in each cell; padding
     repeats a token. `cells`, int64 (stop − start,), is the cell of each token. `mask`, float32
-    (count, 1, 1, length), is 0, and far below every score where a key is padding. All three are None when
+    (rows, 1, 1, length), is 0, and far below every score where a key is padding. All three are None when
     nothing is padded.
     """
 
     start: int
     stop: int
-    count: int
+    rows: int
     length: int
     source: Tensor | None = None
     cells: Tensor | None = None
@@ -84,35 +83,53 @@ def _rectangle(start: int, length: int, members: Tensor) -> Rectangle:
     )
 
 
+def attend_in_rectangles(q: Tensor, k: Tensor, v: Tensor, rectangles: list[Rectangle]) -> Tensor:
+    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero where no sequence is.
+
+    This function and those it calls are run by the interpreter, and compiled by TorchScript
+    (`model/stack.py`).
+    """
+    mixed = torch.empty(q.shape, dtype=q.dtype)
+    for rectangle in rectangles:
+        mixed[rectangle.start : rectangle.stop] = product_attention(q, k, v, rectangle)
+    mixed[rectangles[-1].stop if rectangles else 0 :] = 0
+    return mixed
+
+
 def product_attention(q: Tensor, k: Tensor, v: Tensor, rectangle: Rectangle) -> Tensor:
     """Compute the attention of a rectangle's sequences: q, k, v (T, H, D) to outputs (stop − start, H, D).
 
     The softmax is computed in float32.
     """
-    count, length, heads, size = rectangle.count, rectangle.length, q.shape[1], q.shape[2]
-    q, k, v = (_by_sequence_and_head(x, rectangle) for x in (q, k, v))  # (count, H, length, D)
-    q = q * size**-0.5  # not in place: with one head, this may still be the caller's
-    outputs = torch.empty_like(q)
-    step = _heads_at_once(heads, count * length**2)
+    heads, size = q.shape[1], q.shape[2]
+    # Not in place: with one head, q may still be the caller's.
+    q = _by_sequence_and_head(q, rectangle) * size**-0.5  # (rows, H, length, D), like the others
+    k, v = _by_sequence_and_head(k, rectangle), _by_sequence_and_head(v, rectangle)
+    outputs = torch.empty(q.shape, dtype=q.dtype)
+    mask = rectangle.mask
+    step = _heads_at_once(heads, rectangle.rows * rectangle.length * rectangle.length)
     for i in range(0, heads, step):
-        some = slice(i, i + step)
-        weights = torch.matmul(q[:, some], k[:, some].transpose(2, 3)).float()  # (count, heads, query, key)
-        if rectangle.mask is not None:
-            weights += rectangle.mask
-        torch.softmax(weights, dim=-1, out=weights)
-        outputs[:, some] = torch.matmul(weights.to(v.dtype), v[:, some])
+        weights = torch.matmul(q[:, i : i + step], k[:, i : i + step].transpose(2, 3)).float()
+        if mask is not None:
+            weights += mask
+        weights = torch.softmax(weights, dim=-1)  # (rows, heads, query, key)
+        outputs[:, i : i + step] = torch.matmul(weights.to(v.dtype), v[:, i : i + step])
     outputs = outputs.transpose(1, 2).reshape(-1, heads, size)
-    return outputs if rectangle.cells is None else outputs.index_select(0, rectangle.cells)
+    cells = rectangle.cells
+    return outputs if cells is None else outputs.index_select(0, cells)
 
 
-def _heads_at_once(heads: int, scores: int) -> int:
-    """Find the largest divisor of `heads` with room for so many scores each."""
-    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * scores <= _SCORES_AT_ONCE))
+def _heads_at_once(heads: int, scores: int, room: int = _SCORES_AT_ONCE) -> int:
+    """Find the largest divisor of `heads` with room for so many scores each, 1 when there is none."""
+    for count in range(heads, 1, -1):
+        if heads % count == 0 and count * scores <= room:
+            return count
+    return 1
 
 
 def _by_sequence_and_head(x: Tensor, rectangle: Rectangle) -> Tensor:
-    x = x[rectangle.start : rectangle.stop]
-    if rectangle.source is not None:
-        x = x.index_select(0, rectangle.source)
-    x = x.view(rectangle.count, rectangle.length, *x.shape[1:])
+    x, source = x[rectangle.start : rectangle.stop], rectangle.source
+    if source is not None:
+        x = x.index_select(0, source)
+    x = x.view(rectangle.rows, rectangle.length, x.shape[1], x.shape[2])
     return x.transpose(1, 2).contiguous()

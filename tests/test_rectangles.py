@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from model.attention import SelfAttention
 from model.config import EncoderConfig
 from model.packing import Packing
-from model.rectangles import SHORT, STEP, make_rectangles, product_attention
+from model.rectangles import (
+    SHORT,
+    STEP,
+    Rectangle,
+    attend_in_rectangles,
+    make_rectangles,
+    product_attention,
+)
 
 FloatArray = NDArray[np.floating[Any]]
 LENGTHS = st.lists(st.integers(1, 140), min_size=1, max_size=20)
@@ -47,7 +54,7 @@ def test_every_sequence_attends_to_itself_alone(lengths: list[int], heads: int, 
     lengths.sort()
     packing = Packing.of(lengths)
     q, k, v = queries_keys_values(packing.tokens, heads, size, scale=2.0)
-    got = torch.cat([product_attention(q, k, v, rectangle) for rectangle in packing.rectangles])
+    got = attend_in_rectangles(q, k, v, packing.rectangles)
     assert got.shape == q.shape
     for start, length in zip(packing.starts, lengths, strict=False):
         rows = slice(start, start + length)
@@ -75,13 +82,13 @@ def test_rectangles_cover_every_token_once_in_few_shapes(lengths: list[int]) -> 
     assert (rectangles[-1].stop if rectangles else 0) == sum(lengths)
     for rectangle in rectangles:
         assert rectangle.length == SHORT or rectangle.length % STEP == 0
-        assert rectangle.count in {1, 2, 3} or any(
-            rectangle.count in (2**i, 3 * 2 ** (i - 1)) for i in range(2, 12)
+        assert rectangle.rows in {1, 2, 3} or any(
+            rectangle.rows in (2**i, 3 * 2 ** (i - 1)) for i in range(2, 12)
         )
         if rectangle.source is None or rectangle.cells is None:
-            assert rectangle.count * rectangle.length == rectangle.stop - rectangle.start
+            assert rectangle.rows * rectangle.length == rectangle.stop - rectangle.start
         else:
-            assert rectangle.source.shape == (rectangle.count * rectangle.length,)
+            assert rectangle.source.shape == (rectangle.rows * rectangle.length,)
             tokens = list(range(rectangle.stop - rectangle.start))
             assert rectangle.source[rectangle.cells].tolist() == tokens
 
@@ -90,11 +97,11 @@ def test_plain_attention_in_bfloat16_runs_in_rectangles(monkeypatch: pytest.Monk
     """And nothing else does: not float32, not a lone short text, not a very long one, not a window."""
     ran: list[int] = []
 
-    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rectangle: object) -> torch.Tensor:
+    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, some: list[Rectangle]) -> torch.Tensor:
         ran.append(1)
-        return product_attention(q, k, v, rectangle)  # type: ignore[arg-type]
+        return attend_in_rectangles(q, k, v, some)
 
-    monkeypatch.setattr("model.attention.product_attention", spy)
+    monkeypatch.setattr("model.attention.attend_in_rectangles", spy)
 
     def attends(lengths: list[int], dtype: torch.dtype = torch.bfloat16, **options: object) -> bool:
         config = EncoderConfig(
