@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,6 +68,5 @@ class Packing:
 
     def positions(self, device: torch.device) -> Tensor:
         """Count each token from the start of its own sequence: int64 of shape (T,)."""
-        longest = torch.arange(max(self.lengths, default=0), device=device)
-        parts = [longest[: run.length].repeat(run.count) for run in self.runs]
-        return torch.cat(parts) if parts else longest  # (T,)
+        positions = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths).astype(np.int64)
+        return torch.from_numpy(positions).to(device)  # (T,)

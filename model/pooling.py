@@ -2,40 +2,63 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from model.types import PoolingMode
 
+IntArray = NDArray[np.int64]
 
-def pool(hidden: Tensor, modes: Sequence[PoolingMode], skip: int = 0) -> Tensor:
-    """Pool each of B sequences of equal length: (B, N, C) to (B, len(modes)·C), in float32.
 
-    `cls` is the first token and `last` the last; `mean_sqrt_len` divides the sum by √N;
-    `weighted_mean` weighs token i (from 1) with i (Muennighoff 2022, SGPT, §3). Several modes are
-    concatenated in their order. The first `skip` tokens are left out; positions still count them.
+class Bags:
+    """The tokens of some sequences of a packed batch, without the first `skip` of each.
+
+    `starts` and `lengths`, int64 (B,), say where the sequences lie and how long they are.
     """
-    kept = hidden[:, skip:].float()  # (B, N - skip, C)
-    return torch.cat([_pool_one(kept, mode, skip) for mode in modes], dim=-1)
 
+    def __init__(self, starts: IntArray, lengths: IntArray, skip: int, device: torch.device) -> None:
+        self.skip = skip
+        counts = lengths - skip
+        offsets = np.cumsum(counts) - counts
+        position = np.arange(int(counts.sum())) - np.repeat(offsets, counts) + skip
+        rows = np.repeat(starts, counts) + position
+        self.rows, self.offsets = (torch.from_numpy(x).to(device) for x in (rows, offsets))
+        self.position, self.counts = (
+            torch.from_numpy(x.astype(np.float32)).to(device) for x in (position, counts)
+        )
 
-def _pool_one(hidden: Tensor, mode: PoolingMode, skip: int) -> Tensor:
-    tokens = hidden.shape[1]
-    match mode:
-        case "cls":
-            return hidden[:, 0]
-        case "last":
-            return hidden[:, -1]
-        case "max":
-            return hidden.amax(1)
-        case "mean":
-            return hidden.mean(1)
-        case "mean_sqrt_len":
-            return hidden.sum(1) / tokens**0.5
-        case "weighted_mean":
-            weights = torch.arange(skip + 1, skip + tokens + 1, dtype=torch.float32, device=hidden.device)
-            return (hidden * weights[:, None]).sum(1) / weights.sum()
+    def pool(self, hidden: Tensor, modes: Sequence[PoolingMode]) -> Tensor:
+        """Pool each of B sequences of the packed hidden states (T, C): (B, len(modes)·C), in float32.
+
+        `cls` is the first token and `last` the last; `mean_sqrt_len` divides the sum by √N;
+        `weighted_mean` weighs token i (from 1) with i (Muennighoff 2022, SGPT, §3). Several modes are
+        concatenated in their order. Positions count the tokens that are left out.
+        """
+        hidden = hidden.float()
+        pooled = [self._pool_one(hidden, mode) for mode in modes]
+        return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=-1)
+
+    def _pool_one(self, hidden: Tensor, mode: PoolingMode) -> Tensor:
+        match mode:
+            case "cls":
+                return hidden[self.rows[self.offsets]]
+            case "last":
+                return hidden[self.rows[self.offsets + self.counts.long() - 1]]
+            case "mean" | "max":
+                return self._reduce(hidden, mode)
+            case "mean_sqrt_len":
+                return self._reduce(hidden, "sum") / self.counts.sqrt()[:, None]
+            case "weighted_mean":
+                # The weights of n tokens from skip + 1 on add up to n · (2·skip + n + 1) / 2.
+                total = self.counts * (2 * self.skip + self.counts + 1) / 2
+                return self._reduce(hidden, "sum", self.position + 1) / total[:, None]
+
+    def _reduce(self, hidden: Tensor, how: str, weights: Tensor | None = None) -> Tensor:
+        # Sums rows of a table in bags: the rows are tokens here, and the bags sequences.
+        return F.embedding_bag(self.rows, hidden, self.offsets, mode=how, per_sample_weights=weights)
 
 
 def finish(vectors: Tensor, dimensions: int | None, *, normalize: bool) -> Tensor:

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 SHORT = 16
 STEP = 32
 """Rectangles are SHORT long, or a multiple of STEP: vectors of bfloat16 hold 32 numbers."""
 
-_HIDDEN = -1e30
+_HIDDEN = np.float32(-1e30)
 _SCORES_PER_HEAD = 2**14
 _SCORES_AT_ONCE = 2**18
 """A megabyte of scores stays in the cache, and is not given back to the system in between."""
@@ -53,7 +53,7 @@ def make_rectangles(lengths: Sequence[int]) -> list[Rectangle]:
         members = list(group)
         most = max(1, _SCORES_PER_HEAD // length**2)
         for i in range(0, len(members), most):
-            rectangles.append(_rectangle(start, length, torch.tensor(members[i : i + most])))
+            rectangles.append(_rectangle(start, length, members[i : i + most]))
             start = rectangles[-1].stop
     return rectangles
 
@@ -68,18 +68,25 @@ def _rows(count: int) -> int:
     return 3 * power // 4 if count <= 3 * power // 4 else power
 
 
-def _rectangle(start: int, length: int, members: Tensor) -> Rectangle:
-    rows, tokens = _rows(len(members)), int(members.sum())
-    members = F.pad(members, (0, rows - len(members)))
-    position = torch.arange(length)
-    real = position < members[:, None]  # (rows, length)
-    if bool(real.all()):
+def _rectangle(start: int, length: int, members: Sequence[int]) -> Rectangle:
+    rows = _rows(len(members))
+    lengths = np.zeros(rows, np.int64)
+    lengths[: len(members)] = members
+    tokens, position = int(lengths.sum()), np.arange(length)
+    real = position < lengths[:, None]  # (rows, length)
+    if real.all():
         return Rectangle(start, start + tokens, rows, length)
-    first = members.cumsum(0) - members
-    source = torch.where(real, first[:, None] + position, 0)
-    mask = torch.zeros(real.shape).masked_fill(~real, _HIDDEN)[:, None, None, :]
+    first = lengths.cumsum() - lengths
+    source = np.where(real, first[:, None] + position, 0)
+    mask = np.where(real, np.float32(0), _HIDDEN)
     return Rectangle(
-        start, start + tokens, rows, length, source.flatten(), real.flatten().nonzero().flatten(), mask
+        start,
+        start + tokens,
+        rows,
+        length,
+        source=torch.from_numpy(source.ravel()),
+        cells=torch.from_numpy(np.flatnonzero(real)),
+        mask=torch.from_numpy(mask[:, None, None, :]),
     )
 
 

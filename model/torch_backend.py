@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
 from typing import cast
 
 import numpy as np
@@ -16,7 +15,7 @@ from model.encoder import Encoder
 from model.errors import OutOfMemory, Unsupported
 from model.linear import suitable_rows
 from model.packing import Packing
-from model.pooling import finish, pool
+from model.pooling import Bags, finish
 from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant
 
 _MOST_LANES = 4
@@ -106,11 +105,11 @@ class TorchBackend:
     def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
         order = np.argsort(lengths, kind="stable")  # equal lengths become neighbours: few, long runs
-        packing = Packing.of(int(n) for n in lengths[order])
+        packing = Packing.of(lengths[order].tolist())
         wants = [batch.wants[i] for i in order]
-        tokens = np.concatenate([np.arange(batch.cu_seqlens[i], batch.cu_seqlens[i + 1]) for i in order])
-
-        tokens = np.pad(tokens, (0, self._rows(len(tokens)) - len(tokens)))  # rows of nobody repeat the first
+        tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token
+        shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
+        tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
         maps = _MapCollector(packing, [want.attention for want in wants])
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
@@ -134,21 +133,19 @@ class TorchBackend:
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
     ) -> dict[int, FloatArray]:
-        """Pool neighbours of equal length that want the same, together."""
+        """Pool the sequences that want the same, together."""
+        members: dict[SentenceWant, list[int]] = defaultdict(list)
+        for i, want in enumerate(wants):
+            if want is not None:
+                members[want].append(i)
+        starts, lengths = (np.array(x, np.int64) for x in (packing.starts[:-1], packing.lengths))
         vectors: dict[int, FloatArray] = {}
-        for (want, length), group in groupby(range(len(wants)), key=lambda i: (wants[i], packing.lengths[i])):
-            if want is None:
-                continue
-            members = list(group)
-            start, count = packing.starts[members[0]], len(members)
-            rows = slice(start, start + count * length)
-            by_layer = {
-                layer: pool(states[layer][rows].view(count, length, -1), want.modes, want.skip)
-                for layer in set(want.layers)
-            }
+        for want, some in members.items():
+            bags = Bags(starts[some], lengths[some], want.skip, self.device)
+            by_layer = {layer: bags.pool(states[layer], want.modes) for layer in set(want.layers)}
             pooled = self.dense(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
             finished = finish(pooled, want.dimensions, normalize=want.normalize)
-            vectors.update(zip(members, _to_numpy(finished), strict=True))
+            vectors.update(zip(some, _to_numpy(finished), strict=True))
         return vectors
 
 

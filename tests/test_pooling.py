@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.attention import similarity_scores
-from model.pooling import finish, pool
+from model.pooling import Bags, finish
 from model.types import PoolingMode
 from tests.reference import Array, distance
 
@@ -17,6 +17,14 @@ MODES: tuple[PoolingMode, ...] = ("cls", "max", "mean", "mean_sqrt_len", "weight
 
 def states(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def pool(hidden: Tensor, modes: tuple[PoolingMode, ...], skip: int = 0) -> Tensor:
+    """Pool a (B, N, C) rectangle, laid out as a packed batch."""
+    count, length = hidden.shape[:2]
+    starts = np.arange(count) * length
+    bags = Bags(starts, np.full(count, length), skip, hidden.device)
+    return bags.pool(hidden.flatten(0, 1), modes)
 
 
 def by_mask(hidden: Array, mode: PoolingMode, skip: int) -> Array:
@@ -49,7 +57,21 @@ def test_every_mode_follows_the_definition_over_a_mask(mode: PoolingMode, skip: 
 def test_several_modes_are_concatenated_in_their_order() -> None:
     """Mean and max of C components are one vector of 2·C, in the order given."""
     hidden = states(2, 3, 4)
-    assert torch.equal(pool(hidden, ("max", "mean")), torch.cat((hidden.amax(1), hidden.mean(1)), dim=1))
+    expected = torch.cat((hidden.amax(1), hidden.mean(1)), dim=1)
+    assert distance(pool(hidden, ("max", "mean")), expected) < 1e-6
+
+
+@given(lengths=st.lists(st.integers(3, 20), min_size=1, max_size=8), data=st.data())
+def test_sequences_of_any_length_and_place_are_pooled_apart(lengths: list[int], data: st.DataObject) -> None:
+    """Some sequences of a packed batch, in any order, are pooled as if each were alone."""
+    hidden = states(sum(lengths), 4)
+    starts = np.cumsum(lengths, dtype=np.int64) - np.array(lengths)
+    chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, unique=True))
+    skip = data.draw(st.integers(0, 2))
+    bags = Bags(starts[chosen], np.array(lengths, np.int64)[chosen], skip, hidden.device)
+    for mode in MODES:
+        alone = [hidden[starts[i] : starts[i] + lengths[i]].double().numpy() for i in chosen]
+        assert distance(bags.pool(hidden, (mode,)), [by_mask(x, mode, skip) for x in alone]) < 1e-6
 
 
 def test_pooling_is_in_float32() -> None:
