@@ -17,8 +17,9 @@ import torch
 
 from model.types import Batch, Encoding, ModelInfo, SentenceWant, Want
 
-_WORDS_MU, _WORDS_SIGMA = 2.9, 0.8
-_WORDS_RANGE = (3, 180)
+WORDS_MU, WORDS_SIGMA = 2.9, 0.8
+WORDS_RANGE = (3, 180)
+"""How many words texts have: log-normal, clipped."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,8 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> str:
 
 def mixed_lengths(texts: int, limit: int, seed: int = 0) -> list[int]:
     """Draw lengths in tokens like those of real texts: log-normal words, [CLS] and [SEP] around them."""
-    words = np.random.default_rng(seed).lognormal(_WORDS_MU, _WORDS_SIGMA, texts)
-    return [min(int(n) + 2, limit) for n in np.clip(np.rint(words), *_WORDS_RANGE)]
+    words = np.random.default_rng(seed).lognormal(WORDS_MU, WORDS_SIGMA, texts)
+    return [min(int(n) + 2, limit) for n in np.clip(np.rint(words), *WORDS_RANGE)]
 
 
 def random_ids(
@@ -162,3 +163,37 @@ def pack_encodings(encodings: Sequence[Encoding], info: ModelInfo) -> Batch:
 def own_sentence(info: ModelInfo) -> Want:
     """Ask for the sentence vector as the model itself makes it."""
     return Want(sentence=SentenceWant(modes=info.pooling, layers=(info.layers,), normalize=info.normalize))
+
+
+@dataclass(frozen=True)
+class Check:
+    """A figure, one value a round, and the bound that their median is held to."""
+
+    name: str
+    values: Sequence[float]
+    bound: float
+    at_most: bool = False
+    digits: int = 2
+
+    @property
+    def median(self) -> float:
+        """The value that counts."""
+        return float(np.median(self.values))
+
+    @property
+    def held(self) -> bool:
+        """Whether the bound is."""
+        return self.median <= self.bound if self.at_most else self.median >= self.bound
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """Print what is held to a bound, and whether it is."""
+    rows = []
+    for check in checks:
+        shown = [f"{v:.{check.digits}f}" for v in (check.median, min(check.values), max(check.values))]
+        if len(check.values) == 1:
+            shown[1:] = ["", ""]
+        bound = f"{'≤' if check.at_most else '≥'} {check.bound:.{check.digits}f}"
+        rows.append([check.name, *shown, bound, "yes" if check.held else "NO"])
+    header = ["check", "median", "lowest", "highest", "bound", "held"]
+    print_table("Checks", header, rows)

@@ -28,9 +28,9 @@ class Rectangle(NamedTuple):
     """Neighbouring sequences, the packed tokens `start` to `stop`, padded to `rows` rows of `length` cells.
 
     `source`, int64 (rows·length,), is the token, counted from `start`, that lies in each cell; padding
-    repeats a token. `cells`, int64 (stop − start,), is the cell of each token. `mask`, float32
-    (rows, 1, 1, length), is 0, and far below every score where a key is padding. All three are None when
-    nothing is padded.
+    repeats the first of its own sequence, so that what is not finite in one stays there. `cells`, int64
+    (stop − start,), is the cell of each token. `mask`, float32 (rows, 1, 1, length), is 0, and far below
+    every score where a key is padding. All three are None when nothing is padded.
     """
 
     start: int
@@ -76,8 +76,8 @@ def _rectangle(start: int, length: int, members: Sequence[int]) -> Rectangle:
     real = position < lengths[:, None]  # (rows, length)
     if real.all():
         return Rectangle(start, start + tokens, rows, length)
-    first = lengths.cumsum() - lengths
-    source = np.where(real, first[:, None] + position, 0)
+    first = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
+    source = first[:, None] + np.where(real, position, 0)
     mask = np.where(real, np.float32(0), _HIDDEN)
     return Rectangle(
         start,

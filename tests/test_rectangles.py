@@ -74,6 +74,20 @@ def test_large_scores_of_neighbours_do_not_leak(tokens: int) -> None:
     assert torch.allclose(got.double(), mean.expand_as(got), atol=2**-7)
 
 
+def test_what_is_not_finite_stays_in_its_sequence() -> None:
+    """A neighbour with NaN or infinity changes nothing: no padding of others is made of its tokens."""
+    packing = Packing.of([3, 5, 6, 9])
+    for bad, (start, length) in enumerate(zip(packing.starts, packing.lengths, strict=False)):
+        q, k, v = queries_keys_values(packing.tokens, 2, 16, scale=1.0)
+        expected = attend_in_rectangles(q, k, v, packing.rectangles)
+        for x in (q, k, v):
+            x[start : start + length] = torch.nan if bad % 2 else torch.inf
+        got = attend_in_rectangles(q, k, v, packing.rectangles)
+        others = [i for i in range(packing.tokens) if not start <= i < start + length]
+        assert torch.equal(got[others], expected[others])
+        assert not got[start : start + length].isfinite().any()
+
+
 @given(lengths=st.lists(st.integers(1, 600), max_size=60))
 def test_rectangles_cover_every_token_once_in_few_shapes(lengths: list[int]) -> None:
     """In order, without a gap; each cell of a token is its own; heights and lengths are few."""

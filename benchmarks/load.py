@@ -1,0 +1,99 @@
+"""A load client of next to no weight: `wrk`, told by a script to send one request after the other.
+
+Each connection sends its next request when it has its answer (a closed loop). So a request that is sent tells
+of an answer, and from the first second on they are counted apart: what is on its way when the time is over is
+in no count of whole answers, which for a slow server is a large part of them.
+"""
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.servers import Server
+
+_SCRIPT = """
+local requests = {}
+for line in io.lines(os.getenv("BODIES")) do
+  requests[#requests + 1] = wrk.format("POST", nil, {["Content-Type"] = "application/json"}, line)
+end
+local ffi = require("ffi")
+ffi.cdef[[
+  typedef struct { long s; long us; } moment;
+  int gettimeofday(moment *now, void *zone);
+]]
+local now = ffi.new("moment")
+local driving
+function setup(thread)
+  driving = thread
+end
+local last, begun = 0, nil
+steady = 0
+function request()
+  ffi.C.gettimeofday(now, nil)
+  local seconds = tonumber(now.s) + tonumber(now.us) / 1e6
+  begun = begun or seconds
+  if seconds - begun >= RAMP_S then steady = steady + 1 end
+  last = last % #requests + 1
+  return requests[last]
+end
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format(
+    '\\nRESULT {"requests": %d, "seconds": %.6f, "p50_ms": %.3f, "p99_ms": %.3f, "errors": %d, ' ..
+    '"steady": %d}\\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    e.connect + e.read + e.write + e.status + e.timeout, driving:get("steady")))
+end
+"""
+RAMP_S = 1.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a client saw: answers in so many seconds, percentiles of their latency, and errors of any kind.
+
+    `steady` are the answers after the first second.
+    """
+
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    errors: int
+    steady: int
+
+    @property
+    def requests_per_s(self) -> float:
+        """The rate of good answers."""
+        return (self.requests - self.errors) / self.seconds
+
+    @property
+    def steady_per_s(self) -> float:
+        """The rate of answers after the first second; NaN where there was no more than that."""
+        seconds = self.seconds - RAMP_S
+        return self.steady / seconds if seconds > 0 else float("nan")
+
+
+def drive(server: Server, route: str, bodies: Sequence[bytes], *, connections: int, seconds: float) -> Load:
+    """Send the bodies over and over, over so many connections, for so many seconds."""
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise SystemExit("This program drives its load with wrk: install it (Debian: apt install wrk).")
+    with tempfile.TemporaryDirectory() as folder:
+        script, file = Path(folder) / "load.lua", Path(folder) / "bodies"
+        script.write_text(_SCRIPT.replace("RAMP_S", str(RAMP_S)), encoding="utf-8")
+        file.write_bytes(b"\n".join(bodies) + b"\n")
+        command = [wrk, "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "30s", "-s", str(script)]
+        done = subprocess.run(
+            [*command, server.url + route],
+            env={"BODIES": str(file)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    result = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    return Load(**json.loads(result.removeprefix("RESULT ")))

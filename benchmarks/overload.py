@@ -1,0 +1,302 @@
+"""Four times more requests than the service can answer: what it still answers, and how soon it refuses.
+
+Starts the service on a free port of the loopback interface and sends the workload `mixed`, 32 texts of
+mixed length a request:
+
+- closed: so many connections, each of which sends its next request when it has its answer (a closed
+  loop); the better rate of good answers is the best there is;
+- calm: a fixed rate of 0.3 times the best, whatever comes back (an open loop);
+- overload: four times the best, in an open loop;
+- calm again: as before, once nothing of the overload is in flight any more.
+
+`in flight` is the most that waited for an answer at a time, and `backlog` how long a phase's answers kept
+coming after its last request.
+
+Latency is counted from the moment in which a request was sent until the whole answer was read. The client
+is one event loop that shares the machine with the service, and at times has to wait for a core itself: a
+timer tells how late the loop turns, `sent late` how far behind its time a request was sent, and the latency
+of refusals is shown a second time without the moments in which the client's own loop stood still. The
+service runs as this program's environment says (`HEADLIGHT_…`).
+
+    python -m benchmarks.overload --data sts-dev.tsv [--factor 4] [--seconds 20]
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import httpx
+import numpy as np
+import uvloop
+
+from benchmarks import common
+from benchmarks.client import NO_ANSWER, Asked, Client
+from benchmarks.servers import Headlight
+from benchmarks.workloads import make_workloads
+
+_START_S = 120.0
+_ANSWER_S = 60.0
+_WARM_UP_S = 3.0
+_WARM_UP_CONNECTIONS = 4
+_TURN_S = 0.002
+_SETTLE_S = 0.2
+_ALWAYS_SHOWN = {NO_ANSWER, 200, 429, 503, 504}
+_TO_TELL_WHEN = (429, 503)
+"""Whose answers say in Retry-After when to come back."""
+
+
+def main() -> None:
+    """Start the service, measure, end it, and print."""
+    arguments = parse_arguments()
+    workload = make_workloads(arguments.data)["mixed"]
+    bodies = [json.dumps({"inputs": texts}).encode() for texts in workload.requests]
+    server = Headlight()
+    try:
+        server.wait_until_ready(_START_S)
+        info = httpx.get(f"{server.url}/info", trust_env=False).json()["models"][0]
+        phases = uvloop.run(measure(server.port, bodies, arguments))
+    finally:
+        ended = server.end()
+    common.print_facts(
+        "Machine",
+        [
+            *common.machine(info["dtype"]),
+            ("model", info["name"]),
+            ("queue", f"{info['max_queue_tokens']} tokens"),
+            ("request", f"{workload.texts} texts, {np.mean([len(body) for body in bodies]):.0f} bytes"),
+        ],
+    )
+    print_phases(phases)
+    common.print_facts("The service", [("end", f"exit code {ended.code}, {ended.seconds:.2f} s")])
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
+    parser.add_argument("--connections", type=int, nargs="+", default=[4, 8], help="of the closed loops")
+    parser.add_argument("--factor", type=float, default=4.0, help="overload, in multiples of the best rate")
+    parser.add_argument("--calm", type=float, default=0.3, help="calm load, in multiples of the best rate")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of the overload")
+    parser.add_argument("--closed-seconds", type=float, default=10.0, help="of each closed loop")
+    parser.add_argument("--calm-seconds", type=float, default=20.0, help="of each calm phase")
+    return parser.parse_args()
+
+
+@dataclass
+class Phase:
+    """A load of so many seconds. Times are of `time.perf_counter`, of its end too.
+
+    `offered` is the rate of an open loop, and None for a closed one. `backlog_s` passed after the end
+    until nothing was in flight. `turns` tell when the client's loop was to turn, and when it did.
+    """
+
+    name: str
+    offered: float | None
+    seconds: float
+    start: float = field(default_factory=time.perf_counter)
+    asked: list[Asked] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+    backlog_s: float = 0.0
+    turns: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def end(self) -> float:
+        """When no more is sent."""
+        return self.start + self.seconds
+
+    @property
+    def good_per_s(self) -> float:
+        """The rate of good answers that came before the end."""
+        return sum(a.status == httpx.codes.OK and a.done <= self.end for a in self.asked) / self.seconds
+
+    def count(self, asked: Asked) -> None:
+        """Take a request that is on its way."""
+        self.asked.append(asked)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+
+    def of(self, status: int) -> list[Asked]:
+        """Those requests that were answered with this status."""
+        return [a for a in self.asked if a.status == status]
+
+    def stood_still(self, asked: Sequence[Asked]) -> np.ndarray:
+        """Seconds of each request's time in which the client's loop did not turn when it was to."""
+        due, turned = np.array(self.turns).T
+        times = np.stack([due, turned], axis=1).ravel()
+        total = np.cumsum(turned - due)
+        sums = np.stack([total - (turned - due), total], axis=1).ravel()
+        sent, done = [a.sent for a in asked], [a.done for a in asked]
+        return cast(np.ndarray, np.interp(done, times, sums) - np.interp(sent, times, sums))
+
+
+async def measure(port: int, bodies: Sequence[bytes], arguments: argparse.Namespace) -> list[Phase]:
+    """Go through the phases, one after the other."""
+    gc.disable()  # its pauses would count as the service's, and there are no cycles to be found
+    client = Client(port, bodies)
+    await closed_loop(client, "warm-up", _WARM_UP_CONNECTIONS, _WARM_UP_S)
+    closed = [
+        await closed_loop(client, f"closed, {connections} connections", connections, arguments.closed_seconds)
+        for connections in arguments.connections
+    ]
+    best = max(phase.good_per_s for phase in closed)
+    calm, overload = arguments.calm * best, arguments.factor * best
+    return [
+        *closed,
+        await open_loop(client, "calm", calm, arguments.calm_seconds),
+        await open_loop(client, "overload", overload, arguments.seconds),
+        await open_loop(client, "calm again", calm, arguments.calm_seconds),
+    ]
+
+
+async def closed_loop(client: Client, name: str, connections: int, seconds: float) -> Phase:
+    """Send so many requests at a time, each when the one before has its answer."""
+    phase = Phase(name, None, seconds)
+
+    def finish(asked: Asked) -> None:
+        phase.in_flight -= 1
+        if asked.done < phase.end:
+            send(asked.done)
+
+    def send(due: float) -> None:
+        phase.count(client.ask(due, finish))
+
+    async with watched(phase, client):
+        for _ in range(connections):
+            send(phase.start)
+        await asyncio.sleep(seconds)
+    return phase
+
+
+async def open_loop(client: Client, name: str, rate: float, seconds: float) -> Phase:
+    """Send so many requests a second, whatever comes back."""
+    phase = Phase(name, rate, seconds)
+
+    def finish(_: Asked) -> None:
+        phase.in_flight -= 1
+
+    async with watched(phase, client):
+        for i in range(int(rate * seconds)):
+            due = phase.start + i / rate
+            while (wait := due - time.perf_counter()) > 0:
+                await asyncio.sleep(wait)
+            phase.count(client.ask(due, finish))
+        await asyncio.sleep(phase.end - time.perf_counter())
+    return phase
+
+
+@asynccontextmanager
+async def watched(phase: Phase, client: Client) -> AsyncIterator[None]:
+    """Watch the client's loop meanwhile, and at the end wait until nothing is in flight any more."""
+    turns = asyncio.create_task(watch_turns(phase.turns))
+    try:
+        yield
+        while phase.in_flight and time.perf_counter() < phase.end + _ANSWER_S:
+            await asyncio.sleep(_TURN_S)
+        phase.backlog_s = max(0.0, time.perf_counter() - phase.end)
+        if phase.in_flight:
+            client.abort()
+            await asyncio.sleep(_SETTLE_S)
+    finally:
+        turns.cancel()
+
+
+async def watch_turns(turns: list[tuple[float, float]]) -> None:
+    """Note every two milliseconds when the loop was to turn, and when it did."""
+    turned = time.perf_counter()
+    while True:
+        due = turned + _TURN_S
+        await asyncio.sleep(_TURN_S)
+        turned = max(due, time.perf_counter())
+        turns.append((due, turned))
+
+
+def print_phases(phases: Sequence[Phase]) -> None:
+    """Print what every phase offered and got, its latencies, and the client's own delays."""
+    best = max(phase.good_per_s for phase in phases if phase.offered is None)
+    statuses = sorted({a.status for phase in phases for a in phase.asked} | _ALWAYS_SHOWN)
+    common.print_table(
+        "Requests, by the status of their answers",
+        ["phase", "offered/s", "good/s", "of best", *map(name_of, statuses), "in flight", "backlog"],
+        [
+            [
+                phase.name,
+                f"{phase.offered:.1f}" if phase.offered else "",
+                f"{phase.good_per_s:.1f}",
+                f"{phase.good_per_s / best:.2f}",
+                *(str(len(phase.of(status))) for status in statuses),
+                str(phase.most_in_flight),
+                f"{phase.backlog_s:.1f} s",
+            ]
+            for phase in phases
+        ],
+    )
+    print_latency(phases)
+    common.print_table(
+        "The client's own delays, in milliseconds",
+        ["phase", "delay", "times", "p50", "p90", "p99", "most"],
+        [
+            row
+            for phase in phases
+            for row in (
+                percentiles(phase.name, "sent late", [a.sent - a.due for a in phase.asked]),
+                percentiles(phase.name, "loop late", [turned - due for due, turned in phase.turns]),
+            )
+        ],
+    )
+    print_retry_after(phases)
+
+
+def print_latency(phases: Sequence[Phase]) -> None:
+    """Print the latency of every status of every phase, that of refusals also without the client's share."""
+    rows = []
+    for phase in phases:
+        for status in sorted({a.status for a in phase.asked}):
+            asked = phase.of(status)
+            seconds = np.array([a.done - a.sent for a in asked])
+            rows.append(percentiles(phase.name, name_of(status), seconds))
+            if status == httpx.codes.TOO_MANY_REQUESTS:
+                less = seconds - phase.stood_still(asked)
+                rows.append(percentiles(phase.name, f"{status}, without the client's delays", less))
+    common.print_table(
+        "Latency in milliseconds, from sent to wholly read",
+        ["phase", "answer", "count", "p50", "p90", "p99", "most"],
+        rows,
+    )
+
+
+def print_retry_after(phases: Sequence[Phase]) -> None:
+    """Print the values of Retry-After, and how often each was seen."""
+    seen = Counter((a.status, a.retry_after) for phase in phases for a in phase.asked)
+    refusals = sorted((s, r or "none", n) for (s, r), n in seen.items() if s in _TO_TELL_WHEN)
+    if refusals:
+        common.print_table(
+            "Retry-After", ["status", "seconds", "answers"], [[str(s), r, str(n)] for s, r, n in refusals]
+        )
+
+
+def name_of(status: int) -> str:
+    """Name a status, or that there was none."""
+    return "no answer" if status == NO_ANSWER else str(status)
+
+
+def percentiles(phase: str, name: str, seconds: Sequence[float] | np.ndarray) -> list[str]:
+    """Make a row of a table of milliseconds."""
+    milliseconds = 1e3 * np.asarray(seconds)
+    figures = [*np.percentile(milliseconds, [50, 90, 99]), milliseconds.max()]
+    return [phase, name, str(len(milliseconds)), *(f"{figure:.1f}" for figure in figures)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Servers, and the bare model, as processes of their own: started, watched, paused and ended."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+_ANSWER_S = 30.0
+_AS_THE_SERVICE_SETS_THEM = {"GOMP_SPINCOUNT": "2000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096"}
+"""What `service/__main__.py` puts into its environment before PyTorch is loaded, where nothing is there."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended."""
+
+    code: int
+    seconds: float
+
+
+def free_port() -> int:
+    """Find a port that was free a moment ago."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Process:
+    """A program in a process of its own; with `pipes`, its input and output are held."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        quiet: bool = False,
+        pipes: bool = False,
+    ) -> None:
+        self.started = time.perf_counter()
+        output = subprocess.PIPE if pipes else subprocess.DEVNULL if quiet else None
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE if pipes else None,
+            stdout=output,
+            stderr=subprocess.DEVNULL if quiet else None,
+        )
+
+    def pause(self) -> None:
+        """Stop the process where it is, so that it takes nothing from others."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused process go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def memory_mib(self, kind: str) -> float:
+        """Read a line of /proc/PID/status in MiB, as `VmHWM` or `RssAnon`; NaN where there is none."""
+        status = Path(f"/proc/{self.process.pid}/status")
+        found = re.search(rf"{kind}:\s+(\d+) kB", status.read_text()) if status.exists() else None
+        return int(found[1]) / 1024 if found else float("nan")
+
+    def end(self, timeout_s: float = 40.0) -> Ended:
+        """Send SIGTERM and wait; a process that stays is killed."""
+        start = time.perf_counter()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        return Ended(code, time.perf_counter() - start)
+
+
+class Server(Process):
+    """A server on a free port of the loopback; `{port}` in its command is the port it is to listen on."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, ready: str, quiet: bool = False
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._ready = ready
+        super().__init__(
+            [part.replace("{port}", str(self.port)) for part in command], environment, quiet=quiet
+        )
+
+    def wait_until_ready(self, timeout_s: float) -> float:
+        """Ask until it answers 200; returns the seconds since the process was started."""
+        with httpx.Client(base_url=self.url, timeout=_ANSWER_S, trust_env=False) as client:
+            while (seconds := time.perf_counter() - self.started) < timeout_s:
+                if self.process.poll() is not None:
+                    raise SystemExit(f"The server ended with exit code {self.process.returncode}.")
+                with suppress(httpx.TransportError):
+                    if client.get(self._ready).status_code == httpx.codes.OK:
+                        return time.perf_counter() - self.started
+                time.sleep(0.01)
+        raise SystemExit(f"The server was not ready after {seconds:.0f} s.")
+
+
+class Headlight(Server):
+    """The service; settings without their prefix go before those of this program's environment."""
+
+    def __init__(self, **settings: object) -> None:
+        environment = {
+            "HEADLIGHT_LOG_LEVEL": os.environ.get("HEADLIGHT_LOG_LEVEL", "warning"),
+            "HEADLIGHT_HOST": "127.0.0.1",
+            **_variables(settings),
+        }
+        super().__init__([sys.executable, "-m", "service", "--port", "{port}"], environment, ready="/readyz")
+
+    def metrics(self) -> dict[str, float]:
+        """Read every sample of /metrics, by its name with its labels."""
+        text = httpx.get(f"{self.url}/metrics", timeout=_ANSWER_S, trust_env=False).text
+        lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, value in lines}
+
+    def total(self, name: str) -> float:
+        """Add up the series of one metric."""
+        return sum(v for series, v in self.metrics().items() if series.partition("{")[0] == name)
+
+
+class Bare(Process):
+    """The model without a service (`benchmarks/bare.py`), fed with texts; settings as those of Headlight."""
+
+    def __init__(self, texts: Sequence[str], **settings: object) -> None:
+        environment = {
+            **{name: os.environ.get(name, value) for name, value in _AS_THE_SERVICE_SETS_THEM.items()},
+            **_variables(settings),
+        }
+        super().__init__([sys.executable, "-m", "benchmarks.bare"], environment, pipes=True)
+        self.lengths: list[int] = self.ask(json.dumps(list(texts)))
+
+    def ask(self, line: str) -> Any:
+        """Send one line and wait for the answer, a line of JSON."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        answer = b""
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"The bare model ended with exit code {self.process.wait()}.")
+        return json.loads(answer)
+
+
+def _variables(settings: Mapping[str, object]) -> dict[str, str]:
+    return {f"HEADLIGHT_{name.upper()}": str(value) for name, value in settings.items()}

@@ -1,0 +1,316 @@
+"""Requests per second under load, beside infinity-emb with the same weights and beside the bare model.
+
+Starts on free ports of the loopback interface:
+
+- headlight, as this program's environment says (`HEADLIGHT_…`);
+- the peer, infinity-emb, with the same folder of weights, the same dtype and its own defaults otherwise;
+  `--peer` is its command, and without it headlight is measured alone;
+- for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed
+  beforehand, fed in the way that a short trial found to be the fastest.
+
+They take turns within each round, in reversed order every other round; who does not have the turn is
+stopped. A turn begins with a second of load of which nothing counts; of the load that follows, the first
+second counts for the percentiles only. Ratios are formed within a round. Tokens per second are read from the
+service's own counter while it is under load. Before anything is measured, the vectors of both servers are
+compared; an answer that is an error ends the program.
+
+    python -m benchmarks.throughput --data sts-dev.tsv --peer infinity_emb [--rounds 3] [--seconds 8]
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from benchmarks import common
+from benchmarks.load import RAMP_S, Load, drive
+from benchmarks.servers import Bare, Headlight, Process, Server
+from benchmarks.workloads import NAMES, Workload, make_workloads
+from model.source import EMBEDDED, resolve
+
+HEADLIGHT, PEER, BARE = "headlight", "peer", "bare"
+OF_PEER = {"single": 5.0, "mixed": 5.0, "long": 3.0}
+"""How many times the peer's requests per second headlight is to answer."""
+OF_BARE = {"mixed": 0.8}
+"""Which part of the bare model's tokens per second the service is to run."""
+
+_START_S = 180.0
+_ANSWER_S = 60.0
+_WARM_S = 1
+_END_S = 0.3
+"""Left out at the end of a load when tokens are counted: the load must not be over before."""
+_SAME = 0.999
+_PEER_MODEL = "m"
+_PEER_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn brought: what the client saw, and tokens per second; None where there is none."""
+
+    load: Load | None = None
+    tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who takes turns: `run` puts it under a load for so many seconds."""
+
+    process: Process
+    run: Callable[[Workload, int], Turn]
+
+
+def main() -> None:
+    """Start everybody, let them take turns, end them, and print."""
+    arguments = parse_arguments()
+    workloads = make_workloads(arguments.data)
+    checks: list[common.Check] = []
+    with ExitStack() as stack:
+        contestants, facts = start(stack, arguments, workloads["mixed"])
+        common.print_facts("Machine", facts)
+        for workload in (workloads[name] for name in arguments.workloads):
+            taking_part = {
+                name: contestant
+                for name, contestant in contestants.items()
+                if name != BARE or workload.name in OF_BARE
+            }
+            rounds = measure(workload, taking_part, arguments.rounds, arguments.seconds)
+            print_rounds(workload, rounds)
+            checks += make_checks(workload, rounds)
+    if checks:
+        common.print_checks(checks)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
+    parser.add_argument("--peer", help="the command infinity_emb, of version 0.0.78")
+    parser.add_argument("--model", default=EMBEDDED, help="the embedded model, a folder or a hub name")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
+    parser.add_argument("--workloads", type=workload_names, default=NAMES, help=",".join(NAMES))
+    return parser.parse_args()
+
+
+def workload_names(text: str) -> list[str]:
+    """Read names with commas between them."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in NAMES]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(NAMES)}")
+    return names
+
+
+def start(
+    stack: ExitStack, arguments: argparse.Namespace, mixed: Workload
+) -> tuple[dict[str, Contestant], list[tuple[str, str]]]:
+    """Start who takes part, one after the other, and stop each; the stack ends them. Also names the facts."""
+    headlight = Headlight(model=arguments.model)
+    stack.callback(headlight.end)
+    headlight.wait_until_ready(_START_S)
+    info = httpx.get(f"{headlight.url}/info", trust_env=False).json()["models"][0]
+    contestants = {HEADLIGHT: Contestant(headlight, partial(drive_headlight, headlight))}
+    facts = [
+        *common.machine(info["dtype"]),
+        ("model", arguments.model),
+        ("batches", f"{info['max_batch_tokens']} tokens"),
+    ]
+    headlight.pause()
+    if arguments.peer is not None:
+        peer = start_peer(stack, arguments.peer, resolve(arguments.model), info["dtype"])
+        headlight.go_on()
+        facts.append(("cosine to peer", f"{lowest_cosine(headlight, peer, mixed.requests[0]):.6f} (lowest)"))
+        headlight.pause()
+        peer.pause()
+        contestants[PEER] = Contestant(peer, partial(drive_peer, peer))
+    if set(arguments.workloads) & set(OF_BARE):
+        bare = Bare([text for request in mixed.requests for text in request], model=arguments.model)
+        stack.callback(bare.end)
+        facts.append(("bare", describe(bare.ask("calibrate"))))
+        bare.pause()
+        contestants[BARE] = Contestant(bare, partial(run_bare, bare))
+    return contestants, facts
+
+
+def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str) -> Server:
+    """Start infinity-emb, which warms up by itself, and wait for it."""
+    if shutil.which(command) is None:
+        raise SystemExit(f"--peer is {command}, and there is no such command.")
+    home = stack.enter_context(tempfile.TemporaryDirectory())
+    options = {
+        "--model-id": str(folder),
+        "--served-model-name": _PEER_MODEL,
+        "--device": "cpu",
+        "--dtype": dtype,
+        "--batch-size": "32",
+        "--port": "{port}",
+        "--host": "127.0.0.1",
+        "--log-level": "warning",
+    }
+    peer = Server(
+        [command, "v2", *(word for option in options.items() for word in option)],
+        {**_PEER_ENVIRONMENT, "INFINITY_HOME": home},
+        ready="/health",
+        quiet=True,
+    )
+    stack.callback(peer.end)
+    peer.wait_until_ready(_START_S)
+    return peer
+
+
+def lowest_cosine(headlight: Server, peer: Server, texts: Sequence[str]) -> float:
+    """Compare the vectors of both servers; ends the program where they are not of the same model."""
+    answers = [
+        httpx.post(f"{server.url}{route}", json=body, timeout=_ANSWER_S, trust_env=False)
+        for server, route, body in (
+            (headlight, "/encode", {"inputs": list(texts)}),
+            (peer, "/embeddings", {"model": _PEER_MODEL, "input": list(texts)}),
+        )
+    ]
+    ours, theirs = (
+        np.array([item["embedding"] for item in answer.raise_for_status().json()["data"]])
+        for answer in answers
+    )
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    lowest = float(((ours * theirs).sum(axis=1) / norms).min())
+    if lowest < _SAME:
+        raise SystemExit(
+            f"The cosine of the two servers' vectors is as low as {lowest:.6f}, and should be {_SAME} at "
+            "least: they do not run the same model."
+        )
+    return lowest
+
+
+def describe(calibrated: Mapping[str, int]) -> str:
+    """Say how the bare model is fed."""
+    lanes = "one at a time" if calibrated["lanes"] == 1 else f"{calibrated['lanes']} side by side"
+    return f"batches of {calibrated['budget']} tokens, {lanes}"
+
+
+def drive_headlight(server: Headlight, workload: Workload, seconds: int) -> Turn:
+    """Load the service, and meanwhile read how many tokens it has run."""
+    bodies = [json.dumps({"inputs": texts}).encode() for texts in workload.requests]
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(
+            drive, server, "/encode", bodies, connections=workload.connections, seconds=seconds
+        )
+        time.sleep(RAMP_S)
+        before, start_s = server.total("headlight_input_tokens_total"), time.perf_counter()
+        time.sleep(max(0.0, seconds - RAMP_S - _END_S))
+        tokens = server.total("headlight_input_tokens_total") - before
+        tokens_per_s = tokens / (time.perf_counter() - start_s)
+        return Turn(good(HEADLIGHT, workload, load.result()), tokens_per_s)
+
+
+def drive_peer(server: Server, workload: Workload, seconds: int) -> Turn:
+    """Load the peer."""
+    bodies = [json.dumps({"model": _PEER_MODEL, "input": texts}).encode() for texts in workload.requests]
+    load = drive(server, "/embeddings", bodies, connections=workload.connections, seconds=seconds)
+    return Turn(good(PEER, workload, load))
+
+
+def run_bare(bare: Bare, _: Workload, seconds: int) -> Turn:
+    """Let the bare model run its texts, which are those of the workload."""
+    return Turn(tokens_per_s=bare.ask(f"run {seconds}"))
+
+
+def good(name: str, workload: Workload, load: Load) -> Load:
+    """Pass on a load without errors; ends the program at one with any."""
+    if load.errors:
+        raise SystemExit(
+            f"{load.errors} of {load.requests} requests of {workload.name} failed that {name} was sent: "
+            "such a rate means nothing. Find out why, and measure again."
+        )
+    return load
+
+
+def measure(
+    workload: Workload, contestants: Mapping[str, Contestant], rounds: int, seconds: int
+) -> list[dict[str, Turn]]:
+    """Let all take turns, all others being stopped; in reversed order every other round."""
+    measured = []
+    for number in range(rounds):
+        order = list(contestants.items())
+        turns = {}
+        for name, contestant in order[::-1] if number % 2 else order:
+            contestant.process.go_on()
+            contestant.run(workload, _WARM_S)
+            turn = turns[name] = contestant.run(workload, seconds)
+            contestant.process.pause()
+            if turn.load is not None and not turn.load.steady:
+                raise SystemExit(
+                    f"{name} answered next to nothing of {workload.name}: give it more --seconds."
+                )
+        measured.append(turns)
+    return measured
+
+
+def ratios(rounds: Sequence[Mapping[str, Turn]], other: str) -> list[float]:
+    """Divide headlight by another, round by round: requests per second, or tokens where there are none."""
+    found = []
+    for turns in rounds:
+        if other not in turns:
+            continue
+        ours, theirs = turns[HEADLIGHT], turns[other]
+        if ours.load is not None and theirs.load is not None:
+            found.append(ours.load.steady_per_s / theirs.load.steady_per_s)
+        elif ours.tokens_per_s is not None and theirs.tokens_per_s is not None:
+            found.append(ours.tokens_per_s / theirs.tokens_per_s)
+    return found
+
+
+def make_checks(workload: Workload, rounds: Sequence[Mapping[str, Turn]]) -> list[common.Check]:
+    """Hold the ratios of one workload to their bounds."""
+    checks = []
+    for other, bounds, unit in ((PEER, OF_PEER, "requests/s"), (BARE, OF_BARE, "tokens/s")):
+        values = ratios(rounds, other)
+        if values and workload.name in bounds:
+            name = f"{workload.name}: {unit}, {HEADLIGHT} / {other}"
+            checks.append(common.Check(name, values, bounds[workload.name]))
+    return checks
+
+
+def print_rounds(workload: Workload, rounds: Sequence[Mapping[str, Turn]]) -> None:
+    """Print what each round brought, the median over the rounds, and the ratios."""
+    columns: dict[str, list[float]] = {}
+    for name in rounds[0]:
+        loads = [turns[name].load for turns in rounds]
+        for unit, attribute in (("/s", "steady_per_s"), ("p50 ms", "p50_ms"), ("p99 ms", "p99_ms")):
+            if loads[0] is not None:
+                columns[f"{name} {unit}"] = [getattr(load, attribute) for load in loads]
+        tokens = [turns[name].tokens_per_s for turns in rounds]
+        if tokens[0] is not None:
+            columns[f"{name} ktokens/s"] = [each / 1e3 for each in tokens if each is not None]
+        if values := [] if name == HEADLIGHT else ratios(rounds, name):
+            columns[f"to {name}"] = values
+    rows = [[str(number), *cells] for number, cells in enumerate(_cells(columns), start=1)]
+    medians = {name: [float(np.median(values))] for name, values in columns.items()}
+    rows.append(["median", *_cells(medians)[0]])
+    texts = "1 text" if workload.texts == 1 else f"{workload.texts} texts"
+    connections = "1 connection" if workload.connections == 1 else f"{workload.connections} connections"
+    common.print_table(f"{workload.name}: {texts} a request, {connections}", ["round", *columns], rows)
+
+
+def _cells(columns: Mapping[str, Sequence[float]]) -> list[list[str]]:
+    """Write columns of numbers as rows of cells, ratios with more digits."""
+    written = [
+        [f"{value:.2f}" if name.startswith("to ") else f"{value:.1f}" for value in values]
+        for name, values in columns.items()
+    ]
+    return [list(row) for row in zip(*written, strict=True)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""HTTP/1.1 by hand: requests made into bytes once, and of an answer's head only what is measured."""
+
+import re
+from dataclasses import dataclass
+
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3})")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_RETRY_AFTER = re.compile(rb"\r\nretry-after: *([^\r]*)", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What an answer begins with; `size` is that of the whole answer, in bytes."""
+
+    status: int
+    size: int
+    retry_after: str | None
+    closes: bool
+
+
+def request_bytes(port: int, route: str, body: bytes) -> bytes:
+    """Make a POST of JSON."""
+    return (
+        f"POST {route} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def read_head(data: bytes | bytearray) -> Head | None:
+    """Read the head of an answer; None while a part of it is still to come."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head = bytes(data[:end])
+    status, length, retry_after = _STATUS.match(head), _LENGTH.search(head), _RETRY_AFTER.search(head)
+    if status is None or length is None:
+        raise SystemExit(f"This is no answer of a known length: {head.decode('latin-1')}")
+    return Head(
+        status=int(status[1]),
+        size=end + 4 + int(length[1]),
+        retry_after=retry_after[1].decode("latin-1") if retry_after else None,
+        closes=_CLOSE.search(head) is not None,
+    )

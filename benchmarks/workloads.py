@@ -1,0 +1,64 @@
+"""The loads that the service is measured under, made of the sentences of an STS file.
+
+- single: one sentence a request, 32 connections;
+- mixed: 32 texts of mixed length a request, 4 connections;
+- long: one text of 100 words a request, 16 connections;
+- lone: one sentence a request, 1 connection.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import WORDS_MU, WORDS_RANGE, WORDS_SIGMA, read_sts
+
+NAMES = ("single", "mixed", "long", "lone")
+
+_MIXED_TEXTS = 32
+_LONG_WORDS = 100
+_REQUESTS = {"single": 1024, "mixed": 64, "long": 256, "lone": 1024}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`requests` are lists of texts, sent over and over by so many `connections`."""
+
+    name: str
+    connections: int
+    requests: Sequence[Sequence[str]]
+
+    @property
+    def texts(self) -> int:
+        """How many texts a request has."""
+        return len(self.requests[0])
+
+
+def make_workloads(path: Path) -> dict[str, Workload]:
+    """Make the four workloads of an STS file, the same ones every time."""
+    sentences = [text for pair in read_sts(path) for text in (pair.first, pair.second)]
+    words = cycle(" ".join(sentences).split())
+    singles = [[text] for text in sentences[: _REQUESTS["single"]]]
+    lengths = iter(mixed_words(_REQUESTS["mixed"] * _MIXED_TEXTS))
+    mixed = [
+        [_take(words, count) for count in islice(lengths, _MIXED_TEXTS)] for _ in range(_REQUESTS["mixed"])
+    ]
+    long = [[_take(words, _LONG_WORDS)] for _ in range(_REQUESTS["long"])]
+    return {
+        "single": Workload("single", 32, singles),
+        "mixed": Workload("mixed", 4, mixed),
+        "long": Workload("long", 16, long),
+        "lone": Workload("lone", 1, singles),
+    }
+
+
+def mixed_words(texts: int, seed: int = 0) -> list[int]:
+    """Draw numbers of words like those of real texts: log-normal, 3 to 180."""
+    words = np.random.default_rng(seed).lognormal(WORDS_MU, WORDS_SIGMA, texts)
+    return [int(n) for n in np.clip(np.rint(words), *WORDS_RANGE)]
+
+
+def _take(words: Iterator[str], count: int) -> str:
+    return " ".join(islice(words, count))
