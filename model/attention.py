@@ -17,9 +17,7 @@ from model.linear import Linear
 from model.packing import Packing, Run
 from model.rectangles import attend_in_rectangles
 
-# Where rectangles are faster than the fused kernel (`benchmarks/forward.py`): a lone short sequence is too
-# little work for so many steps, and the scores of a very long one need memory.
-_LONE_TOKENS = 48
+# The scores of longer sequences need too much memory.
 _LONGEST = 512
 
 
@@ -123,10 +121,9 @@ class SelfAttention(nn.Module):
         """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""
         config, place = self.config, self.qkv.bias
         plain = config.similarity == "dot_product" and config.visibility == "bidirectional"
-        lone = len(packing.lengths) == 1 and packing.tokens <= _LONE_TOKENS
-        suits = not lone and max(packing.lengths, default=0) <= _LONGEST
+        short = max(packing.lengths, default=0) <= _LONGEST
         bare = plain and config.positions != "relative_bias"
-        return bare and suits and place.dtype == torch.bfloat16 and place.device.type == "cpu"
+        return bare and short and place.dtype == torch.bfloat16 and place.device.type == "cpu"
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         config, length = self.config, q.shape[-2]
