@@ -42,6 +42,8 @@ class Watched:
         self.inner = inner or minilm()
         self.batches: list[list[int]] = []
         """The lengths of the sequences of every batch that was begun."""
+        self.lanes: list[int] = []
+        """Among how many lanes the cores were shared, of every batch that was begun."""
         self.wants: list[int] = []
         """How many sequences of each batch wanted attention."""
         self.gate = threading.Event()
@@ -53,6 +55,7 @@ class Watched:
     def forget(self) -> None:
         """Forget what was run so far, the warm-up for one."""
         self.batches.clear()
+        self.lanes.clear()
         self.wants.clear()
         self.entered.clear()
 
@@ -65,6 +68,7 @@ class Watched:
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
+        self.lanes.append(lanes)
         self.wants.append(sum(want.attention is not None for want in batch.wants))
         self.entered.set()
         assert self.gate.wait(20), "nobody opened the gate"

@@ -1,12 +1,14 @@
 """What operators see: every series from the first scrape, and numbers that add up."""
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from service.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, Metrics
-from tests.client import LONG, Json, Service, parse_metrics, post, serve
+from tests.client import LONG, Json, Service, answered, parse_metrics, post, serve
 from tests.test_planning import INFO
 
 MODEL = 'model="all-MiniLM-L6-v2"'
@@ -136,6 +138,31 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
     assert 0 <= change.get(f"padding_tokens_total{{{MODEL}}}", 0) <= tokens / 16 + 8
     still = ("queue_inputs", "queue_tokens", "requests_in_flight", "rejected", "inference")
     assert not [name for name in change if name.startswith(still)]
+
+
+@pytest.mark.parametrize("path", INFERENCE_ROUTES)
+def test_server_timing_agrees_with_the_metrics(quiet: Service, path: str) -> None:
+    """What an answer says of its stages is what the histograms took in, and no more than the whole time."""
+    small = {} if path == "/encode" else {"layers": [0], "heads": [0], "queries": [0]}
+    before = quiet.metrics()
+    response = post(quiet, {"inputs": ["one", LONG], **small}, path)
+    after = quiet.metrics()
+    told = dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"]))
+    assert list(told) == ["tokenize", "queue", "compute", "serialize"]
+    for stage, milliseconds in told.items():
+        name = f'headlight_stage_duration_seconds_sum{{{MODEL},stage="{stage}"}}'
+        assert float(milliseconds) == pytest.approx(1e3 * (after[name] - before[name]), abs=0.001)
+    whole = f'headlight_request_duration_seconds_sum{{route="{path}"}}'
+    assert 0 < sum(map(float, told.values())) <= 1e3 * (after[whole] - before[whole])
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_finds_nothing_to_say(quiet: Service) -> None:
+    """Names, units and help texts are as Prometheus wants them, with traffic counted; also those not ours."""
+    answered(post(quiet, {"inputs": "one"}))
+    text = quiet.http.get("/metrics").content
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_a_refusal_is_counted_and_nothing_else_moves(quiet: Service) -> None:

@@ -1,0 +1,85 @@
+"""Several batches of one engine side by side, each on its share of the cores."""
+
+import asyncio
+
+import pytest
+
+from service.device import Device
+from service.queueing import WORTH_A_LANE
+from tests.doubles import HANG, Hanging, Watched, engine
+from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words
+
+
+@pytest.mark.parametrize(("lanes", "begun"), [(1, 1), (2, 2)])
+def test_what_waits_is_run_beside_the_first_batch(lanes: int, begun: int) -> None:
+    """While one batch runs, another lane takes the next; with one lane it waits."""
+    backend = Watched()
+    with running(engine(backend, device=Device(lanes))) as made:
+
+        async def work() -> None:
+            holder = await hold(made, backend)
+            second = submit(made, [words(WORTH_A_LANE)])
+            await asyncio.sleep(0.1)
+            assert len(backend.batches) == begun
+            backend.gate.set()
+            await asyncio.gather(holder, second)
+
+        perform(work)
+
+
+def test_little_work_is_left_to_the_first_lane() -> None:
+    """Small batches are slow ones: another lane joins when a batch is worth it, and then takes all."""
+    backend = Watched()
+    with running(engine(backend, device=Device(2))) as made:
+
+        async def work() -> None:
+            holder = await hold(made, backend)
+            waiting = [submit(made, [words(20)])]
+            await asyncio.sleep(0.1)
+            assert len(backend.batches) == 1
+            waiting.append(submit(made, [words(WORTH_A_LANE)]))
+            await until(lambda: len(backend.batches) == 2)
+            assert backend.batches[1] == [20, WORTH_A_LANE]
+            backend.gate.set()
+            await asyncio.gather(holder, *waiting)
+
+        perform(work)
+
+
+def test_a_lone_batch_has_all_cores_and_others_their_share() -> None:
+    """Nobody else is there to use them; as soon as somebody is, they are shared."""
+    backend = Watched()
+    with running(engine(backend, device=Device(2))) as made:
+
+        async def work() -> None:
+            await made.submit(encode("alone"), [SENTENCE])
+            assert backend.lanes == [1]
+            holder = await hold(made, backend)
+            second = submit(made, [words(WORTH_A_LANE)])
+            await until(lambda: len(backend.batches) == 3)
+            assert backend.lanes == [1, 1, 2]
+            backend.gate.set()
+            await asyncio.gather(holder, second)
+
+        perform(work)
+
+
+def test_a_lane_that_hangs_does_not_hold_up_the_other() -> None:
+    """The others go on meanwhile, and its successor is woken like any lane, also when it comes back."""
+    backend = Hanging()
+    with running(engine(backend, device=Device(2), stuck_after_s=0.2)) as made:
+
+        async def work() -> None:
+            hung = submit(made, encode(HANG))
+            await asyncio.sleep(0.05)
+            await asyncio.wait_for(made.submit([words(WORTH_A_LANE)], [SENTENCE]), 5)
+            await asyncio.sleep(0.3)
+            made.supervise()
+            backend.freed.set()
+            await asyncio.gather(hung, return_exceptions=True)
+            for _ in range(20):
+                await asyncio.wait_for(made.submit(encode("a text"), [SENTENCE]), 5)
+
+        perform(work)
+        assert made.stuck == 1
+        assert made.healthy
