@@ -16,12 +16,15 @@ IntArray = NDArray[np.int64]
 class Bags:
     """The tokens of some sequences of a packed batch, without the first `skip` of each.
 
-    `starts` and `lengths`, int64 (B,), say where the sequences lie and how long they are.
+    `starts` and `lengths`, int64 (B,), say where the sequences lie and how long they are. Raises ValueError
+    for a sequence of which nothing is left.
     """
 
     def __init__(self, starts: IntArray, lengths: IntArray, skip: int, device: torch.device) -> None:
         self.skip = skip
         counts = lengths - skip
+        if (counts < 1).any():
+            raise ValueError("a sequence has no tokens to pool")
         offsets = np.cumsum(counts) - counts
         position = np.arange(int(counts.sum())) - np.repeat(offsets, counts) + skip
         rows = np.repeat(starts, counts) + position

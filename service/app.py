@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,6 +21,8 @@ from service.settings import Settings
 from service.state import VERSION, Loader, ServiceState, load_engines
 
 _SUPERVISION_S = 0.25
+# So late, the process was stopped or starved, and with it whatever it computes.
+_STOPPED_S = 1.0
 _HANDLERS = {"/encode": native.encode, "/attention": native.attention}
 
 
@@ -89,9 +92,13 @@ def _openapi(app: FastAPI) -> dict[str, object]:
 
 
 async def _supervise(state: ServiceState) -> None:
+    last = time.perf_counter()
     while True:
         await asyncio.sleep(_SUPERVISION_S)
-        state.supervise()
+        now = time.perf_counter()
+        late = now - last - _SUPERVISION_S
+        state.supervise(stopped_s=late if late > _STOPPED_S else 0.0)
+        last = now
 
 
 async def _on_problem(request: Request, error: Exception) -> Response:

@@ -55,6 +55,7 @@ class Device:
         """Count the tokens that the turn's owner runs."""
         with self._changed:
             self._used[turn.owner] += tokens
+            self._changed.notify_all()  # it may be somebody else's turn now
 
     def release(self, turn: Turn) -> None:
         """End a turn; nothing when it has ended already.

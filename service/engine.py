@@ -1,8 +1,8 @@
 """One served model: tokenizer, queue, runner and backend, behind two calls of the event loop.
 
-Requests of many clients wait in one queue, sequence by sequence. Whenever the runner is free it takes the
-next batch from all that waits then (`service/batching.py`): a lone request never waits on a timer, and a
-busy runner collects the next batch by itself. A request of many texts may be spread over batches.
+Requests of many clients wait in one queue, sequence by sequence. Whenever a runner is free it takes the next
+batch from all that waits then (`service/batching.py`): a lone request never waits on a timer, and while the
+runners are busy the next batch collects by itself. A request of many texts may be spread over batches.
 """
 
 import asyncio
@@ -61,6 +61,7 @@ class Engine:
         stuck_after_s: float,
     ) -> None:
         self.name = name
+        self.stuck = 0
         self.info = backend.info
         self._tokenizer = tokenizer
         self._backend = backend
@@ -111,15 +112,15 @@ class Engine:
         """Whether work goes on."""
         return all(runner.healthy for runner in self._runners)
 
-    @property
-    def stuck(self) -> int:
-        """How many threads were left behind."""
-        return sum(runner.stuck for runner in self._runners)
+    def supervise(self, stopped_s: float = 0.0) -> None:
+        """Look after the runners and the queue; called several times a second.
 
-    def supervise(self) -> None:
-        """Look after the runners; called several times a second."""
-        for runner in self._runners:
-            runner.supervise()
+        The whole process stood still for `stopped_s` since the last time. `stuck` counts how often threads
+        had to be left behind; what hangs at the same time hangs once.
+        """
+        relieved = [runner.supervise(stopped_s) for runner in self._runners]
+        self.stuck += any(relieved)
+        self._queue.look_again()
 
     def close(self, timeout: float = 1.0) -> None:
         """Finish what waits, and end; a batch that takes longer than `timeout` seconds is left behind."""
@@ -141,7 +142,7 @@ class Engine:
         OverloadedError when the queue has no room for it.
         """
         start = time.perf_counter()
-        if 0 < body_bytes <= _SMALL_BODY_BYTES:
+        if 0 < body_bytes <= _SMALL_BODY_BYTES and len(prompt) * len(texts) <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
             loop = asyncio.get_running_loop()
@@ -193,9 +194,10 @@ class Engine:
         for text in ("warm", "warm up " * 200):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
-            want = Want(sentence=self._sentence_want(), attention=attention)
-            for lanes in {1, self._lanes}:
-                self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
+            for looking in (None, attention):
+                want = Want(sentence=self._sentence_want(), attention=looking)
+                for lanes in {1, self._lanes}:
+                    self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
 
     def _measure_budget(self) -> int:
         sample = self._tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])

@@ -101,6 +101,7 @@ class RequestContext:
         try:
             yield
         finally:
+            del scope["state"][TASK]
             self.state.running.discard(task)
             self.state.metrics.in_flight.set(self.state.in_flight)
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 _WEIGHT = 0.2
 # A smaller body may be anything: most of it may be its options.
 _TELLING_BYTES = 1024
-# More bytes than a token of prose has in most languages.
-_CAREFUL = 1 / 8
+# Texts have tokens of two to eight bytes. Whoever sends others can neither have those of the next clients
+# counted as nothing, so that all of them are tokenized at once, nor as so many that they are refused.
+_LEAST, _MOST = 1 / 8, 1 / 2
 
 
 @dataclass(slots=True)
@@ -20,7 +21,7 @@ class Pace:
 
     budget: int
     tokens_per_s: float = 0.0
-    tokens_per_byte: float = _CAREFUL
+    tokens_per_byte: float = _LEAST
 
     def ran(self, tokens: int, seconds: float, *, lanes: int) -> None:
         """Take in one batch that ran while so many lanes were in use."""
@@ -34,7 +35,8 @@ class Pace:
     def tokenized(self, tokens: int, body_bytes: int) -> None:
         """Take in how many tokens a body had."""
         if body_bytes >= _TELLING_BYTES:
-            self.tokens_per_byte += (tokens / body_bytes - self.tokens_per_byte) * _WEIGHT
+            seen = min(max(tokens / body_bytes, _LEAST), _MOST)
+            self.tokens_per_byte += (seen - self.tokens_per_byte) * _WEIGHT
 
     def expected_tokens(self, body_bytes: int) -> int:
         """Estimate the tokens of a body by its size; 0 where that tells nothing."""

@@ -39,6 +39,7 @@ class Protocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._unread_head_bytes = 0
         self._refusal: Problem | None = None
+        self._served: Any = None  # what is being answered, while others may wait behind it
         self._head_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
 
@@ -52,11 +53,18 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._head_timer)
         _cancel(self._reader_timer)
         super().connection_lost(exc)
-        if self.cycle is not None and not self.cycle.response_complete:
-            state = self.cycle.scope["state"]
+        self.pipeline.clear()
+        if self._served is not None and not self._served.response_complete:
+            self._served.disconnected = True
+            self._served.message_event.set()
+            state = self._served.scope["state"]
             if (task := state.get(TASK)) is not None:
                 state[GONE] = True
                 task.cancel()
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._served = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""

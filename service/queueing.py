@@ -22,8 +22,10 @@ WORTH_A_LANE = 128
 
 # Of so many sequences a batch is chosen: as many as fill it when each has a few tokens. All clients wait
 # for the lock meanwhile.
-_AHEAD = 64
+_AHEAD, _MOST_AHEAD = 64, 1024
 _SHORT_TEXT = 4
+# After so long the first lane is at something long, and any other one that is free helps with little, too.
+_LONG_S = 0.1
 # A request that was let in by an estimate of its tokens may exceed the limit by so much.
 _TOLERANCE = 1.25
 
@@ -156,8 +158,7 @@ class WaitingQueue:
             try:
                 while still_needed():
                     self._drop_abandoned()
-                    enough = self._tokens >= (WORTH_A_LANE if lane else 1)
-                    if self._closed or (enough and lane == min(self._idle.values())):
+                    if self._closed or (self._is_worth(lane) and lane == min(self._idle.values())):
                         return bool(self._waiting)
                     woken.wait()
                 return False
@@ -169,7 +170,7 @@ class WaitingQueue:
         """Take the next batch; empty when nothing waits any more."""
         with self._lock:
             self._drop_abandoned()
-            ahead = list(islice(self._waiting, max(_AHEAD, budget // _SHORT_TEXT)))
+            ahead = list(islice(self._waiting, min(max(_AHEAD, budget // _SHORT_TEXT), _MOST_AHEAD)))
             chosen = take_batch([Candidate(len(w.encoding), w.overtaken) for w in ahead], budget, cost)
             batch = self._remove(ahead, chosen) if chosen else []
             self._wake()  # another lane may run what is left
@@ -191,6 +192,17 @@ class WaitingQueue:
             self._closed = True
             for woken in self._idle:
                 woken.notify()
+
+    def look_again(self) -> None:
+        """Have a lane that is free look whether there is something for it by now; called now and then."""
+        with self._lock:
+            self._wake()
+
+    def _is_worth(self, lane: int) -> bool:
+        """Whether what waits is worth this lane's while."""
+        if not self._waiting or lane == 0 or self._tokens >= WORTH_A_LANE:
+            return bool(self._waiting)
+        return time.perf_counter() - self._waiting[0].job.enqueued > _LONG_S
 
     def _wake(self) -> None:
         if self._waiting and self._idle:

@@ -37,7 +37,7 @@ class Runner:
     """One lane of an engine: takes batches from a queue and runs them on a device.
 
     A thread that hangs in native code cannot be ended: after `stuck_after_s` in one batch it is left
-    behind, the batch fails, and a new thread goes on. `stuck` counts how often that has happened.
+    behind, the batch fails, and a new thread goes on.
     """
 
     def __init__(
@@ -52,7 +52,6 @@ class Runner:
         lane: int,
         stuck_after_s: float,
     ) -> None:
-        self.stuck = 0
         self._name = name
         self._backend = backend
         self._queue = queue
@@ -78,16 +77,20 @@ class Runner:
         if self._thread.is_alive():
             self._thread.join(timeout)
 
-    def supervise(self) -> None:
-        """Replace a thread that is stuck or has died; called several times a second."""
+    def supervise(self, stopped_s: float = 0.0) -> bool:
+        """Replace a thread that is stuck or has died; called several times a second. Tells whether it was.
+
+        The whole process stood still for `stopped_s` since the last time, which is no fault of the thread.
+        """
         shift = self._shift
+        if shift.running_since is not None:
+            shift.running_since += stopped_s
         if not self._overdue() and (self._thread.is_alive() or self._thread.ident is None):
-            return
+            return False
         if self._queue.closed and not self._thread.is_alive():
-            return
-        log.error("the worker of %s is stuck or has died: another takes over", self._name)
+            return False
         shift.relieved = True
-        self.stuck += 1
+        log.error("the worker of %s is stuck or has died: another takes over", self._name)
         self._metrics.inference_failure(self._name, "stuck")
         if shift.turn is not None:
             self._device.release(shift.turn)
@@ -96,6 +99,7 @@ class Runner:
         self._shift = _Shift()
         self._thread = self._new_thread()
         self._thread.start()
+        return True
 
     def _new_thread(self) -> threading.Thread:
         return threading.Thread(

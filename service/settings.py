@@ -43,7 +43,7 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="precision of the products; auto: bfloat16 where the hardware multiplies it"
     )
-    threads: int | None = Field(None, ge=1, description="cores that one batch uses; all by default")
+    threads: int | None = Field(None, ge=1, description="cores that the model uses; all by default")
     max_batch_tokens: int | None = Field(
         None, ge=1, description="token budget of one batch; measured at the start by default"
     )

@@ -160,10 +160,13 @@ class ServiceState:
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()
 
-    def supervise(self) -> None:
-        """Look after every engine; a second thread that hangs in one of them ends the process."""
+    def supervise(self, stopped_s: float = 0.0) -> None:
+        """Look after every engine; what hangs a second time in one of them ends the process.
+
+        `stopped_s` is for how long the whole process stood still since the last time.
+        """
         for name, engine in self._engines.items():
-            engine.supervise()
+            engine.supervise(stopped_s)
             if engine.stuck > 1 and self.phase is not Phase.FAILED:
                 self._fail(f"{name} hung twice in a computation that cannot be ended; the process must be.")
                 self.exit_code = STUCK_EXIT_CODE

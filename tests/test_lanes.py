@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from model.errors import InferenceError
+from model.torch_backend import choose_lanes
 from service.device import Device
 from service.queueing import WORTH_A_LANE
 from tests.doubles import HANG, Hanging, Watched, engine
@@ -62,6 +64,56 @@ def test_a_lone_batch_has_all_cores_and_others_their_share() -> None:
             await asyncio.gather(holder, second)
 
         perform(work)
+
+
+def test_a_free_lane_helps_with_little_when_the_first_one_takes_long() -> None:
+    """What has waited for a while is run beside a long batch, however few tokens it has."""
+    backend = Hanging()
+    with running(engine(backend, device=Device(2))) as made:
+
+        async def work() -> None:
+            hung = submit(made, encode(HANG))
+            await asyncio.sleep(0.05)
+            waiting = [submit(made, encode("a text")) for _ in range(5)]
+            await asyncio.sleep(0.2)
+            assert not any(task.done() for task in waiting)
+            made.supervise()
+            await asyncio.wait_for(asyncio.gather(*waiting), 5)
+            assert not hung.done()
+            backend.freed.set()
+            await hung
+
+        perform(work)
+    assert made.stuck == 0
+
+
+def test_a_process_that_was_stopped_has_not_hung() -> None:
+    """The time in which nobody could work does not count; two lanes that hang at once are one fault."""
+    backend = Hanging()
+    with running(engine(backend, device=Device(2), stuck_after_s=0.2)) as made:
+
+        async def work() -> None:
+            hung = [submit(made, encode(HANG)), submit(made, [*encode(HANG), words(WORTH_A_LANE)])]
+            await asyncio.sleep(0.3)
+            made.supervise(stopped_s=0.3)
+            assert made.healthy
+            assert made.stuck == 0
+            await asyncio.sleep(0.25)
+            made.supervise()
+            results = await asyncio.gather(*hung, return_exceptions=True)
+            assert all(isinstance(result, InferenceError) for result in results)
+            backend.freed.set()
+
+        perform(work)
+        assert made.stuck == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "lanes"), [(1, 1), (2, 2), (3, 3), (4, 4), (5, 1), (6, 3), (8, 4), (10, 2), (16, 4), (18, 3)]
+)
+def test_lanes_use_as_many_cores_as_they_can(cores: int, lanes: int) -> None:
+    """Each has the same share of them; four at most."""
+    assert choose_lanes("cpu", cores) == lanes
 
 
 def test_a_lane_that_hangs_does_not_hold_up_the_other() -> None:

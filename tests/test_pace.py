@@ -37,3 +37,12 @@ def test_the_tokens_of_a_body_are_learned_from_those_before() -> None:
         pace.tokenized(tokens=2, body_bytes=800)
     assert pace.expected_tokens(8000) == pytest.approx(2000, rel=0.01)
     assert pace.expected_tokens(800) == 0
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(1, 1000), (60_000, 4000)])
+def test_strange_bodies_do_not_teach_strange_numbers(tokens: int, expected: int) -> None:
+    """Neither an enormous text that is cut nor a prompt before every letter changes much for the others."""
+    pace = Pace(512)
+    for _ in range(50):
+        pace.tokenized(tokens, body_bytes=2000)
+    assert pace.expected_tokens(8000) == pytest.approx(expected, rel=0.01)

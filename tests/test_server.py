@@ -215,6 +215,22 @@ def test_work_of_clients_that_have_gone_is_not_done() -> None:
         assert in_flight(service) == 0
 
 
+@pytest.mark.parametrize("behind", [1, 3])
+def test_a_client_that_goes_with_requests_in_the_pipeline_leaves_nothing_behind(behind: int) -> None:
+    """Those behind the one that is answered are forgotten, and nothing goes wrong when it is written."""
+    with serve() as service:
+        body = b'{"inputs": [' + b", ".join([b'"' + LONG.encode() + b'"'] * 40) + b"]}"
+        with service.connect() as connection:
+            connection.sendall(request_bytes(body=body) + behind * request_bytes(body=b'{"inputs": "a"}'))
+            service.wait_for_metric('headlight_batches_total{model="all-MiniLM-L6-v2"}', 1)
+        service.encode("whoever comes next")
+        until = time.monotonic() + 20
+        while in_flight(service) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert in_flight(service) == 0
+        assert "Traceback" not in service.log
+
+
 def test_one_connection_serves_many_requests(service: Service) -> None:
     """Keep-alive, and pipelined requests in their order."""
     body = b'{"inputs": "hello", "dimensions": 2}'
