@@ -1,8 +1,8 @@
 """How many tokens a batch should have on this machine: measured once, at the start."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import cycle, islice
 
 from model.types import Backend, Batch, Encoding, Want
@@ -13,7 +13,7 @@ CUDA_BUDGETS = (1024, 2048, 4096, 8192, 16384, 32768)
 
 # Within so much of the best rate, a smaller batch is the better one: its requests wait less.
 _NEAR_BEST = 0.95
-_TURNS = 12
+_ROUNDS = 2
 
 
 def measure_rates(
@@ -21,20 +21,23 @@ def measure_rates(
 ) -> dict[int, float]:
     """Run batches of each size, filled with the sample's sequences over and over: size -> tokens/s.
 
-    Measured is one lane of `lanes`. The sizes take turns, since a machine may be busy for a while, small ones
-    so much more often that all get the same number of tokens; the best run of each counts.
+    All lanes run at once, as under load, where they wait for each other between small batches. The sizes
+    take turns, since a machine may be busy for a while; in its turn each runs as many tokens as one batch of
+    the largest has, and its best turn counts.
     """
     batches = {}
     for budget in budgets:
         count = max(1, budget * len(sample) // sum(len(encoding) for encoding in sample))
         batches[budget] = Batch.pack(list(islice(cycle(sample), count)), [want] * count)
         backend.run(batches[budget], lanes=lanes)
-    seconds = dict.fromkeys(budgets, math.inf)
-    for turn in range(_TURNS):
-        for budget, batch in batches.items():
-            if turn % (budget // min(budgets)) == 0:
-                seconds[budget] = min(seconds[budget], _time(backend, batch, lanes))
-    return {budget: len(batch.input_ids) / seconds[budget] for budget, batch in batches.items()}
+    rates = dict.fromkeys(budgets, 0.0)
+    with ThreadPoolExecutor(lanes) as pool:
+        for _ in range(_ROUNDS):
+            for budget, batch in batches.items():
+                times = max(budgets) // budget
+                tokens = lanes * times * len(batch.input_ids)
+                rates[budget] = max(rates[budget], tokens / _time(pool, backend, batch, times, lanes))
+    return rates
 
 
 def smallest_near_best(rates: Mapping[int, float]) -> int:
@@ -43,7 +46,13 @@ def smallest_near_best(rates: Mapping[int, float]) -> int:
     return min(budget for budget, rate in rates.items() if rate >= _NEAR_BEST * best)
 
 
-def _time(backend: Backend, batch: Batch, lanes: int) -> float:
+def _time(pool: Executor, backend: Backend, batch: Batch, times: int, lanes: int) -> float:
+    """Run a batch so many times in every lane, all at once; returns the seconds it took."""
+
+    def run(_: int) -> None:
+        for _ in range(times):
+            backend.run(batch, lanes=lanes)
+
     start = time.perf_counter()
-    backend.run(batch, lanes=lanes)
+    list(pool.map(run, range(lanes)))
     return time.perf_counter() - start
