@@ -17,9 +17,9 @@ import torch
 
 from model.types import Batch, Encoding, ModelInfo, SentenceWant, Want
 
-WORDS_MU, WORDS_SIGMA = 2.9, 0.8
-WORDS_RANGE = (3, 180)
-"""How many words texts have: log-normal, clipped."""
+# How many words texts have: log-normal, clipped.
+_WORDS_MU, _WORDS_SIGMA = 2.9, 0.8
+_WORDS_RANGE = (3, 180)
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,15 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> str:
     return f"{middle:.2f} [{low:.2f}–{high:.2f}]"
 
 
+def mixed_words(texts: int, seed: int = 0) -> list[int]:
+    """Draw numbers of words like those of real texts: log-normal, 3 to 180."""
+    words = np.random.default_rng(seed).lognormal(_WORDS_MU, _WORDS_SIGMA, texts)
+    return [int(n) for n in np.clip(np.rint(words), *_WORDS_RANGE)]
+
+
 def mixed_lengths(texts: int, limit: int, seed: int = 0) -> list[int]:
-    """Draw lengths in tokens like those of real texts: log-normal words, [CLS] and [SEP] around them."""
-    words = np.random.default_rng(seed).lognormal(WORDS_MU, WORDS_SIGMA, texts)
-    return [min(int(n) + 2, limit) for n in np.clip(np.rint(words), *WORDS_RANGE)]
+    """Draw lengths in tokens of such texts, one a word, with [CLS] and [SEP] around them."""
+    return [min(words + 2, limit) for words in mixed_words(texts, seed)]
 
 
 def random_ids(

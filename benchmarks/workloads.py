@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.common import WORDS_MU, WORDS_RANGE, WORDS_SIGMA, read_sts
+from benchmarks.common import mixed_words, read_sts
 
 NAMES = ("single", "mixed", "long", "lone")
 
@@ -52,12 +50,6 @@ def make_workloads(path: Path) -> dict[str, Workload]:
         "long": Workload("long", 16, long),
         "lone": Workload("lone", 1, singles),
     }
-
-
-def mixed_words(texts: int, seed: int = 0) -> list[int]:
-    """Draw numbers of words like those of real texts: log-normal, 3 to 180."""
-    words = np.random.default_rng(seed).lognormal(WORDS_MU, WORDS_SIGMA, texts)
-    return [int(n) for n in np.clip(np.rint(words), *WORDS_RANGE)]
 
 
 def _take(words: Iterator[str], count: int) -> str:

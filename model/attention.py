@@ -119,11 +119,9 @@ class SelfAttention(nn.Module):
 
     def in_rectangles(self, packing: Packing) -> bool:
         """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""
-        config, place = self.config, self.qkv.bias
-        plain = config.similarity == "dot_product" and config.visibility == "bidirectional"
-        short = max(packing.lengths, default=0) <= _LONGEST
-        bare = plain and config.positions != "relative_bias"
-        return bare and short and place.dtype == torch.bfloat16 and place.device.type == "cpu"
+        place, short = self.qkv.bias, max(packing.lengths, default=0) <= _LONGEST
+        suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
+        return suited and short and self.config.plain_attention
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         config, length = self.config, q.shape[-2]

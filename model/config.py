@@ -96,6 +96,12 @@ class EncoderConfig:
         return self.hidden_size // self.num_heads
 
     @cached_property
+    def plain_attention(self) -> bool:
+        """Whether every token looks at every other through the dot product alone: no masks, no biases."""
+        unbiased = self.similarity == "dot_product" and self.positions != "relative_bias"
+        return unbiased and self.visibility == "bidirectional"
+
+    @cached_property
     def position_limit(self) -> int | None:
         """The longest sequence the positions allow; None when any length does."""
         return self.max_positions if self.positions == "learned" else None

@@ -82,9 +82,8 @@ class Stack:
     @staticmethod
     def serves(config: EncoderConfig) -> bool:
         """Whether it can run such an encoder: plain attention, and norms after each part, as in BERT."""
-        plain = config.similarity == "dot_product" and config.visibility == "bidirectional"
-        positions = config.positions in ("none", "learned", "sinusoidal")
-        return plain and positions and config.norm == "post" and not config.gated
+        plain = config.plain_attention and config.positions != "rotary"
+        return plain and config.norm == "post" and not config.gated
 
     def __call__(self, x: Tensor, rectangles: list[Rectangle], wanted: Iterable[int]) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C), up to the last `wanted` one; returns those by number."""

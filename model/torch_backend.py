@@ -65,8 +65,8 @@ def choose_lanes(device: str, threads: int | None) -> int:
 class TorchBackend:
     """A checkpoint, ready to run. Safe to call from several threads at a time.
 
-    `device` and `dtype` may be "auto"; `threads` is how many cores one product uses (None: as PyTorch
-    finds them).
+    `device` and `dtype` may be "auto"; `threads` is how many cores there are to use (None: as PyTorch finds
+    them).
     """
 
     def __init__(

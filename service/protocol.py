@@ -53,7 +53,6 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._head_timer)
         _cancel(self._reader_timer)
         super().connection_lost(exc)
-        self.pipeline.clear()
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()

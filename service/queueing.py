@@ -161,10 +161,10 @@ class WaitingQueue:
                     if self._closed or (self._is_worth(lane) and lane == min(self._idle.values())):
                         return bool(self._waiting)
                     woken.wait()
-                return False
             finally:
                 del self._idle[woken]
-                self._wake()  # whoever is next, when this one was woken and is not needed
+            self._wake()  # whoever is next instead: it may be this one that was woken
+        return False
 
     def take(self, budget: int, cost: Callable[[Sequence[int]], int]) -> list[Waiting]:
         """Take the next batch; empty when nothing waits any more."""

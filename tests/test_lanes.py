@@ -1,15 +1,20 @@
 """Several batches of one engine side by side, each on its share of the cores."""
 
 import asyncio
+import threading
+import time
 
 import pytest
 
 from model.errors import InferenceError
 from model.torch_backend import choose_lanes
 from service.device import Device
-from service.queueing import WORTH_A_LANE
+from service.metrics import Metrics
+from service.queueing import WORTH_A_LANE, Job, Waiting, WaitingQueue
+from service.state import VERSION
 from tests.doubles import HANG, Hanging, Watched, engine
 from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words
+from tests.reference import minilm
 
 
 @pytest.mark.parametrize(("lanes", "begun"), [(1, 1), (2, 2)])
@@ -27,6 +32,42 @@ def test_what_waits_is_run_beside_the_first_batch(lanes: int, begun: int) -> Non
             await asyncio.gather(holder, second)
 
         perform(work)
+
+
+def test_what_a_full_batch_leaves_is_run_beside_it() -> None:
+    """A lane that takes its batch wakes the next one for the rest."""
+    backend = Watched()
+    with running(engine(backend, max_batch_tokens=256, device=Device(2))) as made:
+
+        async def work() -> None:
+            backend.gate.clear()
+            task = submit(made, [words(100)] * 8)
+            await asyncio.wait_for(until(lambda: len(backend.batches) == 2), 5)
+            backend.gate.set()
+            await task
+
+        perform(work)
+
+
+def test_a_lane_that_is_needed_no_more_passes_its_waking_on() -> None:
+    """A thread that was left behind and waits beside its successor does not keep the work from it."""
+    queue, needed, found = WaitingQueue("mini", Metrics(VERSION), 100), [True], list[bool]()
+    queue._metrics.add_model("mini", minilm().info)
+    left = threading.Thread(target=lambda: found.append(queue.wait(0, lambda: needed[0])), daemon=True)
+    left.start()
+    time.sleep(0.05)
+    successor = threading.Thread(target=lambda: found.append(queue.wait(0, lambda: True)), daemon=True)
+    successor.start()
+    time.sleep(0.05)
+    needed[0] = False
+
+    async def work() -> None:
+        job = Job([None], asyncio.get_running_loop().create_future(), enqueued=0.0, remaining=1)
+        queue.add([Waiting(job, 0, words(10), SENTENCE)], 0.0)
+        await until(lambda: len(found) == 2)
+
+    perform(work)
+    assert sorted(found) == [False, True]
 
 
 def test_little_work_is_left_to_the_first_lane() -> None:
@@ -93,8 +134,10 @@ def test_a_process_that_was_stopped_has_not_hung() -> None:
     with running(engine(backend, device=Device(2), stuck_after_s=0.2)) as made:
 
         async def work() -> None:
-            hung = [submit(made, encode(HANG)), submit(made, [*encode(HANG), words(WORTH_A_LANE)])]
-            await asyncio.sleep(0.3)
+            hung = [submit(made, encode(HANG))]
+            await asyncio.sleep(0.02)
+            hung.append(submit(made, [*encode(HANG), words(WORTH_A_LANE)]))
+            await asyncio.sleep(0.28)
             made.supervise(stopped_s=0.3)
             assert made.healthy
             assert made.stuck == 0

@@ -23,6 +23,9 @@ def encoder(dtype: torch.dtype = torch.bfloat16, **options: object) -> Encoder:
         "positions": "sinusoidal",
     }
     made = Encoder.from_seed(EncoderConfig(**{**defaults, **options}), seed=3)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(4)
+    for parameter in made.parameters():  # norms and biases, too, so that none can stand in for another
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
     made.reduce_precision(dtype)
     made.prepack()
     return made
