@@ -6,7 +6,6 @@ The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +16,12 @@ from model.linear import Linear
 from model.packing import Packing, Run
 from model.rectangles import attend_in_rectangles
 
+Indices = slice | Tensor
+"""What is chosen along an axis: neighbours, or positions (int64)."""
+
 # The scores of longer sequences need too much memory.
 _LONGEST = 512
+_LOWEST = torch.finfo(torch.float32).min
 
 
 def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tensor | None = None) -> Tensor:
@@ -31,7 +34,7 @@ def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tens
     """
     match similarity:
         case "dot_product":
-            return torch.matmul(q, k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+            return torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
         case "cosine":
             return torch.matmul(F.normalize(q, dim=-1), F.normalize(k, dim=-1).transpose(-2, -1))
         case "manhattan":
@@ -98,10 +101,15 @@ class SelfAttention(nn.Module):
             if config.similarity == "mahalanobis"
             else None
         )
+        self._factor: Tensor | None = None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (T, C) into queries, keys and values, each (T, H, D)."""
-        q, k, v = self.qkv(x).view(len(x), 3, self.config.num_heads, self.config.head_size).unbind(1)
+        return self.split(self.qkv(x))
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """View what `qkv` computes, (T, 3·C), as queries, keys and values, each (T, H, D)."""
+        q, k, v = qkv.view(len(qkv), 3, self.config.num_heads, self.config.head_size).unbind(1)
         return q, k, v
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
@@ -132,28 +140,55 @@ class SelfAttention(nn.Module):
         weights = probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias)
         return weights.to(v.dtype) @ v
 
-    def maps(
-        self, q: Tensor, k: Tensor, heads: Sequence[int], queries: Sequence[int] | None, bias: Tensor | None
-    ) -> Tensor:
-        """Compute the attention weights of chosen heads and query positions of one sequence, in float32.
+    def scores(self, q: Tensor, k: Tensor, heads: Indices, rows: Indices, bias: Tensor | None) -> Tensor:
+        """Compute the scores of chosen heads and query positions before the softmax, in float32.
 
-        `q`, `k` (N, H, D) of that sequence alone; `bias` (H, longest, longest). Returns
-        (heads, queries, N): each row sums to 1. Nothing but the chosen rows is computed.
+        `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
+        (b, heads, rows, N); a key that a query may not see has the lowest number there is. Nothing but what
+        is chosen is computed, and from float32 queries and keys whatever their dtype: rounded scores would
+        move an entropy by 5e-4.
         """
-        config, length, chosen = self.config, len(q), list(heads)
-        rows = slice(None) if queries is None else list(queries)
-        mask = visible(config.visibility, config.window, length, q.device)
+        config, length = self.config, q.shape[1]
         scores = similarity_scores(
-            q[rows][:, chosen].transpose(0, 1).float(),  # (heads, queries, D)
-            k[:, chosen].transpose(0, 1).float(),  # (heads, N, D)
+            _chosen(_chosen(q, 1, rows), 2, heads).transpose(1, 2).float(),  # (b, heads, rows, D)
+            _chosen(k, 2, heads).transpose(1, 2).float(),  # (b, heads, N, D)
             config.similarity,
-            None if self.metric is None else self.metric[chosen].float(),
+            None if self.metric is None else _chosen(self.metric, 0, heads).float(),
         )
-        return probabilities(
-            scores,
-            None if mask is None else mask[rows],
-            None if bias is None else bias[chosen, :length, :length][:, rows].float(),
-        )
+        if bias is not None:
+            scores += _chosen(_chosen(bias[:, :length, :length], 1, rows), 0, heads)
+        mask = visible(config.visibility, config.window, length, q.device)
+        return scores if mask is None else scores.masked_fill_(~_chosen(mask, 0, rows), _LOWEST)
+
+    def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
+        """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h, of each token: float32 (b, heads, N).
+
+        `v` (b, N, H, D). What a head adds to a token is Σ_j α_ij f_h(x_j) (Kobayashi et al. 2020, §2.2).
+        """
+        values = _chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
+        return torch.linalg.vector_norm(values @ _chosen(self.factor_output(), 0, heads), dim=-1)
+
+    def factor_output(self) -> Tensor:
+        """Find F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v, of each head: float32 (H, D, D).
+
+        W_O,h has C columns for D rows, so a square factor of W_O,h W_O,hᵀ says as much with D. Computed
+        once, in float64, before the weights are laid out for the CPU.
+        """
+        if self._factor is None:
+            config = self.config
+            weight = self.output.weight.double().view(config.hidden_size, config.num_heads, config.head_size)
+            gram = torch.einsum("chd,che->hde", weight, weight)
+            eigenvalues, vectors = torch.linalg.eigh(gram)
+            factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
+            self._factor = factor.float()
+        return self._factor
+
+
+def _chosen(x: Tensor, axis: int, indices: Indices) -> Tensor:
+    """Select along an axis: a view for a slice, a copy for positions."""
+    if isinstance(indices, slice):
+        return x[(slice(None),) * axis + (indices,)]
+    return x.index_select(axis, indices)
 
 
 def _by_head(x: Tensor, run: Run) -> Tensor:

@@ -5,7 +5,7 @@ runs within each sequence (`model/attention.py`).
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import cast
 
 import torch
@@ -18,10 +18,7 @@ from model.feed_forward import FeedForward
 from model.linear import Linear
 from model.packing import Packing
 from model.positions import relative_buckets, rotary_angles, rotate, sinusoidal
-from model.stack import Stack
-
-Probe = Callable[[int, SelfAttention, Tensor, Tensor, Tensor | None], None]
-"""Called in each layer with its number, its attention, queries and keys (T, H, D), and position bias."""
+from model.stack import Probe, Stack
 
 
 class Embeddings(nn.Module):
@@ -131,6 +128,8 @@ class Encoder(nn.Module):
 
     def prepack(self) -> None:
         """Lay out every matrix for the CPU it runs on, and compile what can be."""
+        for block in self.blocks:
+            cast(Block, block).attention.factor_output()
         linears = [module for module in self.modules() if isinstance(module, Linear)]
         for linear in linears:
             linear.prepack()
@@ -151,9 +150,9 @@ class Encoder(nn.Module):
     ) -> dict[int, Tensor]:
         """Run packed sequences and return the `hidden` states asked for, each (T, C).
 
-        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries and keys of `probe_layers`. What lies
-        past the last state and the last layer that anyone asked for is not computed. There may be more
-        rows than `packing` has tokens; they are run and belong to no sequence.
+        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries, keys and values of `probe_layers`. What
+        lies past the last state and the last layer that anyone asked for is not computed. There may be
+        more rows than `packing` has tokens; they are run and belong to no sequence.
         """
         wanted, probed = set(hidden), set(probe_layers)
         positions = F.pad(packing.positions(input_ids.device), (0, len(input_ids) - packing.tokens))  # (T,)
@@ -161,13 +160,13 @@ class Encoder(nn.Module):
         rotary, bias = self._rotary(positions), self._bias(packing, input_ids.device)
         states = {0: x} if 0 in wanted else {}
         deepest = max(wanted, default=0)
-        if self._stack is not None and deepest and not probed and self._attention.in_rectangles(packing):
-            return states | self._stack(x, packing.rectangles, wanted - {0})
+        if self._stack is not None and self._attention.in_rectangles(packing):
+            return states | self._stack(x, packing.rectangles, wanted - {0}, probe, probed)
         for layer in range(max(deepest, max(probed, default=-1) + 1)):
             block = cast(Block, self.blocks[layer])
             q, k, v = block.queries_keys_values(x, rotary)  # (T, H, D) each
             if probe is not None and layer in probed:
-                probe(layer, block.attention, q, k, bias)
+                probe(layer, block.attention, q, k, v, bias)
             if layer == max(probed, default=-1) and layer >= deepest:
                 break
             x = block(x, q, k, v, packing, bias)  # (T, C)

@@ -8,8 +8,8 @@ with the same numbers.
 """
 
 import warnings
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from torch.nn import functional as F
 from model.config import EncoderConfig
 from model.linear import FUSED
 from model.rectangles import Rectangle, attend_in_rectangles
+
+Probe = Callable[[int, Any, Tensor, Tensor, Tensor, Tensor | None], None]
+"""Called in a layer with its number, its attention, queries, keys and values (T, H, D), and position bias."""
 
 
 class _Layer(NamedTuple):
@@ -46,6 +49,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor, activation: tuple[str, str]
 
 def _run(
     x: Tensor,
+    qkv: Tensor | None,
     heads: int,
     eps: float,
     activation: tuple[str, str],
@@ -53,12 +57,18 @@ def _run(
     rectangles: list[Rectangle],
     wanted: list[bool],
 ) -> list[Tensor]:
-    """Take hidden states (T, C), float32, through all layers; returns the states after those `wanted`."""
+    """Take hidden states (T, C), float32, through some layers; returns the states after those `wanted`.
+
+    `qkv` (T, 3·C) are the queries, keys and values of the first of them, where they are there already.
+    """
     plain = ("none", "")
     states: list[Tensor] = []
     for i, layer in enumerate(layers):
-        qkv = _linear(x, layer.qkv, layer.qkv_bias, plain).view(x.shape[0], 3, heads, x.shape[1] // heads)
-        mixed = attend_in_rectangles(qkv[:, 0], qkv[:, 1], qkv[:, 2], rectangles)  # (T, H, D)
+        if qkv is None:
+            qkv = _linear(x, layer.qkv, layer.qkv_bias, plain)
+        q, k, v = qkv.view(x.shape[0], 3, heads, x.shape[1] // heads).unbind(1)
+        mixed = attend_in_rectangles(q, k, v, rectangles)  # (T, H, D)
+        qkv = None
         x = x + _linear(mixed.flatten(1), layer.output, layer.output_bias, plain)
         x = F.layer_norm(x, x.shape[1:], layer.attention_gain, layer.attention_bias, eps)
         inner = _linear(x, layer.inner, layer.inner_bias, activation)
@@ -74,10 +84,11 @@ class Stack:
 
     def __init__(self, config: EncoderConfig, blocks: Iterable[nn.Module]) -> None:
         self._config = config
-        self._layers = [_parameters(block) for block in blocks]
+        self._blocks = [cast(Any, block) for block in blocks]
+        self._layers = [_parameters(block) for block in self._blocks]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._run = torch.jit.script(_run)
+            self._compiled = torch.jit.script(_run)
 
     @staticmethod
     def serves(config: EncoderConfig) -> bool:
@@ -85,14 +96,55 @@ class Stack:
         plain = config.plain_attention and config.positions != "rotary"
         return plain and config.norm == "post" and not config.gated
 
-    def __call__(self, x: Tensor, rectangles: list[Rectangle], wanted: Iterable[int]) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C), up to the last `wanted` one; returns those by number."""
-        numbers = sorted(wanted)
-        layers = self._layers[: numbers[-1]]
+    def __call__(
+        self,
+        x: Tensor,
+        rectangles: list[Rectangle],
+        wanted: Collection[int],
+        probe: Probe | None = None,
+        probed: Collection[int] = (),
+    ) -> dict[int, Tensor]:
+        """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
+
+        Between two layers that are `probed` (by their number, from 0) all steps are one call.
+        """
+        states: dict[int, Tensor] = {}
+        qkv: Tensor | None = None
+        done, deepest = 0, max(wanted, default=0)
+        for stop in sorted({*probed, deepest}):
+            if stop > done:
+                numbers = [n for n in range(done + 1, stop + 1) if n in wanted or n == stop]
+                reached = self._advance(x, qkv, rectangles, done, stop, numbers)
+                states.update((n, reached[n]) for n in numbers if n in wanted)
+                x, qkv, done = reached[stop], None, stop
+            if probe is not None and stop in probed:
+                attention = self._blocks[stop].attention
+                qkv = attention.qkv(x)  # and the next steps need not compute it again
+                q, k, v = attention.split(qkv)
+                probe(stop, attention, q, k, v, None)
+        return states
+
+    def _advance(
+        self,
+        x: Tensor,
+        qkv: Tensor | None,
+        rectangles: list[Rectangle],
+        start: int,
+        stop: int,
+        numbers: Sequence[int],
+    ) -> dict[int, Tensor]:
+        """Take state `start` to state `stop`; returns the states of those numbers."""
         config = self._config
-        chosen = [i + 1 in numbers for i in range(len(layers))]
-        activation = FUSED[config.activation]
-        states = self._run(x, config.num_heads, config.norm_eps, activation, layers, rectangles, chosen)
+        states = self._compiled(
+            x,
+            qkv,
+            config.num_heads,
+            config.norm_eps,
+            FUSED[config.activation],
+            self._layers[start:stop],
+            rectangles,
+            [number in numbers for number in range(start + 1, stop + 1)],
+        )
         return dict(zip(numbers, states, strict=True))
 
 

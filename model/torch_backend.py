@@ -2,21 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.attention import SelfAttention
 from model.checkpoint import Checkpoint
 from model.encoder import Encoder
 from model.errors import OutOfMemory, Unsupported
 from model.linear import suitable_rows
+from model.looking import Looking
 from model.packing import Packing
 from model.pooling import Bags, finish
-from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant
+from model.types import Batch, FloatArray, ModelInfo, Output, SentenceWant
 
 _MOST_LANES = 4
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -105,27 +105,30 @@ class TorchBackend:
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
-        order = np.argsort(lengths, kind="stable")  # equal lengths become neighbours: few, long runs
+        # Equal lengths become neighbours: few, long runs; and among them those that look at the same.
+        looks = {look: i for i, look in enumerate({(w.attention, w.summary) for w in batch.wants})}
+        looked = np.array([looks[w.attention, w.summary] for w in batch.wants], np.int64)
+        order = np.lexsort((looked, lengths))
         packing = Packing.of(lengths[order].tolist())
         wants = [batch.wants[i] for i in order]
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token
         shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
         tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
-        maps = _MapCollector(packing, [want.attention for want in wants])
+        looking = Looking(packing, wants, self.device)
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
             packing,
             hidden={i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))},
-            probe=maps.collect,
-            probe_layers=maps.by_layer,
+            probe=looking.look,
+            probe_layers=looking.layers,
         )
         sentences = self._pool(states, packing, [want.sentence for want in wants])
         outputs = [
-            Output(
+            replace(
+                looking.of(i),
                 sentence=sentences.get(i),
                 tokens=_token_states(states, packing, i, want.token_layers),
-                attention=maps.maps.get(i),
             )
             for i, want in enumerate(wants)
         ]
@@ -158,70 +161,6 @@ def _token_states(
         return None
     rows = slice(packing.starts[index], packing.starts[index + 1])
     return _to_numpy(torch.stack([states[layer][rows] for layer in layers]))
-
-
-class _Selection:
-    """What a want selects of one sequence's maps, with every head and row computed once.
-
-    However often a client lists a head or a row, nothing larger than the whole map or the answer is built.
-    """
-
-    def __init__(self, want: AttentionWant) -> None:
-        self.want = want
-        self.heads, self._head_places, self._head_counts = np.unique(
-            want.heads, return_inverse=True, return_counts=True
-        )
-        self.queries: NDArray[np.int64] | None = None
-        self._query_places: NDArray[np.int64] | None = None
-        if want.queries is not None:
-            self.queries, self._query_places = np.unique(want.queries, return_inverse=True)
-
-    def of(self, attention: SelfAttention, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-        """Compute it for one layer: q, k (N, H, D) to (heads, queries, keys), without heads if aggregated."""
-        queries = None if self.queries is None else self.queries.tolist()
-        weights = attention.maps(q, k, self.heads.tolist(), queries, bias)  # distinct (heads, queries, N)
-        if self.want.aggregate == "mean":
-            shares = torch.from_numpy(self._head_counts / len(self.want.heads)).to(weights)
-            weights = torch.tensordot(shares, weights, dims=1)
-        elif self.want.aggregate == "max":
-            weights = weights.amax(0)
-        elif tuple(self.heads) != self.want.heads:
-            weights = weights[self._head_places]
-        if self._query_places is not None:
-            weights = weights[..., self._query_places, :]
-        return weights if self.want.keys is None else weights[..., list(self.want.keys)]
-
-
-class _MapCollector:
-    """Computes, in each layer, the maps that somebody asked for, and nothing else.
-
-    Each sequence's maps are computed from its own queries and keys alone, so that they do not depend
-    on the batch it is in.
-    """
-
-    def __init__(self, packing: Packing, wants: Sequence[AttentionWant | None]) -> None:
-        self.packing = packing
-        self.selections = [None if want is None else _Selection(want) for want in wants]
-        self.maps: dict[int, FloatArray] = {}
-        self.by_layer: dict[int, list[int]] = defaultdict(list)
-        for i, want in enumerate(wants):
-            for layer in set(want.layers) if want else ():
-                self.by_layer[layer].append(i)
-
-    def collect(
-        self, layer: int, attention: SelfAttention, q: Tensor, k: Tensor, bias: Tensor | None
-    ) -> None:
-        """Compute this layer's maps for the sequences that want them: q, k (T, H, D)."""
-        for i in self.by_layer[layer]:
-            selection = cast(_Selection, self.selections[i])
-            layers = selection.want.layers
-            rows = slice(self.packing.starts[i], self.packing.starts[i + 1])
-            weights = selection.of(attention, q[rows], k[rows], bias)
-            if i not in self.maps:
-                self.maps[i] = np.empty((len(layers), *weights.shape), dtype=np.float32)
-            for place, wanted in enumerate(layers):
-                if wanted == layer:
-                    torch.from_numpy(self.maps[i][place]).copy_(weights)
 
 
 def _to_numpy(x: Tensor) -> FloatArray:

@@ -6,14 +6,16 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
 
-Aggregate = Literal["none", "mean", "max"]
+Weights = Literal["probability", "score", "value_norm"]
+Aggregate = Literal["none", "mean", "max", "rollout"]
+MapDtype = Literal["float32", "float16", "uint8"]
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 
@@ -57,14 +59,47 @@ class SentenceWant:
 
 
 @dataclass(frozen=True, slots=True)
+class Axis:
+    """The rows or the columns that a map keeps, each made of one token or of the pieces of a word.
+
+    `positions` is what each is called, in the order it is wanted in, repeated where it is. `tokens` are the
+    positions of their tokens, end to end; `starts` says where in them each word begins, and is None where
+    each is one token, so that `tokens` and `positions` are the same.
+    """
+
+    positions: tuple[int, ...]
+    tokens: tuple[int, ...]
+    starts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionWant:
-    """Attention maps: chosen layers and heads (from 0), rows and columns (None: all of them)."""
+    """Attention maps: chosen layers and heads (from 0), rows and columns (None: every token).
+
+    `weights` are the softmax weights, the scaled scores before it, or the norms of the weighted values.
+    With `aggregate` "rollout" there is one map, of layers 0 to the largest of `layers`. A row of a word is
+    the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is kept sum to 1;
+    `top_k` keeps the largest of each. `dtype` is that of the map, for probabilities; uint8 is in 255ths.
+    """
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
-    queries: tuple[int, ...] | None = None
-    keys: tuple[int, ...] | None = None
+    weights: Weights = "probability"
     aggregate: Aggregate = "none"
+    queries: Axis | None = None
+    keys: Axis | None = None
+    renormalize: bool = False
+    top_k: int | None = None
+    dtype: MapDtype = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryWant:
+    """Statistics of the attention of each chosen layer and head; `special` lists the special tokens."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    special: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +112,38 @@ class Want:
     sentence: SentenceWant | None = None
     token_layers: tuple[int, ...] = ()
     attention: AttentionWant | None = None
+    summary: SummaryWant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The largest weights of each row, largest first, ties by position.
+
+    `keys`, int32, their positions, and `weights`, float32, have the shape of the map but for its last axis,
+    which has k; `residual`, float32, has no such axis and is the sum of what is left out.
+    """
+
+    keys: NDArray[np.int32]
+    weights: FloatArray
+    residual: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a sequence asked for, as C-contiguous float32 arrays.
+    """What a sequence asked for, as C-contiguous arrays, of float32 unless said otherwise.
 
-    `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys), or
-    (layers, queries, keys) when the heads were aggregated.
+    `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
+    want's dtype, without heads where they were aggregated and (queries, keys) for a rollout; `top` in its
+    place with `top_k`; `summary` has its statistics by name, each (layers, heads). `finite` is False when
+    there was a NaN or an infinity that the dtype of a map may hide.
     """
 
     sentence: FloatArray | None = None
     tokens: FloatArray | None = None
-    attention: FloatArray | None = None
+    attention: NDArray[Any] | None = None
+    top: Top | None = None
+    summary: dict[str, FloatArray] | None = None
+    finite: bool = True
 
 
 @dataclass(frozen=True, slots=True)

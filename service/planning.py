@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.errors import OutOfRange, Unsupported
-from model.types import AttentionWant, Encoding, ModelInfo, PoolingMode, SentenceWant, Want
+from model.types import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from service.problems import Problem
-from service.schemas import AttentionRequest, EncodeRequest, InputsRequest
+from service.schemas import EncodeRequest, InputsRequest
 
 _MODES: dict[str, tuple[PoolingMode, ...]] = {
     "mean": ("mean",),
@@ -71,40 +71,6 @@ def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
     normalize = info.normalize if request.normalize is None else request.normalize
     sentence = SentenceWant(modes, layers, normalize, request.dimensions)
     return EncodePlan(sentence, token_layers, request.dimensions or size, pooled_size)
-
-
-@dataclass(frozen=True)
-class AttentionPlan:
-    """What the sequences of `/attention` have in common."""
-
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    request: AttentionRequest
-
-    def want(self, encoding: Encoding, index: int) -> Want:
-        """Write the want of one sequence; raises OutOfRange for rows and columns it does not have."""
-        request, count, field = self.request, len(encoding), f"inputs.{index}"
-        rows, columns = (
-            None
-            if chosen == "all"
-            else resolve(chosen, count, option=option, there=f"{field} has {count} tokens", field=field)
-            for option, chosen in (("queries", request.queries), ("keys", request.keys))
-        )
-        return Want(attention=AttentionWant(self.layers, self.heads, rows, columns, request.aggregate))
-
-
-def plan_attention(request: AttentionRequest, info: ModelInfo) -> AttentionPlan:
-    """Check what `/attention` was asked against the model; raises OutOfRange."""
-    layers, heads = (
-        tuple(range(count))
-        if chosen == "all"
-        else resolve(chosen, count, option=option, there=f"there are {count} {option}")
-        for option, chosen, count in (
-            ("layers", request.layers, info.layers),
-            ("heads", request.heads, info.heads),
-        )
-    )
-    return AttentionPlan(layers, heads, request)
 
 
 def resolve(

@@ -193,7 +193,16 @@ class Runner:
 
 def is_finite(output: Output) -> bool:
     """Whether every number is one: NaN and infinity are failures, not answers."""
-    arrays = (output.sentence, output.tokens, output.attention)
-    # A sum is finite when its terms are, but for overflow: then every term is looked at.
+    if not output.finite:
+        return False
+    top, summary = output.top, output.summary
+    arrays = [output.sentence, output.tokens, output.attention, *(summary.values() if summary else ())]
+    if top is not None:
+        arrays += [top.weights, top.residual]
+    # A sum is finite when its terms are, but for overflow: then every term is looked at. What is not
+    # float32 was looked at before it was rounded.
     with np.errstate(invalid="ignore", over="ignore"):
-        return all(a is None or np.isfinite(a.sum()) or bool(np.isfinite(a).all()) for a in arrays)
+        return all(
+            a is None or a.dtype != np.float32 or np.isfinite(a.sum()) or bool(np.isfinite(a).all())
+            for a in arrays
+        )

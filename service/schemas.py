@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from model.tokenizer import Side, Text
-from model.types import Aggregate
+from model.types import Aggregate, Weights
 
 MAX_INDICES = 4096
 """Items of an index list: more than any model has layers or heads and most have positions."""
@@ -138,26 +138,39 @@ class InputsRequest(BaseModel):
         return self
 
 
+Output = Literal["sentence", "tokens"]
+POOLING = Field(
+    None,
+    description="How token vectors become one; the model's own by default. "
+    "`mean_max` is the mean and the maximum, concatenated.",
+)
+NORMALIZE = Field(
+    None, description="Unit L2 norm of the sentence vector; the model's own way by default."
+)
+DIMENSIONS = Field(
+    None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
+)
+_OF_MAPS = ("weights", "aggregate", "special_tokens", "level", "queries", "keys", "renormalize", "top_k")
+
+
+def _check_pooled(request: InputsRequest, outputs: Sequence[str]) -> None:
+    for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
+        if field in request.model_fields_set and "sentence" not in outputs:
+            raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
+
+
 class EncodeRequest(InputsRequest):
     """Texts to be turned into sentence vectors, contextual token vectors, or both."""
 
-    outputs: list[Literal["sentence", "tokens"]] = Field(
+    outputs: list[Output] = Field(
         ["sentence"], min_length=1, max_length=2, description="Pooled vector, contextual vectors, or both."
     )
-    pooling: Pooling | None = Field(
-        None,
-        description="How token vectors become one; the model's own by default. "
-        "`mean_max` is the mean and the maximum, concatenated.",
-    )
+    pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
         [-1], description="Hidden states that are pooled, then concatenated; counted like `layers`."
     )
-    normalize: StrictBool | None = Field(
-        None, description="Unit L2 norm of the sentence vector; the model's own way by default."
-    )
-    dimensions: PositiveNumber | None = Field(
-        None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
-    )
+    normalize: StrictBool | None = NORMALIZE
+    dimensions: PositiveNumber | None = DIMENSIONS
     layers: IndexList = Field(
         [-1],
         description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
@@ -166,9 +179,7 @@ class EncodeRequest(InputsRequest):
 
     @model_validator(mode="after")
     def _effective(self) -> "EncodeRequest":
-        for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
-            if field in self.model_fields_set and "sentence" not in self.outputs:
-                raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
+        _check_pooled(self, self.outputs)
         if "layers" in self.model_fields_set and "tokens" not in self.outputs:
             raise _invalid(
                 "layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"'
@@ -181,14 +192,73 @@ class AttentionRequest(InputsRequest):
 
     layers: AllOrIndices = Field("all", description="Which layers, from 0; negative from the end.")
     heads: AllOrIndices = Field("all", description="Which heads, from 0; negative from the end.")
+    weights: Weights = Field(
+        "probability",
+        description="The softmax weights; the scaled scores before the softmax; or the norms of the weighted "
+        "values that a head adds up, ‖α·f(x)‖ with f(x) = (xW_V + b_V)W_O (Kobayashi et al. 2020).",
+    )
     aggregate: Aggregate = Field(
-        "none", description="`mean` or `max` over the chosen heads; the head axis is then gone."
+        "none",
+        description="`mean` or `max` over the chosen heads; the head axis is then gone. `rollout` follows the "
+        "mean over the chosen heads through layers 0 to the largest of `layers` (Abnar & Zuidema 2020): one map.",
+    )
+    special_tokens: Literal["keep", "drop"] = Field(
+        "keep", description="`drop` leaves the rows and columns of special tokens out."
+    )
+    level: Literal["token", "word"] = Field(
+        "token",
+        description="`word` adds the columns of a word's pieces up and takes the mean of their rows "
+        "(Clark et al. 2019). Special and prompt tokens are words of their own.",
     )
     queries: AllOrIndices = Field(
-        "all", description="Rows by their position in the whole input; negative from the end."
+        "all",
+        description="Rows by their position in the whole input, of tokens or of `words`; negative from the end.",
     )
     keys: AllOrIndices = Field("all", description="Columns, likewise. Their rows do not sum to 1 any more.")
-    decimals: WholeNumber = Field(6, ge=1, le=9, description="Rounding of the numbers.")
+    renormalize: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Divide the rows of what remains by their sum, so that they sum to 1 again.",
+    )
+    top_k: PositiveNumber | None = Field(
+        None, description="Of each row the k largest weights, largest first, in the place of the map."
+    )
+    summary: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Statistics of the probabilities of each chosen layer and head, over all rows.",
+    )
+    maps: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="`false`, together with `summary`: statistics without maps.",
+    )
+    outputs: list[Output] = Field(
+        [], min_length=1, max_length=2, description="Embeddings from the same pass, as of `/encode`."
+    )
+    pooling: Pooling | None = POOLING
+    normalize: StrictBool | None = NORMALIZE
+    dimensions: PositiveNumber | None = DIMENSIONS
+    decimals: WholeNumber = Field(
+        6, ge=1, le=9, description="Rounding of the numbers of maps and summaries in JSON."
+    )
+
+    @model_validator(mode="after")
+    def _effective(self) -> "AttentionRequest":
+        _check_pooled(self, self.outputs)
+        if not self.maps:
+            self._check_without_maps()
+        if self.aggregate == "rollout" and self.weights != "probability":
+            raise _invalid("weights", "must be 'probability' with \"aggregate\": \"rollout\"")
+        if self.weights == "score" and self.renormalize:
+            raise _invalid(
+                "renormalize", 'divides by sums, and those of "weights": "score" may be 0: leave it out'
+            )
+        return self
+
+    def _check_without_maps(self) -> None:
+        if not self.summary:
+            raise _invalid("maps", 'may be false only together with "summary": true')
+        for field in _OF_MAPS:
+            if field in self.model_fields_set:
+                raise _invalid(field, 'has no effect with "maps": false: leave one of them out')
 
 
 class TokenColumns(BaseModel):
@@ -233,14 +303,42 @@ class EncodeResponse(BaseModel):
     usage: Usage
 
 
+class Summary(BaseModel):
+    """Statistics of the probabilities, each (layers, heads), means over all rows."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    entropy: list[list[float]] = Field(description="In nats.")
+    confidence: list[list[float]] = Field(description="The largest weight of a row.")
+    mean_distance: list[list[float]] = Field(description="From query to key, in tokens.")
+    self_: list[list[float]] = Field(alias="self", description="Weight on the token itself.")
+    previous: list[list[float]] = Field(description="Weight on the token before, 0 for the first.")
+    next: list[list[float]] = Field(description="Weight on the token after, 0 for the last.")
+    special: list[list[float]] = Field(description="Weight on special tokens.")
+
+
 class AttentionItem(TokenColumns):
     """The maps of one input. The lists of labels name what each index of `attention` is."""
 
-    layers: list[int]
+    words: list[str] | None = Field(None, description='Of the whole input, with "level": "word".')
+    word_offsets: list[tuple[int, int]] | None = Field(
+        None, description="Where each word stands in its text; `[0, 0]` for special and prompt tokens."
+    )
+    layers: list[int] | None = Field(None, description="Absent when there is no such axis.")
     heads: list[int] | None = Field(None, description="Absent when the heads were aggregated.")
-    queries: list[int]
-    keys: list[int]
-    attention: list[Any] = Field(description="Nested lists along `axes`.")
+    queries: list[int] | None = Field(None, description='Absent with "maps": false, like `keys`.')
+    keys: list[int] | None = None
+    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
+    token_embeddings: list[list[list[float]]] | None = Field(
+        None, description="(1, tokens, hidden), of the last layer, with `tokens` in `outputs`."
+    )
+    attention: list[Any] | None = Field(None, description="Nested lists along `axes`.")
+    top_keys: list[Any] | None = Field(
+        None, description="With `top_k`, positions of the largest weights of each row, largest first."
+    )
+    top_weights: list[Any] | None = Field(None, description="Those weights.")
+    residual: list[Any] | None = Field(None, description="What each row has besides them.")
+    summary: Summary | None = None
 
 
 class AttentionResponse(BaseModel):

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from model.blocks import Layer
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
@@ -227,10 +228,12 @@ def encode(encoder: Encoder, sequences: Sequence[Ids], hidden: Sequence[int] | N
 def probe_maps(encoder: Encoder, ids: Ids) -> Array:
     """The attention weights (L, H, N, N) of one sequence, as the product computes them on request."""
     maps: dict[int, Array] = {}
-    layers, heads = range(encoder.config.num_layers), range(encoder.config.num_heads)
+    layers = range(encoder.config.num_layers)
 
-    def probe(layer: int, attention: Any, q: Any, k: Any, bias: Any) -> None:
-        maps[layer] = attention.maps(q, k, heads, None, bias).numpy()
+    def probe(layer: int, attention: Any, q: Any, k: Any, v: Any, bias: Any) -> None:
+        whole = slice(0, len(ids))
+        block = Layer(attention, q[None], k[None], v[None], bias)
+        maps[layer] = block.weights("probability", slice(0, 1), slice(0, q.shape[1]), whole)[0].numpy()
 
     tokens = torch.tensor(list(ids))
     encoder(

@@ -200,8 +200,9 @@ def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: Similarity) -> N
     x = normal(9, 24, seed=14)
     q, k, _ = module.project(x)
     bias = normal(4, 12, 12, seed=15)  # the batch's longest sequence has 12 tokens
-    whole = module.maps(q, k, range(4), None, bias)
-    some = module.maps(q, k, [3, 0, 3], [8, 2, 2], bias)
+    heads, rows = torch.tensor([3, 0, 3]), torch.tensor([8, 2, 2])
+    (whole,) = module.scores(q[None], k[None], slice(0, 4), slice(0, 9), bias).softmax(-1)
+    (some,) = module.scores(q[None], k[None], heads, rows, bias).softmax(-1)
     assert some.shape == (3, 3, 9)
     assert distance(some, whole[[3, 0, 3]][:, [8, 2, 2]]) < 1e-6
     assert distance(whole.sum(-1), np.ones((4, 9))) < 1e-6
@@ -271,15 +272,15 @@ config = EncoderConfig(vocab_size=8, hidden_size=32, num_layers=1, num_heads=4, 
                        positions="none")
 encoder = Encoder.from_seed(config, 0)
 encoder.reduce_precision(getattr(torch, sys.argv[2]))
-def probe(layer, attention, q, k, bias):
-    attention.maps(q, k, [0], list(range(4)), bias)
+def probe(layer, attention, q, k, v, bias):
+    attention.scores(q[None], k[None], slice(0, 1), slice(0, 4), bias)
 def run(length):
     ids = torch.zeros(length, dtype=torch.int64)
     probed = [0] if sys.argv[1] == "rows" else []
     encoder(ids, ids, Packing.of([length]), hidden=[1], probe=probe, probe_layers=probed)
     if sys.argv[1] == "map":
         q = torch.zeros(length, 4, 8)
-        encoder.blocks[0].attention.maps(q, q, [0], None, None)
+        encoder.blocks[0].attention.scores(q[None], q[None], slice(0, 1), slice(0, length), None)
     return int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 1024
 run(512)
 print(*(run(length) for length in (2048, 4096, 8192)))

@@ -245,7 +245,9 @@ def test_work_past_the_last_layer_asked_for_is_not_done(
     encoder, seen = random_encoder(config()), []
     calls = Calls(encoder)
 
-    def probe(layer: int, attention: SelfAttention, q: Tensor, k: Tensor, bias: Tensor | None) -> None:
+    def probe(
+        layer: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> None:
         assert (q.shape, k.shape, bias) == ((7, 4, 6), (7, 4, 6), None)
         seen.append(layer)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.errors import InferenceError, OutOfMemory
-from model.types import Batch, Output
+from model.types import Batch, Output, Top
 from service.metrics import Metrics
 from service.runner import NOT_FINITE, STUCK, TOO_LARGE, is_finite
 from service.state import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
@@ -74,9 +74,21 @@ def test_each_array_of_an_output_is_looked_at(value: float) -> None:
     """One number anywhere is enough; large finite ones are fine."""
     bad, good = np.ones((2, 3), np.float32), np.full((2, 3), 3e38, np.float32)
     bad[1, 2] = value
-    assert is_finite(Output(sentence=good, tokens=good, attention=good))
-    for name in ("sentence", "tokens", "attention"):
-        assert not is_finite(Output(**{"sentence": good, name: bad}))
+    keys = np.zeros((2, 3), np.int32)
+    assert is_finite(Output(good, good, good, Top(keys, good, good), {"entropy": good}))
+    assert not is_finite(Output(bad))
+    assert not is_finite(Output(good, bad))
+    assert not is_finite(Output(good, attention=bad))
+    assert not is_finite(Output(good, top=Top(keys, bad, good)))
+    assert not is_finite(Output(good, top=Top(keys, good, bad)))
+    assert not is_finite(Output(good, summary={"entropy": good, "self": bad}))
+
+
+def test_what_a_smaller_dtype_may_hide_is_told() -> None:
+    """uint8 has no NaN: whoever rounded says whether there was one."""
+    rounded = np.zeros((2, 3), np.uint8)
+    assert is_finite(Output(attention=rounded))
+    assert not is_finite(Output(attention=rounded, finite=False))
 
 
 def test_without_memory_the_budget_is_halved_and_the_batch_run_in_parts() -> None:

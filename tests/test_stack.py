@@ -1,5 +1,8 @@
 """All layers in one call: the same numbers as the readable path, for the encoders that it serves."""
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from model.config import Activation, EncoderConfig
 from model.encoder import Encoder
 from model.packing import Packing
-from model.stack import Stack
+from model.stack import Probe, Stack
 
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=9)
 
@@ -32,7 +35,14 @@ def encoder(dtype: torch.dtype = torch.bfloat16, **options: object) -> Encoder:
 
 
 def states(
-    made: Encoder, lengths: list[int], hidden: set[int], *, stacked: bool, rows: int = 0
+    made: Encoder,
+    lengths: list[int],
+    hidden: set[int],
+    *,
+    stacked: bool,
+    rows: int = 0,
+    probe: Probe | None = None,
+    probed: Collection[int] = (),
 ) -> dict[int, torch.Tensor]:
     """Run random tokens, `rows` of them beyond the sequences, over all layers at once or one by one."""
     packing = Packing.of(sorted(lengths))
@@ -40,7 +50,7 @@ def states(
     stack = made._stack
     try:
         made._stack = stack if stacked else None
-        return made(ids, torch.zeros_like(ids), packing, hidden=hidden)
+        return made(ids, torch.zeros_like(ids), packing, hidden=hidden, probe=probe, probe_layers=probed)
     finally:
         made._stack = stack
 
@@ -68,7 +78,7 @@ def test_every_activation_is_fused_as_in_the_readable_path(activation: Activatio
 
 
 def test_it_is_really_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a plain encoder in bfloat16, but not where somebody looks into the layers."""
+    """By a plain encoder in bfloat16, also where somebody looks into the layers."""
     ran: list[int] = []
     stack = SERVED._stack
     assert stack is not None
@@ -81,10 +91,35 @@ def test_it_is_really_used(monkeypatch: pytest.MonkeyPatch) -> None:
     packing = Packing.of([30, 30])
     ids = torch.zeros(60, dtype=torch.int64)
     SERVED(ids, ids, packing, hidden=[3])
-    assert ran == [1]
     SERVED(ids, ids, packing, hidden=[3], probe=lambda *_: None, probe_layers=[0])
-    SERVED(ids, ids, packing, hidden=[0])
-    assert ran == [1]
+    assert ran == [1, 1]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    lengths=LENGTHS,
+    hidden=st.sets(st.integers(0, 3)),
+    probed=st.sets(st.integers(0, 2)),
+    rows=st.integers(0, 9),
+)
+def test_who_looks_into_the_layers_sees_the_same(
+    lengths: list[int], hidden: set[int], probed: set[int], rows: int
+) -> None:
+    """Queries, keys and values are those of the readable path, bit by bit, and the states still are."""
+    seen: dict[bool, dict[int, list[torch.Tensor]]] = {True: {}, False: {}}
+    got = {}
+    for stacked, found in seen.items():
+
+        def probe(layer: int, _: object, *qkv: torch.Tensor | None, found: Any = found) -> None:
+            found[layer] = qkv[:3]
+
+        got[stacked] = states(SERVED, lengths, hidden, stacked=stacked, rows=rows, probe=probe, probed=probed)
+    assert set(seen[True]) == set(seen[False]) == probed
+    for layer in probed:
+        for one, other in zip(seen[True][layer], seen[False][layer], strict=True):
+            assert torch.equal(one, other)
+    for number in hidden:
+        assert torch.equal(got[True][number], got[False][number])
 
 
 @pytest.mark.parametrize(

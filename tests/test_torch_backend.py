@@ -1,6 +1,8 @@
 """One packed batch in, and exactly what each sequence wanted out."""
 
+from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +22,7 @@ from model.torch_backend import TorchBackend, choose_device, choose_dtype
 from model.types import (
     Aggregate,
     AttentionWant,
+    Axis,
     Backend,
     Batch,
     Encoding,
@@ -27,6 +30,7 @@ from model.types import (
     Output,
     PoolingMode,
     SentenceWant,
+    SummaryWant,
     Want,
 )
 from tests.reference import MINILM, distance, minilm, relative_distance, run, want_all, write_bert
@@ -88,8 +92,8 @@ def test_maps_have_a_row_for_each_token_of_their_own_sequence() -> None:
 def naive(attention: Any, want: AttentionWant) -> Any:
     """Choose from the full maps (L, H, N, N), index by index."""
     everything = range(attention.shape[-1])
-    queries = everything if want.queries is None else want.queries
-    keys = everything if want.keys is None else want.keys
+    queries = everything if want.queries is None else want.queries.positions
+    keys = everything if want.keys is None else want.keys.positions
     chosen = np.array(
         [
             [[[attention[layer, head, q, k] for k in keys] for q in queries] for head in want.heads]
@@ -115,7 +119,8 @@ def test_every_choice_is_a_selection_from_the_full_maps(
 ) -> None:
     """Layers, heads, rows and columns come in the order asked, repeats included, then heads are merged."""
     encoding = encode("the man beats the boy")[0]
-    want = AttentionWant(layers, heads, queries, keys, aggregate)
+    rows, columns = (None if chosen is None else Axis(chosen, chosen) for chosen in (queries, keys))
+    want = AttentionWant(layers, heads, aggregate=aggregate, queries=rows, keys=columns)
     output = run(small()[0], [encoding], [Want(attention=want)])[0]
     assert output.attention is not None
     assert output.attention.flags.c_contiguous
@@ -218,11 +223,27 @@ def any_want(encoding: Encoding, info: ModelInfo) -> st.SearchStrategy[Want]:
         AttentionWant,
         layers=some(info.layers),
         heads=some(info.heads),
-        queries=st.none() | some(n),
-        keys=st.none() | some(n),
-        aggregate=st.sampled_from(["none", "mean", "max"]),
+        weights=st.sampled_from(["probability", "score", "value_norm"]),
+        aggregate=st.sampled_from(["none", "mean", "max", "rollout"]),
+        queries=st.none() | any_axis(n),
+        keys=st.none() | any_axis(n),
+        top_k=st.none() | st.integers(1, 4),
     )
-    return st.builds(Want, st.none() | sentence, states | st.just(()), st.none() | attention)
+    summary = st.builds(SummaryWant, some(info.layers), some(info.heads), st.sampled_from([(), (0, n - 1)]))
+    return st.builds(
+        Want, st.none() | sentence, states | st.just(()), st.none() | attention, st.none() | summary
+    )
+
+
+def any_axis(n: int) -> st.SearchStrategy[Axis]:
+    """Some tokens of a sequence, or some words of one to three pieces."""
+    words = [tuple(range(start, min(start + 1 + start % 3, n))) for start in range(0, n, 3)]
+
+    def of_words(chosen: tuple[int, ...]) -> Axis:
+        starts = [0, *accumulate(len(words[i]) for i in chosen)]
+        return Axis(chosen, tuple(t for i in chosen for t in words[i]), tuple(starts[:-1]))
+
+    return some(n).map(lambda chosen: Axis(chosen, chosen)) | some(len(words)).map(of_words)
 
 
 def assert_alone_is_in_a_batch(backend: TorchBackend, encodings: list[Encoding], wants: list[Want]) -> None:
@@ -233,8 +254,15 @@ def assert_alone_is_in_a_batch(backend: TorchBackend, encodings: list[Encoding],
             assert close(output.sentence, alone.sentence) <= 2e-6
         if want.token_layers:
             assert relative_distance(output.tokens, alone.tokens) <= 2e-6
-        if want.attention is not None:
-            assert distance(output.attention, alone.attention) <= 2e-6
+        if want.attention is not None and want.attention.top_k is None:
+            close = distance if want.attention.weights == "probability" else relative_distance
+            assert close(output.attention, alone.attention) <= 2e-6
+        if output.top is not None and alone.top is not None:
+            assert relative_distance(output.top.weights, alone.top.weights) <= 2e-6
+            assert relative_distance(output.top.residual, alone.top.residual) <= 2e-6
+        for name in output.summary or ():
+            assert relative_distance((output.summary or {})[name], (alone.summary or {})[name]) <= 2e-6
+        assert (output.top is None, output.summary is None) == (alone.top is None, alone.summary is None)
 
 
 VOCABULARY = ["the", "man", "beats", "a", "boy", "日", "🙂", "hello", "xyz."]
@@ -257,9 +285,7 @@ def test_alone_is_in_a_batch_with_the_embedded_model(texts: list[str], data: st.
     encodings = minilm_tokenizer().encode(texts)
     wants = [data.draw(any_want(e, minilm().info)) for e in encodings]
     sentence = SentenceWant(layers=(6,), normalize=True)
-    assert_alone_is_in_a_batch(
-        minilm(), encodings, [Want(sentence, want.token_layers, want.attention) for want in wants]
-    )
+    assert_alone_is_in_a_batch(minilm(), encodings, [replace(want, sentence=sentence) for want in wants])
 
 
 # ---------------------------------------------------------------------------- no more than is wanted

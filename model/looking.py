@@ -1,0 +1,73 @@
+"""Looks into a pass for whoever asked: which layers, and whose queries and keys there."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from model.attention import SelfAttention
+from model.blocks import Layer
+from model.maps import Maps, Rollout
+from model.packing import Packing, Run
+from model.summaries import Summaries
+from model.types import Output, Want
+
+Look = Maps | Rollout | Summaries
+
+
+class Looking:
+    """Computes, in each layer, what somebody asked for of its attention, and nothing else.
+
+    Neighbouring sequences of one length that want the same are looked at together; what is found depends
+    on their own queries, keys and values alone, not on the batch they are in.
+    """
+
+    def __init__(self, packing: Packing, wants: Sequence[Want], device: torch.device) -> None:
+        self.layers: dict[int, list[tuple[Look, Run]]] = defaultdict(list)
+        self._maps: dict[int, tuple[Maps | Rollout, int]] = {}  # sequence -> where its maps are
+        self._summaries: dict[int, tuple[Summaries, int]] = {}
+        keys = [
+            (length, want.attention, want.summary)
+            for length, want in zip(packing.lengths, wants, strict=True)
+        ]
+        first = 0
+        for (length, attention, summary), members in groupby(keys):
+            count = len(list(members))
+            run = Run(packing.starts[first], count, length)
+            if attention is not None:
+                kind = Rollout if attention.aggregate == "rollout" else Maps
+                maps = kind(attention, count, length, device)
+                self._maps.update((first + i, (maps, i)) for i in range(count))
+                self._add(maps, run)
+            if summary is not None:
+                summaries = Summaries(summary, count, length, device)
+                self._summaries.update((first + i, (summaries, i)) for i in range(count))
+                self._add(summaries, run)
+            first += count
+
+    def _add(self, look: Look, run: Run) -> None:
+        for layer in look.layers:
+            self.layers[layer].append((look, run))
+
+    def look(
+        self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> None:
+        """Look at one layer: q, k, v (T, H, D)."""
+        for look, run in self.layers[number]:
+            rows = slice(run.start, run.stop)
+            shape = (run.count, run.length, *q.shape[1:])
+            mine = Layer(attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias)
+            look.look(number, mine)
+
+    def of(self, index: int) -> Output:
+        """Give what was found for one sequence; nothing where it asked for nothing."""
+        attention, top, finite, summary = None, None, True, None
+        if index in self._maps:
+            maps, place = self._maps[index]
+            attention, top, finite = maps.of(place)
+        if index in self._summaries:
+            summaries, place = self._summaries[index]
+            summary = summaries.of(place)
+        return Output(attention=attention, top=top, summary=summary, finite=finite)

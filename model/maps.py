@@ -1,0 +1,248 @@
+"""The maps that are asked for, and no more of them: chosen heads, rows and columns, as they are wanted."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model import measures
+from model.attention import Indices
+from model.blocks import Heads, Layer, in_blocks, neighbours
+from model.types import Aggregate, AttentionWant, Axis, Top
+
+IntArray = NDArray[np.int64]
+
+
+class Rows:
+    """The rows that are wanted, each once: tokens, or words made of the rows of their pieces.
+
+    `places` says how to give them back as listed, and is None where that is what they are.
+    """
+
+    def __init__(self, axis: Axis | None, length: int, device: torch.device) -> None:
+        self._device = device
+        self._words = axis is not None and axis.starts is not None
+        self.places: IntArray | None = None
+        if axis is None:
+            self._tokens, self._starts = np.arange(length), np.arange(length + 1)
+            return
+        _, first, places = np.unique(axis.positions, return_index=True, return_inverse=True)
+        self.places = _unless_in_order(places)
+        starts = range(len(axis.tokens)) if axis.starts is None else axis.starts
+        stops = (*starts[1:], len(axis.tokens))
+        pieces = [axis.tokens[starts[i] : stops[i]] for i in first]
+        self._tokens = np.array([token for piece in pieces for token in piece], np.int64)
+        self._starts = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces], dtype=np.int64)))
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self._starts) - 1
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest word."""
+        return int(np.diff(self._starts).max(initial=1))
+
+    def span(self, part: slice) -> slice:
+        """Say where the tokens of some of the rows lie among the tokens of all."""
+        return slice(int(self._starts[part.start]), int(self._starts[part.stop]))
+
+    def tokens(self, part: slice) -> Indices:
+        """Choose the tokens of some of the rows."""
+        return neighbours(self._tokens[self.span(part)], self._device)
+
+    def merged(self, part: slice) -> IntArray | None:
+        """Say where, among those tokens, each row begins; None where each is one token."""
+        return self._starts[part] - self._starts[part.start] if self._words else None
+
+
+class Columns:
+    """The columns that are wanted, in their order."""
+
+    def __init__(self, axis: Axis | None, length: int, device: torch.device) -> None:
+        self.tokens: Tensor | None = None
+        self.starts: IntArray | None = None
+        self.positions = np.arange(length)
+        if axis is not None:
+            self.positions = np.array(axis.positions, np.int64)
+            self.tokens = torch.tensor(axis.tokens, dtype=torch.int64, device=device)
+            self.starts = None if axis.starts is None else np.array(axis.starts, np.int64)
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self.positions)
+
+
+class Kept:
+    """What is kept of the maps of one sequence, in the dtype that it is wanted in."""
+
+    def __init__(self, want: AttentionWant, shape: tuple[int, ...], columns: Columns) -> None:
+        self.want = want
+        self.columns = columns
+        self.as_they_are = want.top_k is None and not want.renormalize and columns.starts is None
+        self.finite = True
+        self.map: NDArray[Any] | None = None
+        self.top: Top | None = None
+        if want.top_k is None:
+            self.map = np.empty((*shape, len(columns)), want.dtype)
+        else:
+            k = min(want.top_k, len(columns))
+            self.top = Top(
+                np.empty((*shape, k), np.int32),
+                np.empty((*shape, k), np.float32),
+                np.empty(shape, np.float32),
+            )
+
+    def store(self, weights: Tensor, where: tuple[Any, ...], starts: IntArray | None) -> None:
+        """Take rows of weights (…, rows, N), merge, rescale and sort them as wanted, and keep them.
+
+        `starts` says where each row of a word begins among those given.
+        """
+        if self.columns.tokens is not None:
+            weights = weights.index_select(-1, self.columns.tokens)
+        if self.as_they_are and starts is None:
+            self._keep(weights, where)
+            return
+        rows = measures.merge_pieces(weights.cpu().numpy(), rows=starts, columns=self.columns.starts)
+        if self.want.renormalize:
+            rows = measures.renormalize(rows)
+        if self.top is None:
+            self._keep(torch.from_numpy(rows), where)
+            return
+        found = measures.top_k(rows, self.top.keys.shape[-1], self.columns.positions)
+        self.top.keys[where], self.top.weights[where], self.top.residual[where] = found
+
+    def _keep(self, weights: Tensor, where: tuple[Any, ...]) -> None:
+        target = torch.from_numpy(cast(NDArray[Any], self.map)[where])
+        if target.dtype != torch.float32:
+            self.finite = self.finite and bool(weights.sum().isfinite())
+        if target.dtype == torch.uint8:
+            weights = (weights * 255).round_().clamp_(0, 255)
+        target.copy_(weights)
+
+    def listed(self, places: Sequence[IntArray | None]) -> tuple[NDArray[Any] | None, Top | None]:
+        """Give it back with each axis as it was listed, by `places` along it."""
+
+        def take(array: NDArray[Any]) -> NDArray[Any]:
+            for axis, chosen in enumerate(places):
+                array = array if chosen is None else array.take(chosen, axis)
+            return array
+
+        if self.top is None:
+            return take(cast(NDArray[Any], self.map)), None
+        return None, Top(take(self.top.keys), take(self.top.weights), take(self.top.residual))
+
+
+class Maps:
+    """The maps of `count` neighbouring sequences of `length` tokens that want the same."""
+
+    def __init__(self, want: AttentionWant, count: int, length: int, device: torch.device) -> None:
+        self._want = want
+        self._length = length
+        self._heads = Heads(want.heads, device)
+        self._rows = Rows(want.queries, length, device)
+        numbers, places = np.unique(want.layers, return_inverse=True)
+        self.layers: list[int] = numbers.tolist()
+        shape: list[int] = [len(numbers)]
+        self._places = [_unless_in_order(places)]
+        if want.aggregate == "none":
+            shape.append(len(self._heads))
+            self._places.append(_unless_in_order(self._heads.places))
+        self._places.append(self._rows.places)
+        columns = Columns(want.keys, length, device)
+        self._kept = [Kept(want, (*shape, len(self._rows)), columns) for _ in range(count)]
+
+    def look(self, number: int, layer: Layer) -> None:
+        """Compute one layer."""
+        place = self.layers.index(number)
+        sizes = (len(self._kept), len(self._heads), len(self._rows))
+        for sequences, rows, parts in in_blocks(*sizes, self._length * self._rows.longest):
+            tokens, starts = self._rows.tokens(rows), self._rows.merged(rows)
+            blocks = (
+                (part, layer.weights(self._want.weights, sequences, self._heads.some(part), tokens))
+                for part in parts
+            )
+            if self._want.aggregate != "none":
+                weights = over_heads(blocks, self._want.aggregate, self._heads)
+                self._store(sequences, weights, (place, rows), starts)
+                continue
+            for part, weights in blocks:
+                self._store(sequences, weights, (place, part, rows), starts)
+
+    def _store(
+        self, sequences: slice, weights: Tensor, where: tuple[int | slice, ...], starts: IntArray | None
+    ) -> None:
+        for kept, one in zip(self._kept[sequences], weights, strict=True):
+            kept.store(one, where, starts)
+
+    def of(self, index: int) -> tuple[NDArray[Any] | None, Top | None, bool]:
+        """Give what one sequence wants: its map or its largest weights, and whether all was finite."""
+        kept = self._kept[index]
+        return *kept.listed(self._places), kept.finite
+
+
+class Rollout:
+    """Attention followed through the layers, from 0 to the last that is wanted: R = Â_last … Â_0.
+
+    Â = ½(A + I), with A the mean over the heads (Abnar & Zuidema 2020, §3). Looks and gives like `Maps`.
+    """
+
+    def __init__(self, want: AttentionWant, count: int, length: int, device: torch.device) -> None:
+        self.layers = list(range(max(want.layers) + 1))
+        self._heads = Heads(want.heads, device)
+        self._every, self._rows = (Rows(axis, length, device) for axis in (None, want.queries))
+        columns = Columns(want.keys, length, device)
+        self._kept = [Kept(want, (len(self._rows),), columns) for _ in range(count)]
+        self._flow = torch.eye(length, device=device).repeat(count, 1, 1)  # (b, N, N)
+
+    def look(self, number: int, layer: Layer) -> None:
+        """Go through one more layer; of the last one only the wanted rows are computed."""
+        if number < self.layers[-1]:
+            self._flow = self._through(layer, self._every)
+            return
+        every = slice(0, len(self._rows))
+        for kept, rows in zip(self._kept, self._through(layer, self._rows), strict=True):
+            kept.store(rows, (every,), self._rows.merged(every))
+
+    def _through(self, layer: Layer, rows: Rows) -> Tensor:
+        """Multiply rows of this layer's Â with what came before: (b, rows, N)."""
+        count, length, _ = self._flow.shape
+        after = self._flow[:, rows.tokens(slice(0, len(rows)))]
+        attention = torch.empty_like(after)
+        for sequences, some, parts in in_blocks(count, len(self._heads), len(rows), length * rows.longest):
+            tokens = rows.tokens(some)
+            blocks = (
+                (part, layer.weights("probability", sequences, self._heads.some(part), tokens))
+                for part in parts
+            )
+            attention[sequences, rows.span(some)] = over_heads(blocks, "mean", self._heads)
+        return torch.baddbmm(after, attention, self._flow, beta=0.5, alpha=0.5)
+
+    def of(self, index: int) -> tuple[NDArray[Any] | None, Top | None, bool]:
+        """Give what one sequence wants: its map or its largest weights, and whether all was finite."""
+        kept = self._kept[index]
+        return *kept.listed([self._rows.places]), kept.finite
+
+
+def over_heads(blocks: Iterable[tuple[slice, Tensor]], how: Aggregate, heads: Heads) -> Tensor:
+    """Aggregate weights (b, heads, rows, N), given in parts of the heads: (b, rows, N).
+
+    A head that is listed twice counts twice in the mean.
+    """
+    total: Tensor | None = None
+    for part, weights in blocks:
+        if how == "max":
+            some = weights.amax(1)
+            total = some if total is None else torch.maximum(total, some)
+        else:
+            some = torch.einsum("h,bhrn->brn", heads.shares[part], weights)
+            total = some if total is None else total.add_(some)
+    return cast(Tensor, total)
+
+
+def _unless_in_order(places: IntArray) -> IntArray | None:
+    """Forget places that change nothing."""
+    return None if np.array_equal(places, np.arange(len(places))) else places

@@ -1,0 +1,64 @@
+"""Statistics of attention maps that are never built: block by block, in memory bounded by the block.
+
+`model/measures.py` defines each statistic, and is what these are tested against.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.blocks import Heads, Layer, in_blocks
+from model.types import FloatArray, SummaryWant
+
+STATISTICS = ("entropy", "confidence", "mean_distance", "self", "previous", "next", "special")
+
+
+class Summaries:
+    """The statistics of `count` neighbouring sequences of `length` tokens that want the same."""
+
+    def __init__(self, want: SummaryWant, count: int, length: int, device: torch.device) -> None:
+        self.layers = sorted(set(want.layers))
+        self._want = want
+        self._heads = Heads(want.heads, device)
+        self._length = length
+        self._special = torch.tensor(want.special, dtype=torch.int64, device=device)
+        position = torch.arange(length, dtype=torch.float32, device=device)
+        self._distance = (position[:, None] - position[None, :]).abs()  # (N, N)
+        shape = (len(self.layers), len(STATISTICS), count, len(self._heads))
+        self._sums = torch.zeros(shape, dtype=torch.float64, device=device)
+
+    def look(self, number: int, layer: Layer) -> None:
+        """Measure one layer."""
+        sums = self._sums[self.layers.index(number)]  # (statistics, b, heads)
+        count, heads = sums.shape[1:]
+        for sequences, rows, parts in in_blocks(count, heads, self._length, self._length):
+            for part in parts:
+                scores = layer.weights("score", sequences, self._heads.some(part), rows)
+                sums[:, sequences, part] += self._measure(scores, rows)
+
+    def _measure(self, scores: Tensor, rows: slice) -> Tensor:
+        """Sum each statistic over the rows of a block: scores (b, heads, rows, N) to (statistics, b, heads).
+
+        The entropy is log Σ exp s − Σ p s; with the largest score taken off first, both are small.
+        """
+        scores -= scores.amax(-1, keepdim=True)
+        p = torch.softmax(scores, dim=-1)
+        largest = p.amax(-1)  # exp(0) / Σ exp s
+        entropy = -(largest.log() + scores.mul_(p).sum(-1))
+        distance = torch.mul(p, self._distance[rows], out=scores).sum(-1)
+        near = [_diagonal(p, rows.start + shift) for shift in (0, -1, 1)]
+        special = p.index_select(-1, self._special).sum(-1)
+        by_row = [entropy, largest, distance, *near, special]
+        return torch.stack([x.sum(-1, dtype=torch.float64) for x in by_row])
+
+    def of(self, index: int) -> dict[str, FloatArray]:
+        """Give the statistics of one sequence: each float32 (layers, heads), as they were listed."""
+        means = (self._sums[:, :, index] / self._length).float().cpu().numpy()  # (layers, statistics, heads)
+        layers = [self.layers.index(number) for number in self._want.layers]
+        listed = means[layers][:, :, self._heads.places]
+        return {name: np.ascontiguousarray(listed[:, i]) for i, name in enumerate(STATISTICS)}
+
+
+def _diagonal(p: Tensor, offset: int) -> Tensor:
+    """Take the entries (i, i + offset) of the last two axes; there may be none."""
+    return p.diagonal(offset, -2, -1) if -p.shape[-2] < offset < p.shape[-1] else p[..., 0, :0]

@@ -1,0 +1,197 @@
+"""From the rows, columns and words that are asked for at the end to the tokens that must be computed.
+
+The options apply one after another: special tokens are dropped, pieces merged to words, rows and columns
+chosen. Read backwards, that is for each kept row and column the tokens it is made of, and nothing else of
+the maps is ever computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model.errors import OutOfRange
+from model.tokenizer import Text
+from model.types import AttentionWant, Axis, Encoding, MapDtype, ModelInfo, Output, SummaryWant, Want
+from service.items import Expected, Item, columns, present
+from service.planning import EncodePlan, plan_encode, resolve
+from service.schemas import AttentionRequest, EncodeRequest
+from service.words import Words
+
+_AXES = {
+    "none": ("layer", "head", "query", "key"),
+    "mean": ("layer", "query", "key"),
+    "max": ("layer", "query", "key"),
+    "rollout": ("query", "key"),
+}
+_STATISTICS = 7
+
+
+@dataclass(frozen=True)
+class View:
+    """One sequence of `/attention`: what must be computed, and what its answer says beside the numbers."""
+
+    want: Want
+    columns: dict[str, Any]
+    expected: Expected
+
+    def item(self, output: Output) -> Item:
+        """Make the answer to this input."""
+        top = output.top
+        arrays = present(
+            embedding=output.sentence,
+            token_embeddings=output.tokens,
+            attention=output.attention,
+            top_keys=None if top is None else top.keys,
+            top_weights=None if top is None else top.weights,
+            residual=None if top is None else top.residual,
+        )
+        return Item(self.columns, arrays, output.summary)
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """What the sequences of `/attention` have in common."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    embeddings: EncodePlan
+    request: AttentionRequest
+    dtype: MapDtype
+    info: ModelInfo
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Name the axes of a map, or of what there is without maps."""
+        return _AXES[self.request.aggregate] if self.request.maps else ("layer", "head")
+
+    def view(self, index: int, encoding: Encoding, text: Text) -> View:
+        """Plan one sequence; raises OutOfRange for rows and columns it does not have or keep."""
+        words = Words.of(encoding, text) if self.request.level == "word" else None
+        said, expected = columns(index, encoding), self._embeddings_of(encoding)
+        if words is not None:
+            said |= {"words": words.texts, "word_offsets": words.offsets}
+        named: dict[str, Sequence[int]] = {}
+        if self.request.summary or "layer" in self.axes:
+            named["layers"] = self.layers
+        if self.request.summary or "head" in self.axes:
+            named["heads"] = self.heads
+        attention = None
+        if self.request.maps:
+            queries, keys = (self._axis(option, index, encoding, words) for option in ("queries", "keys"))
+            attention = self._attention(queries, keys)
+            every = range(len(encoding))
+            named["queries"] = every if queries is None else queries.positions
+            named["keys"] = every if keys is None else keys.positions
+            expected |= self._map_shapes(named)
+        want = self.embeddings.want(encoding, include_prompt=self.info.include_prompt)
+        special = tuple(i for i, added in enumerate(encoding.special) if added)
+        return View(
+            want=Want(
+                sentence=want.sentence,
+                token_layers=want.token_layers,
+                attention=attention,
+                summary=SummaryWant(self.layers, self.heads, special) if self.request.summary else None,
+            ),
+            columns=said | {name: list(positions) for name, positions in named.items()},
+            expected=Expected(
+                expected,
+                # An offset is two numbers in brackets of their own.
+                labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
+                text_bytes=0 if words is None else len("".join(words.texts).encode()),
+                summary_values=_STATISTICS * len(self.layers) * len(self.heads) if self.request.summary else 0,
+            ),
+        )
+
+    def _embeddings_of(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.embeddings.sentence is not None:
+            shapes["embedding"] = (max(self.embeddings.pooled_size, self.embeddings.sentence_size),)
+        if self.embeddings.token_layers:
+            shapes["token_embeddings"] = (1, len(encoding), self.info.hidden_size)
+        return shapes
+
+    def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
+        request = self.request
+        rounds = request.weights == "probability" and request.top_k is None
+        return AttentionWant(
+            self.layers,
+            self.heads,
+            weights=request.weights,
+            aggregate=request.aggregate,
+            queries=queries,
+            keys=keys,
+            renormalize=request.renormalize,
+            top_k=request.top_k,
+            dtype=self.dtype if rounds else "float32",
+        )
+
+    def _map_shapes(self, named: dict[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
+        shape = tuple(len(named[lists[axis]]) for axis in self.axes)
+        if self.request.top_k is None:
+            return {"attention": shape}
+        *rows, keys = shape
+        top = (*rows, min(self.request.top_k, keys))
+        return {"top_keys": top, "top_weights": top, "residual": tuple(rows)}
+
+    def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis | None:
+        """Find the rows or columns that are kept; None when it is every token."""
+        chosen = getattr(self.request, option)
+        count = len(encoding) if words is None else len(words)
+        dropped: set[int] = set()
+        if self.request.special_tokens == "drop":
+            firsts = range(count) if words is None else words.starts[:-1]
+            dropped = {i for i, first in enumerate(firsts) if encoding.special[first]}
+        if chosen == "all":
+            if words is None and not dropped:
+                return None
+            positions = tuple(i for i in range(count) if i not in dropped)
+        else:
+            positions = self._chosen(chosen, option, index, count, dropped)
+        if words is None:
+            return Axis(positions, positions)
+        tokens: list[int] = []
+        starts: list[int] = []
+        for word in positions:
+            starts.append(len(tokens))
+            tokens += words.pieces(word)
+        return Axis(positions, tuple(tokens), tuple(starts))
+
+    def _chosen(
+        self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
+    ) -> tuple[int, ...]:
+        field, units = f"inputs.{index}", f"{self.request.level}s"
+        positions = resolve(chosen, count, option=option, there=f"{field} has {count} {units}", field=field)
+        for place, position in enumerate(positions):
+            if position in dropped:
+                raise OutOfRange(
+                    f"{option}.{place} is {chosen[place]}, and in {field} that is a special token, which "
+                    '"special_tokens": "drop" leaves out: choose another position, or keep them.',
+                    field=field,
+                    actual=chosen[place],
+                    allowed=(-count, count - 1),
+                )
+        return positions
+
+
+def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype = "float32") -> AttentionPlan:
+    """Check what `/attention` was asked against the model; raises OutOfRange or Unsupported.
+
+    `dtype` is that of maps in the answer.
+    """
+    layers, heads = (
+        tuple(range(count))
+        if chosen == "all"
+        else resolve(chosen, count, option=option, there=f"there are {count} {option}")
+        for option, chosen, count in (
+            ("layers", request.layers, info.layers),
+            ("heads", request.heads, info.heads),
+        )
+    )
+    encode = EncodeRequest.model_construct(
+        outputs=request.outputs,
+        pooling=request.pooling,
+        normalize=request.normalize,
+        dimensions=request.dimensions,
+    )
+    return AttentionPlan(layers, heads, plan_encode(encode, info), request, dtype, info)
