@@ -160,8 +160,10 @@ def token_columns(
 
 
 def expect(of: Trace, options: Json) -> Json:
-    """The item of the answer, arrays as float64 arrays; `values` are its rows before top_k, and `largest`
-    the largest number that went into them."""
+    """The item of the answer, arrays in float64.
+
+    With top_k its rows before that are under `values`; `largest` is the largest number that went into them.
+    """
     asked = DEFAULTS | options
     layers = positions(asked["layers"], of.maps.shape[0])
     heads = positions(asked["heads"], of.maps.shape[1])
@@ -177,13 +179,10 @@ def expect(of: Trace, options: Json) -> Json:
     item["largest"] = np.abs(maps).max()
     maps = put_together(maps, layers, heads, aggregate)
 
-    groups = [[i] for i in range(len(of))]
+    groups, kept = groups_and_kept(of, asked)
     if asked["level"] == "word":
-        groups = words(of.columns)
         item["words"] = [word_text(of, group) for group in groups]
         item["word_offsets"] = [word_offsets(of, group) for group in groups]
-    special = of.columns["special"]
-    kept = [i for i, group in enumerate(groups) if asked["special_tokens"] == "keep" or not special[group[0]]]
     item["queries"] = chosen(asked["queries"], len(groups), kept)
     item["keys"] = chosen(asked["keys"], len(groups), kept)
 
@@ -213,6 +212,14 @@ def positions(asked: Any, count: int) -> list[int]:
         return list(range(count))
     assert all(-count <= i < count for i in asked)
     return [int(i) + count if i < 0 else int(i) for i in asked]
+
+
+def groups_and_kept(of: Trace, options: Json) -> tuple[list[list[int]], list[int]]:
+    """The tokens of each position, and the positions that are not dropped."""
+    asked = DEFAULTS | options
+    groups = words(of.columns) if asked["level"] == "word" else [[i] for i in range(len(of))]
+    special, drop = of.columns["special"], asked["special_tokens"] == "drop"
+    return groups, [i for i, group in enumerate(groups) if not (drop and special[group[0]])]
 
 
 def chosen(asked: Any, count: int, kept: list[int]) -> list[int]:
