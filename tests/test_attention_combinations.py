@@ -20,7 +20,7 @@ SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, He
 
 
 def indices(count: int) -> st.SearchStrategy[Any]:
-    return st.one_of(st.just("all"), st.lists(st.integers(-count, count - 1), min_size=1, max_size=3))
+    return st.one_of(st.just("all"), st.lists(st.integers(-count, count - 1), min_size=1, max_size=4))
 
 
 @st.composite

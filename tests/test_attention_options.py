@@ -20,6 +20,14 @@ def rows(item: Any) -> Array:
     return np.array(item["attention"]).sum(-1)
 
 
+def test_without_options_everything_comes(mini: Subject, prompted: Subject) -> None:
+    """All layers and heads of texts, of pairs, and of texts after the model's own prompt."""
+    mini.check(TEXT, "", TEXTS[3])
+    mini.check(PAIR, *PAIRS)
+    prompted.check("worldly man beats boying", "")
+    prompted.check("boying beating " * 20, truncation_side="left")
+
+
 # ------------------------------------------------------------------------------------------ weights
 
 

@@ -92,7 +92,7 @@ def test_a_value_that_an_option_does_not_take_is_named(service: Service, options
 def test_options_that_cannot_be_had_together_are_refused(
     service: Service, options: Json, fields: set[str]
 ) -> None:
-    """Nothing is silently left out: a 422 names one of the two options, and its sentence both."""
+    """Nothing is silently left out: a 422 names one of the options, its sentence too, and nothing is run."""
     before = batches(service)
     response = post(service, {"inputs": "a", **options}, "/attention")
     document = assert_problem(response, 422, "invalid-request")
