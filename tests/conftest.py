@@ -8,7 +8,9 @@ import pytest
 from hypothesis import settings
 
 from model.source import resolve
+from tests.attention_answers import Subject
 from tests.client import Service, serve
+from tests.naive_attention import in_float64
 from tests.reference import MINILM, Reference, write_bert
 
 # The same examples in every run, however slow the machine is at the moment.
@@ -75,3 +77,28 @@ def reference() -> Reference:
 def prompted_reference(prompted_folder: Path) -> Reference:
     """The model with prompts as `transformers` runs it."""
     return Reference.load(prompted_folder)
+
+
+@pytest.fixture(scope="session")
+def mini(service: Service, reference: Reference) -> Subject:
+    """The embedded model, served, and in float64."""
+    return Subject(service, in_float64(reference))
+
+
+@pytest.fixture(scope="session")
+def prompted(several: Service, prompted_reference: Reference) -> Subject:
+    """The small random model with prompts, served, and in float64."""
+    return Subject(several, in_float64(prompted_reference), "prompted", PROMPTS["query"], PROMPTS)
+
+
+@pytest.fixture(scope="session")
+def uniform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    """A small model whose queries are zero, so that it attends to all tokens alike."""
+    folder = tmp_path_factory.mktemp("models") / "uniform"
+    model = write_bert(folder)
+    for block in model.encoder.layer:
+        block.attention.self.query.weight.data.zero_()
+        block.attention.self.query.bias.data.zero_()
+    model.save_pretrained(folder)
+    with serve(model=folder, threads=1) as started:
+        yield Subject(started, in_float64(Reference.load(folder)))
