@@ -130,7 +130,12 @@ class AttentionMaps(Tokens):
                 "BertViz shows a row and a column for each token: leave level, special_tokens, queries "
                 "and keys out of the request."
             )
-        torch = importlib.import_module("torch")  # BertViz stacks tensors; nobody else here needs torch
+        try:
+            torch = importlib.import_module("torch")  # BertViz stacks tensors; nobody else here needs torch
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError(
+                "BertViz reads torch tensors: install torch, as it says itself."
+            ) from None
         second = np.flatnonzero(self.segment_ids == 1)
         return BertViz(
             attention=[torch.tensor(layer)[None] for layer in maps],  # (1, H, N, N) each

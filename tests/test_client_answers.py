@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import threading
 from typing import Any
 
@@ -269,6 +270,14 @@ def test_a_proxys_error_is_an_error() -> None:
         client.encode("a")
     assert raised.value.type == "about:blank"
     assert len(str(raised.value)) < 300
+
+
+def test_without_torch_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch is not installed, everything but BertViz works, and that says what is missing."""
+    item = attention_item(meta(COLUMNS | LABELS | {"attention": MAPS.tolist()}, axes=AXES))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ModuleNotFoundError, match="install torch"):
+        item.to_bertviz()
 
 
 def test_bertviz_gets_no_sparse_maps_and_no_words() -> None:
