@@ -1,0 +1,278 @@
+"""Requests and answers as a client writes and reads them, without sending any: bytes in, bytes out."""
+
+import io
+import json
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from service.client_answers import AXES, Answer, AttentionMaps, Encoded, Json, attention_maps, encoded
+from service.client_errors import HeadlightError, is_problem, unreadable
+
+Inputs = str | Sequence[str] | Sequence[tuple[str, str]] | Sequence[list[str]]
+Indices = Sequence[int]
+Side = Literal["right", "left"]
+Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
+Outputs = Sequence[Literal["sentence", "tokens"]]
+
+EncodeT = TypeVar("EncodeT")
+AttentionT = TypeVar("AttentionT")
+EncodeStreamT = TypeVar("EncodeStreamT")
+AttentionStreamT = TypeVar("AttentionStreamT")
+T = TypeVar("T", bound=Encoded | AttentionMaps)
+
+# JSON is for a service that knows no other format: its items are read as well, they are only larger.
+WHOLE = "application/x-npz, application/json;q=0.5"
+STREAMED = "application/x-ndjson, application/json;q=0.5"
+_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, EOFError, OSError, zipfile.BadZipFile)
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One request: where it goes, what it says, and how the items of its answer are read."""
+
+    path: str
+    body: bytes
+    accept: str
+    parameters: Mapping[str, str]
+    axes: tuple[str, ...]
+    read: Callable[[Json, Sequence[str], float], T]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that go with the body."""
+        return {"Accept": self.accept, "Content-Type": "application/json"}
+
+    def answer(self, headers: Mapping[str, str], content: bytes) -> Answer[T]:
+        """Read a whole answer, an archive or JSON; raises HeadlightError if it cannot be read."""
+        try:
+            meta, arrays = _archive(content) if _is(headers, "x-npz") else (json.loads(content), {})
+            axes, scale = meta.get("axes", self.axes), meta.get("scale", 1.0)
+            items = [item | arrays.get(i, {}) for i, item in enumerate(meta["data"])]
+            return Answer(
+                model=meta["model"],
+                items=tuple(self.read(item, axes, scale) for item in items),
+                usage=meta["usage"],
+                max_error=meta.get("max_error"),
+                request_id=headers.get("x-request-id"),
+            )
+        except _UNREADABLE as error:
+            raise unreadable(200, headers, error) from error
+
+
+@dataclass
+class Lines(Generic[T]):
+    """The items of an answer that comes in pieces. Lines end at a line feed alone: texts may hold U+2028."""
+
+    call: Call[T]
+    headers: Mapping[str, str]
+    ended: bool = False
+    _parts: list[bytes] = field(default_factory=list)
+
+    def feed(self, piece: bytes) -> Iterator[T]:
+        """Read what a piece completes; raises HeadlightError for a failure on the other side."""
+        first, *more = piece.split(b"\n")
+        self._parts.append(first)
+        for line in more:
+            yield from self._line(b"".join(self._parts))
+            self._parts = [line]
+
+    def finish(self) -> Iterator[T]:
+        """Read what is left; raises HeadlightError if the answer is not complete."""
+        rest = b"".join(self._parts)
+        if not _is(self.headers, "x-ndjson"):
+            yield from self.call.answer(self.headers, rest)
+            return
+        yield from self._line(rest)
+        if not self.ended:
+            raise unreadable(200, self.headers, "it ends without its last line, which says the usage")
+
+    def _line(self, line: bytes) -> Iterator[T]:
+        if not line.strip():
+            return
+        try:
+            said = json.loads(line)
+            if is_problem(said):
+                raise HeadlightError(said["status"], said)
+            if "usage" in said:
+                self.ended = True
+            else:
+                yield self.call.read(said, self.call.axes, 1.0)
+        except _UNREADABLE as error:
+            raise unreadable(200, self.headers, error) from error
+
+
+class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT]):
+    """The routes of the service. What is left out, or None, is as the service has it by default.
+
+    All raise HeadlightError, and httpx.RequestError where the connection fails or is too slow.
+    """
+
+    @abstractmethod
+    def _fetch(self, call: Call[Any]) -> Any:
+        """Send a request and read the whole answer."""
+
+    @abstractmethod
+    def _stream(self, call: Call[Any]) -> Any:
+        """Send a request and read the items as they come."""
+
+    def encode(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        pooling_layers: Indices | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        layers: Indices | None = None,
+        dtype: Literal["float32", "float16"] | None = None,
+    ) -> EncodeT:
+        """`POST /encode`: sentence vectors, or with `outputs` those of every token. One request.
+
+        `dtype` is what numbers are sent as; here they are float32 in any case.
+        """
+        return self._fetch(_call("/encode", WHOLE, encoded, locals()))
+
+    def stream_encode(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        pooling_layers: Indices | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        layers: Indices | None = None,
+    ) -> EncodeStreamT:
+        """`encode`, each item as soon as it is ready, in any order: `item.index` says which it is.
+
+        The request is sent when the first item is asked for, and given up when the iterator is closed.
+        """
+        return self._stream(_call("/encode", STREAMED, encoded, locals()))
+
+    def attention(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        layers: Literal["all"] | Indices | None = None,
+        heads: Literal["all"] | Indices | None = None,
+        weights: Literal["probability", "score", "value_norm"] | None = None,
+        aggregate: Literal["none", "mean", "max", "rollout"] | None = None,
+        special_tokens: Literal["keep", "drop"] | None = None,
+        level: Literal["token", "word"] | None = None,
+        queries: Literal["all"] | Indices | None = None,
+        keys: Literal["all"] | Indices | None = None,
+        renormalize: bool | None = None,
+        top_k: int | None = None,
+        summary: bool | None = None,
+        maps: bool | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        dtype: Literal["float32", "float16", "uint8"] | None = None,
+    ) -> AttentionT:
+        """`POST /attention`: maps, (layer, head, query, key) unless told otherwise. One request.
+
+        `dtype` is what maps are sent as; here they are float32 in any case, and `max_error` of the answer
+        says how far off.
+        """
+        return self._fetch(_call("/attention", WHOLE, attention_maps, locals()))
+
+    def stream_attention(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        layers: Literal["all"] | Indices | None = None,
+        heads: Literal["all"] | Indices | None = None,
+        weights: Literal["probability", "score", "value_norm"] | None = None,
+        aggregate: Literal["none", "mean", "max", "rollout"] | None = None,
+        special_tokens: Literal["keep", "drop"] | None = None,
+        level: Literal["token", "word"] | None = None,
+        queries: Literal["all"] | Indices | None = None,
+        keys: Literal["all"] | Indices | None = None,
+        renormalize: bool | None = None,
+        top_k: int | None = None,
+        summary: bool | None = None,
+        maps: bool | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        decimals: int | None = None,
+    ) -> AttentionStreamT:
+        """`attention`, each item as soon as it is ready, in any order: `item.index` says which it is.
+
+        The numbers are rounded to `decimals`, 6 by default. The request is sent when the first item is asked
+        for, and given up when the iterator is closed.
+        """
+        return self._stream(_call("/attention", STREAMED, attention_maps, locals()))
+
+
+def _call(
+    path: str, accept: str, read: Callable[[Json, Sequence[str], float], T], arguments: Mapping[str, Any]
+) -> Call[T]:
+    """Write a request with those of the arguments that were given."""
+    body = {name: value for name, value in arguments.items() if value is not None and name != "self"}
+    dtype = body.pop("dtype", None)
+    axes = {"mean": AXES[:1] + AXES[2:], "max": AXES[:1] + AXES[2:], "rollout": AXES[2:]}
+    written = json.dumps(body, default=_listed, ensure_ascii=False, allow_nan=False)
+    return Call(
+        path=path,
+        body=written.encode("utf-8", "surrogatepass"),  # the service says which text has half a character
+        accept=accept,
+        parameters={} if dtype is None else {"dtype": dtype},
+        axes=AXES[:2] if body.get("maps") is False else axes.get(body.get("aggregate", "none"), AXES),
+        read=read,
+    )
+
+
+def _listed(value: Any) -> Any:
+    """Make JSON of what Python and numpy have instead of lists and numbers: ranges, arrays, integers."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Iterable):
+        return list(value)
+    raise TypeError(f"{value!r} cannot be sent: give texts, numbers, or sequences of them.")
+
+
+def _archive(content: bytes) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Unpack an archive: the rest of the answer, and the arrays of each item by their names."""
+    arrays: dict[int, dict[str, Any]] = {}
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        meta = json.loads(archive["meta"].tobytes())
+        for member in archive.files:
+            index, _, name = member.partition(".")
+            if index.isdigit():
+                arrays.setdefault(int(index), {})[name] = archive[member]
+    return meta, arrays
+
+
+def _is(headers: Mapping[str, str], subtype: str) -> bool:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type == f"application/{subtype}"
