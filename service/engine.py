@@ -1,4 +1,4 @@
-"""One served model: tokenizer, queue, runner and backend, behind two calls of the event loop.
+"""One served model: tokenizer, queue, runner and backend, behind a few calls of the event loop.
 
 Requests of many clients wait in one queue, sequence by sequence. Whenever a runner is free it takes the next
 batch from all that waits then (`service/batching.py`): a lone request never waits on a timer, and while the
@@ -8,7 +8,7 @@ runners are busy the next batch collects by itself. A request of many texts may 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -29,6 +29,7 @@ _QUEUE_BATCHES = 64
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 # Tokenized in less time than another thread takes to begin with it.
 _SMALL_BODY_BYTES = 512
+_LOST = "An output of this request was lost."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,19 @@ class Result:
     compute_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Outputs of a request that have come since the last time, with their indices.
+
+    `queue_s` is for how long the first of the request's sequences waited to be run.
+    """
+
+    outputs: list[tuple[int, Output]]
+    queue_s: float
+
+
 class Engine:
-    """Runs one model for many clients. `tokenize` and `submit` are called on the event loop.
+    """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
     `max_batch_tokens` None measures the budget at the start; `max_queue_tokens` None is 64 batches.
     `device` is shared by the engines that run on it. A batch that takes longer than `stuck_after_s` is
@@ -164,27 +176,87 @@ class Engine:
         could not be computed. A cancelled wait abandons what has not run. What `tokenize` let in by the
         size of its body may exceed the limit a little: its tokens are paid for.
         """
+        job = self._enqueue(encodings, wants, body_bytes)
+        try:
+            await job.done
+        finally:
+            self._queue.abandon(job)
+        queue_s, compute_s = self._count_stages(job)
+        outputs = [output for output in job.outputs if output is not None]
+        if len(outputs) < len(job.outputs):
+            raise InferenceError(_LOST)
+        return Result(outputs, queue_s, compute_s)
+
+    async def stream(
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0
+    ) -> AsyncGenerator[Arrivals, None]:
+        """Queue the sequences of one request, and give the outputs as they come, in any order.
+
+        Raises as `submit` does; outputs that came before a failure are given first. Closing the generator
+        abandons what has not run.
+        """
+        news, come = asyncio.Event(), list[tuple[int, Output]]()
+
+        def arrived(index: int, output: Output) -> None:
+            come.append((index, output))
+            news.set()
+
+        def settled(done: asyncio.Future[None]) -> None:
+            if not done.cancelled():
+                done.exception()  # seen, also where nobody waits any more
+            news.set()
+
+        job = self._enqueue(encodings, wants, body_bytes, arrived)
+        job.done.add_done_callback(settled)
+        left = len(encodings)
+        try:
+            while left:
+                if come:
+                    arrivals = Arrivals(come.copy(), job.waited_s)
+                    left -= len(come)
+                    come.clear()
+                    yield arrivals
+                elif job.done.done():
+                    job.done.result()  # raises
+                    raise InferenceError(_LOST)
+                else:
+                    await news.wait()
+                    news.clear()
+            await job.done
+            self._count_stages(job)
+        finally:
+            self._queue.abandon(job)
+            job.done.cancel()
+
+    def _enqueue(
+        self,
+        encodings: Sequence[Encoding],
+        wants: Sequence[Want],
+        body_bytes: int,
+        arrived: Callable[[int, Output], None] | None = None,
+    ) -> Job:
+        """Let the sequences of one request wait; raises OverloadedError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        job = Job([None] * len(encodings), done, enqueued=time.perf_counter(), remaining=len(encodings))
+        job = Job(
+            [None] * len(encodings),
+            done,
+            enqueued=time.perf_counter(),
+            remaining=len(encodings),
+            arrived=arrived,
+        )
         sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
         self._queue.add(
             sequences, self._pace.tokens_per_s, expected=self._pace.expected_tokens(body_bytes) > 0
         )
-        try:
-            await done
-        finally:
-            self._queue.abandon(job)
-        started, finished = job.started or job.enqueued, job.finished or job.enqueued
-        self._metrics.stage("queue", self.name, started - job.enqueued)
-        self._metrics.stage("compute", self.name, finished - started)
-        outputs = [output for output in job.outputs if output is not None]
-        if len(outputs) < len(job.outputs):
-            raise InferenceError("An output of this request was lost.")
-        return Result(
-            outputs,
-            queue_s=started - job.enqueued,
-            compute_s=finished - started,
-        )
+        return job
+
+    def _count_stages(self, job: Job) -> tuple[float, float]:
+        """Count how long a job that is done waited and ran, in seconds."""
+        finished = job.finished or job.enqueued
+        queue_s, compute_s = job.waited_s, finished - job.enqueued - job.waited_s
+        self._metrics.stage("queue", self.name, queue_s)
+        self._metrics.stage("compute", self.name, compute_s)
+        return queue_s, compute_s
 
     def _sentence_want(self) -> SentenceWant:
         return SentenceWant(modes=self.info.pooling, layers=(self.info.layers,))

@@ -1,58 +1,55 @@
-"""One request on its way: tokenized, run, written, as long as its time is not over."""
+"""One request on its way: tokenized, bounded, run and answered, as long as its time is not over."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from model.tokenizer import Truncation
-from model.types import Encoding, Output, Want
-from service.engine import Engine, Result
-from service.intake import deadline, overloaded
+from model.types import Encoding, Want
+from service.bounds import bound
+from service.delivery import Delivery, ItemMaker
+from service.engine import Engine
+from service.intake import Taken, deadline, overloaded
+from service.items import AnswerStyle, Expected
 from service.planning import choose_prompt
 from service.problems import Problem
 from service.queueing import OverloadedError
-from service.responses import PiecesResponse
-from service.schemas import InputsRequest
-from service.serialize import answer, gather
 from service.state import ServiceState
 
 T = TypeVar("T")
 
-# Work of up to so many Python steps or numbers is done on the event loop (about a millisecond).
+# Work of up to so many Python steps is done on the event loop (about a millisecond).
 _INLINE_STEPS = 10_000
-_INLINE_VALUES = 40_000
-# The columns of a token are written as about so many numbers.
-_COLUMN_VALUES = 10
 
 
 @dataclass
 class Exchange:
-    """A request, its model and its deadline; times are in seconds."""
+    """A request, its model, and its time in seconds, which is over at `until` on the event loop's clock."""
 
     request: Request
     state: ServiceState
     engine: Engine
-    body: InputsRequest
-    body_bytes: int
+    taken: Taken[Any]
     seconds: float
+    until: float
     tokenize_s: float = 0.0
 
     @classmethod
-    def open(cls, request: Request, body: InputsRequest, body_bytes: int) -> "Exchange":
+    def open(cls, request: Request, taken: Taken[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
         state: ServiceState = request.app.state.service
         seconds = deadline(request, state.settings)
-        return cls(request, state, state.engine(body.model), body, body_bytes, seconds)
+        until = asyncio.get_running_loop().time() + seconds
+        return cls(request, state, state.engine(taken.body.model), taken, seconds, until)
 
-    async def in_time(self, work: Awaitable[Response]) -> Response:
-        """Do the work, but drop it when its time is over (504)."""
+    async def in_time(self, work: Awaitable[T]) -> T:
+        """Do the work, but drop it when the request's time is over (504)."""
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout_at(self.until):
                 return await work
         except TimeoutError:
             raise Problem(
@@ -69,62 +66,63 @@ class Exchange:
 
     async def tokenize(self) -> list[Encoding]:
         """Tokenize the inputs as the request asks."""
-        body = self.body
+        body = self.taken.body
         truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
         prompt = choose_prompt(body, self.engine.info)
         encodings, self.tokenize_s = await self.engine.tokenize(
-            body.inputs, truncation, prompt, self.body_bytes
+            body.inputs, truncation, prompt, self.taken.size
         )
         return encodings
 
-    def check_size(self, bound: int, way_out: str) -> None:
-        """Refuse an answer that could be too large, before anything is computed."""
-        limit = self.state.settings.max_response_bytes
-        if bound > limit:
+    def style(
+        self, *, decimals: int | None = None, unit: bool = True, axes: Sequence[str] | None = None
+    ) -> AnswerStyle:
+        """Say how the answer is written, in the format that was negotiated."""
+        return AnswerStyle(
+            self.engine.name,
+            self.taken.format,
+            self.taken.dtype,
+            decimals,
+            unit,
+            None if axes is None else tuple(axes),
+        )
+
+    def check_size(
+        self,
+        style: AnswerStyle,
+        encodings: Sequence[Encoding],
+        expected: Sequence[Expected],
+        way_out: str,
+    ) -> int:
+        """Refuse an answer that could be too large, before anything is computed; returns its bound."""
+        limit, size = self.state.settings.max_response_bytes, bound(style, encodings, expected)
+        if size > limit:
             raise Problem(
                 "response-too-large",
-                f"The answer could have {bound} bytes and the limit is {limit}: {way_out}.",
-                members={"limit": limit, "actual": bound},
+                f"The answer could have {size} bytes and the limit is {limit}: {way_out}.",
+                members={"limit": limit, "actual": size},
             )
+        return size
 
-    async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
-        """Compute the outputs of all inputs; raises OverloadedError and InferenceError."""
-        return await self.engine.submit(encodings, wants, self.body_bytes)
-
-    async def respond(
+    async def answer(
         self,
+        style: AnswerStyle,
         encodings: Sequence[Encoding],
-        result: Result,
-        items: Iterator[bytes],
-        axes: Sequence[str] | None = None,
+        wants: Sequence[Want],
+        make_item: ItemMaker,
+        *,
+        size: int,
     ) -> Response:
-        """Write the answer, large ones in a thread, and count it."""
-        start = time.perf_counter()
-        tokens = sum(len(encoding) for encoding in encodings)
-        pieces = answer(items, model=self.engine.name, tokens=tokens, axes=axes)
-        values = sum(_size(output) for output in result.outputs) + tokens * _COLUMN_VALUES
-        large = values > _INLINE_VALUES
-        response = PiecesResponse(await asyncio.to_thread(gather, pieces) if large else gather(pieces))
-        stages = {
-            "tokenize": self.tokenize_s,
-            "queue": result.queue_s,
-            "compute": result.compute_s,
-            "serialize": time.perf_counter() - start,
-        }
-        response.headers["Server-Timing"] = ", ".join(
-            f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in stages.items()
-        )
-        self.state.metrics.stage("serialize", self.engine.name, stages["serialize"])
-        self.state.metrics.answered(
-            self.request.scope["path"],
-            self.engine.name,
-            inputs=len(encodings),
-            truncated=sum(encoding.truncated for encoding in encodings),
-            size=response.size,
-        )
-        return response
+        """Compute the outputs of all inputs, and make each an item of the answer, which is at most `size`.
 
-
-def _size(output: Output) -> int:
-    arrays = (output.sentence, output.tokens, output.attention)
-    return sum(array.size for array in arrays if array is not None)
+        `make_item` takes an input's index and its output; of a long answer it is called in a thread.
+        Raises OverloadedError, InferenceError and Problem.
+        """
+        stages = {"tokenize": self.tokenize_s}
+        delivery = Delivery(
+            self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
+        )
+        if style.format == "ndjson":
+            stream = self.engine.stream(encodings, wants, self.taken.size)
+            return await delivery.deliver_lines(stream, self.in_time)
+        return await delivery.deliver(await self.engine.submit(encodings, wants, self.taken.size))

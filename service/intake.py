@@ -5,15 +5,16 @@ valid.
 """
 
 import asyncio
+from dataclasses import dataclass
 from email.message import Message
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
-from werkzeug.datastructures import Accept
-from werkzeug.http import parse_accept_header
 
+from service.items import ArrayType, Format
+from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
 from service.problems import Problem, from_validation_error
 from service.queueing import OverloadedError
 from service.schemas import InputsRequest
@@ -22,21 +23,31 @@ from service.state import ServiceState
 
 RequestT = TypeVar("RequestT", bound=InputsRequest)
 
-FORMATS = ["application/json"]
 _HOPELESS = 8
 # More than there are; a body with more is told so at once, not field by field.
 _MAX_FIELDS = 64
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
-async def take_in(request: Request, schema: type[RequestT]) -> tuple[RequestT, int]:
-    """Read and check a request's body; returns it and its size in bytes.
+@dataclass(frozen=True, slots=True)
+class Taken(Generic[RequestT]):
+    """A request that is valid in itself: its body and the body's size in bytes, and how to answer it."""
+
+    body: RequestT
+    size: int
+    format: Format
+    dtype: ArrayType
+
+
+async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
+    """Read and check a request.
 
     Raises Problem, or ClientDisconnect when it ends too early.
     """
     state: ServiceState = request.app.state.service
     state.check_ready()
-    _check_media_types(request)
+    _check_content(request)
+    chosen = choose_format(request)
     _check_room(state, _declared_size(request, state.settings))
     body = await _read_body(request, state.settings)
     try:
@@ -45,13 +56,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> tuple[RequestT, i
         raise Problem(
             "malformed-json", f"The body is not JSON: {error}.", members={"field": "body"}
         ) from None
-    if request.scope["query_string"]:
-        name = next(iter(request.query_params), "")
-        raise Problem(
-            "invalid-request",
-            f'The query parameter "{name}" has no effect here: options are fields of the JSON body.',
-            members={"field": f"query.{name}"},
-        )
+    dtype = read_array_type(request, chosen)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
             "invalid-request",
@@ -62,8 +67,14 @@ async def take_in(request: Request, schema: type[RequestT]) -> tuple[RequestT, i
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
+    if chosen in BINARY and "decimals" in checked.model_fields_set:
+        raise Problem(
+            "invalid-request",
+            f"decimals has no effect on {FORMATS[chosen]}, whose numbers are not rounded: leave it out.",
+            members={"field": "decimals"},
+        )
     _check_count(checked, state.settings)
-    return checked, len(body)
+    return Taken(checked, len(body), chosen, dtype)
 
 
 def deadline(request: Request, settings: Settings) -> float:
@@ -80,7 +91,7 @@ def deadline(request: Request, settings: Settings) -> float:
     return min(settings.request_timeout_s, int(header) / 1000)
 
 
-def _check_media_types(request: Request) -> None:
+def _check_content(request: Request) -> None:
     content_type = request.headers.get("content-type", "application/json")
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(
@@ -95,13 +106,6 @@ def _check_media_types(request: Request) -> None:
             "unsupported-media-type",
             f"The body is declared as compressed with {encoding}: send it uncompressed.",
             members={"field": "Content-Encoding", "actual": encoding, "allowed": ["identity"]},
-        )
-    accept = ", ".join(request.headers.getlist("accept")) or "*/*"
-    if accept not in ("*/*", "application/json") and not _accepts_json(accept):
-        raise Problem(
-            "not-acceptable",
-            f"Accept: {accept} allows none of the formats there are: {', '.join(FORMATS)}.",
-            members={"field": "Accept", "actual": accept, "allowed": FORMATS},
         )
 
 
@@ -142,16 +146,6 @@ def _declared_size(request: Request, settings: Settings) -> int:
     if size > settings.max_body_bytes:
         raise _too_large(size, settings.max_body_bytes)
     return size
-
-
-def _accepts_json(accept: str) -> bool:
-    """Weigh an Accept header (RFC 9110 §12.5.1): of the ranges that cover JSON, the most specific counts."""
-    qualities: dict[str, float] = {}
-    for media_range, quality in parse_accept_header(accept, Accept):
-        name = media_range.partition(";")[0].strip().lower()
-        qualities[name] = max(quality, qualities.get(name, 0.0))
-    covering = (name for name in ("application/json", "application/*", "*/*") if name in qualities)
-    return qualities.get(next(covering, ""), 0.0) > 0
 
 
 async def _read_body(request: Request, settings: Settings) -> bytes:

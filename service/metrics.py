@@ -22,6 +22,7 @@ CLIENT_GONE = 499
 """The status, in metrics and logs, of requests whose client went before the answer; it is never sent."""
 
 FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
+FORMATS = ("json", "npz", "safetensors", "ndjson")
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 # A `_created` series beside each counter would double the exposition, and nothing here reads it.
@@ -47,7 +48,7 @@ _SECONDS = (
     30.0,
 )
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
-_REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
+REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
 _INFERENCE_STATUSES = sorted({200, CLIENT_GONE, *(int(status) for status, _ in KINDS.values())})
 
 
@@ -92,7 +93,9 @@ class Metrics:
         self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
         self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
         self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")
-        self.response_bytes = counter("response_bytes_total", "Bytes of answers.", "route", "format")
+        self.response_bytes = counter(
+            "response_bytes_total", "Bytes of answers, as they were sent.", "route", "format"
+        )
         self.inference_failures = counter(
             "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
         )
@@ -108,7 +111,8 @@ class Metrics:
         self.build_info.labels(version).set(1)
         for route in INFERENCE_ROUTES:
             self.request_duration.labels(route)
-            self.response_bytes.labels(route, "json")
+            for name in FORMATS:
+                self.response_bytes.labels(route, name)
             for status in _INFERENCE_STATUSES:
                 self.requests.labels(route, str(status))
         for route in (*OPERATIONS_ROUTES, UNMATCHED):
@@ -117,7 +121,7 @@ class Metrics:
                 self.requests.labels(route, str(status))
         for route in ("/readyz", "/health"):
             self.requests.labels(route, "503")
-        for reason in _REJECTIONS:
+        for reason in REJECTIONS:
             self.rejected.labels(reason)
 
     def add_model(self, name: str, info: ModelInfo) -> None:
@@ -161,11 +165,14 @@ class Metrics:
         """Count an input that could not be computed, or a batch that ran out of memory or got stuck."""
         self.inference_failures.labels(model, reason).inc()
 
-    def answered(self, route: str, model: str, *, inputs: int, truncated: int, size: int) -> None:
-        """Count what an answer of `size` bytes carries."""
+    def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
+        """Count what an answer carries."""
         self.inputs.labels(route, model).inc(inputs)
         self.truncated_inputs.labels(model).inc(truncated)
-        self.response_bytes.labels(route, "json").inc(size)
+
+    def sent(self, route: str, format_name: str, size: int) -> None:
+        """Count bytes that were sent."""
+        self.response_bytes.labels(route, format_name).inc(size)
 
     def exposition(self) -> bytes:
         """Write everything in the Prometheus text format."""

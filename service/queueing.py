@@ -52,10 +52,20 @@ class Job:
     finished: float | None = None
     abandoned: bool = False
     """Set when nobody waits any more; what is left of the job is then skipped."""
+    arrived: Callable[[int, Output], None] | None = None
+    """Takes each output on the event loop, in the order in which they come; `outputs` has then none."""
+
+    @property
+    def waited_s(self) -> float:
+        """For how long the first of its sequences waited to be run."""
+        return (self.started or self.enqueued) - self.enqueued
 
     def complete(self, index: int, output: Output) -> None:
         """Take the output of one sequence; the last one wakes the request."""
-        self.outputs[index] = output
+        if self.arrived is None:
+            self.outputs[index] = output
+        else:
+            self._on_loop(self.arrived, index, output)
         self.remaining -= 1
         if not self.remaining:
             self.finish()
@@ -63,8 +73,11 @@ class Job:
     def finish(self, error: Exception | None = None) -> None:
         """Wake the request, from any thread; later calls change nothing."""
         self.finished = self.finished or time.perf_counter()
+        self._on_loop(_settle, self.done, error)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
         try:
-            self.done.get_loop().call_soon_threadsafe(_settle, self.done, error)
+            self.done.get_loop().call_soon_threadsafe(call, *arguments)
         except RuntimeError:  # the loop is closed: the service has ended and nobody waits
             log.debug("an output came after the end of the service")
 

@@ -1,25 +1,40 @@
-"""Answers that are sent as they lie, piece by piece."""
+"""Answers that are made while they are sent."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.json_writer import Piece
 
-class PiecesResponse(Response):
-    """A JSON answer in pieces that are never joined to one; its whole `size` is in Content-Length."""
 
-    media_type = "application/json"
+class StreamedResponse(Response):
+    """An answer in pieces, each made when the one before it has been handed on.
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+    A slow reader holds back the next piece, not the event loop. Where the size is not in the headers, the
+    answer is sent in chunks; HTTP/1.0 knows none, so there it is collected first. A reader that goes closes
+    the generator.
+    """
+
+    def __init__(self, pieces: AsyncGenerator[Piece, None], headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
         self.pieces = pieces
-        self.size = sum(len(piece) for piece in self.pieces)
-        super().__init__()
-        self.headers["content-length"] = str(self.size)
+        self._sized = "content-length" in headers
+        if not self._sized:
+            del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send the pieces; a slow reader holds back the next one, not the event loop."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        last = len(self.pieces) - 1
-        for i, piece in enumerate(self.pieces):
-            await send({"type": "http.response.body", "body": piece, "more_body": i < last})
+        """Send the pieces."""
+        async with aclosing(self.pieces):
+            collected: list[Piece] = []
+            if not self._sized and scope["http_version"] == "1.0":
+                collected = [piece async for piece in self.pieces]
+                self.headers["content-length"] = str(sum(map(len, collected)))
+            start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            await send(start)
+            for piece in collected:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async for piece in self.pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

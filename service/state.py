@@ -3,7 +3,9 @@
 import asyncio
 import enum
 import logging
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 from model.errors import CheckpointError, ModelError
@@ -17,6 +19,9 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 VERSION = version("headlight")
+
+# More of them than cores would only wait for each other, and the event loop for them all.
+_WRITERS = min(4, os.cpu_count() or 1)
 
 
 STUCK_EXIT_CODE = 70
@@ -87,6 +92,8 @@ class ServiceState:
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
         self.gave_up = False
+        self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+        """Where large answers are written, piece by piece."""
         self.on_ready: Callable[[], None] = lambda: None
         """Called once, in the loading thread."""
         self.failure: str | None = None
@@ -181,6 +188,7 @@ class ServiceState:
         """End the engines; what they still run is left behind."""
         for engine in self._engines.values():
             engine.close(timeout=0 if self.gave_up else 0.1)
+        self.writing.shutdown(wait=False, cancel_futures=True)
 
     def _fail(self, sentence: str) -> None:
         if not self.draining:

@@ -2,11 +2,13 @@
 
 from fastapi import APIRouter, Request, Response
 
+from model.types import Output
 from service.exchange import Exchange
 from service.intake import take_in
+from service.items import Expected, Item, columns, labels, present
+from service.negotiation import refuse_uint8
 from service.planning import plan_attention, plan_encode
 from service.schemas import AttentionRequest, AttentionResponse, EncodeRequest, EncodeResponse
-from service.serialize import attention_bound, attention_items, encode_bound, encode_items
 
 router = APIRouter(tags=["inference"])
 
@@ -14,9 +16,10 @@ router = APIRouter(tags=["inference"])
 @router.post("/encode", summary="Sentence and token embeddings", responses={200: {"model": EncodeResponse}})
 async def encode(request: Request) -> Response:
     """Turn texts into sentence vectors, contextual token vectors, or both."""
-    body, size = await take_in(request, EncodeRequest)
-    exchange = Exchange.open(request, body, size)
-    return await exchange.in_time(_encode(exchange, body))
+    taken = await take_in(request, EncodeRequest)
+    refuse_uint8(taken.dtype, "uint8 is for maps, and there are none in this answer")
+    exchange = Exchange.open(request, taken)
+    return await exchange.in_time(_encode(exchange, taken.body))
 
 
 @router.post("/attention", summary="Per-head attention maps", responses={200: {"model": AttentionResponse}})
@@ -25,27 +28,38 @@ async def attention(request: Request) -> Response:
 
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
-    body, size = await take_in(request, AttentionRequest)
-    exchange = Exchange.open(request, body, size)
-    return await exchange.in_time(_attention(exchange, body))
+    taken = await take_in(request, AttentionRequest)
+    exchange = Exchange.open(request, taken)
+    return await exchange.in_time(_attention(exchange, taken.body))
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     info = exchange.engine.info
     plan = plan_encode(body, info)
     encodings = await exchange.tokenize()
-    exchange.check_size(
-        encode_bound(
-            encodings,
-            sentence_size=plan.pooled_size,
-            layers=len(plan.token_layers),
-            hidden_size=info.hidden_size,
-        ),
+    shapes: dict[str, tuple[int, ...]] = {}
+    if plan.sentence is not None:
+        shapes["embedding"] = (max(plan.pooled_size, plan.sentence_size),)
+    expected = [
+        Expected(shapes | {"token_embeddings": (len(plan.token_layers), len(e), info.hidden_size)})
+        if plan.token_layers
+        else Expected(shapes)
+        for e in encodings
+    ]
+    style = exchange.style()
+    size = exchange.check_size(
+        style,
+        encodings,
+        expected,
         "ask for fewer inputs, fewer `layers` or `pooling_layers`, or no `tokens` in `outputs`",
     )
     wants = [plan.want(encoding, include_prompt=info.include_prompt) for encoding in encodings]
-    result = await exchange.run(encodings, wants)
-    return await exchange.respond(encodings, result, encode_items(encodings, result.outputs))
+
+    def item(index: int, output: Output) -> Item:
+        arrays = present(embedding=output.sentence, token_embeddings=output.tokens)
+        return Item(columns(index, encodings[index]), arrays)
+
+    return await exchange.answer(style, encodings, wants, item, size=size)
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
@@ -56,12 +70,23 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         lambda: [plan.want(encoding, i) for i, encoding in enumerate(encodings)],
         steps=listed * len(encodings),
     )
-    exchange.check_size(
-        attention_bound(encodings, wants, body.decimals),
+    axes = ["layer", "head", "query", "key"] if body.aggregate == "none" else ["layer", "query", "key"]
+    style = exchange.style(decimals=body.decimals, axes=axes)
+    expected = []
+    for encoding, want in zip(encodings, wants, strict=True):
+        named = labels(want.attention, len(encoding))
+        shape = tuple(map(len, named.values()))
+        expected.append(Expected({"attention": shape}, labels=sum(shape)))
+    size = exchange.check_size(
+        style,
+        encodings,
+        expected,
         "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, lower `decimals`, or "
         "send fewer inputs",
     )
-    result = await exchange.run(encodings, wants)
-    axes = ["layer", "head", "query", "key"] if body.aggregate == "none" else ["layer", "query", "key"]
-    items = attention_items(encodings, wants, result.outputs, body.decimals)
-    return await exchange.respond(encodings, result, items, axes=axes)
+
+    def item(index: int, output: Output) -> Item:
+        head = columns(index, encodings[index]) | labels(wants[index].attention, len(encodings[index]))
+        return Item(head, present(attention=output.attention))
+
+    return await exchange.answer(style, encodings, wants, item, size=size)

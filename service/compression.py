@@ -1,0 +1,93 @@
+"""Content codings of text answers: zstd and gzip, both at a level that hardly costs more than to send."""
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+from isal import isal_zlib
+from werkzeug.datastructures import Accept
+from werkzeug.http import parse_accept_header
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+CODINGS = ("zstd", "gzip")
+"""The codings there are, the one we prefer first."""
+WORTH_BYTES = 16 * 1024
+"""Less is sent as it is."""
+
+_LEVEL = 1
+_GZIP_WINDOW = 16 + 15
+
+
+class Encoder(Protocol):
+    """Codes one answer; both calls release the interpreter's lock for large pieces."""
+
+    def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
+        """Code a piece; with `flush`, a reader can read it to its end from what it has got by then."""
+        ...
+
+    def end(self) -> bytes:
+        """Code the end."""
+        ...
+
+
+class Zstd:
+    """Zstandard (RFC 8878)."""
+
+    def __init__(self) -> None:
+        self._frame = zstd.ZstdCompressor(level=_LEVEL)
+
+    def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
+        """Code a piece."""
+        if flush:
+            return self._frame.compress(piece, zstd.ZstdCompressor.FLUSH_BLOCK)
+        return self._frame.compress(piece)
+
+    def end(self) -> bytes:
+        """End the frame."""
+        return self._frame.flush()
+
+
+class Gzip:
+    """gzip (RFC 1952) by ISA-L, seven times faster than zlib."""
+
+    def __init__(self) -> None:
+        self._member = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW)
+
+    def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
+        """Code a piece."""
+        coded = self._member.compress(piece)
+        return coded + self._member.flush(isal_zlib.Z_SYNC_FLUSH) if flush else coded
+
+    def end(self) -> bytes:
+        """End the member."""
+        return self._member.flush()
+
+
+_ENCODERS: dict[str, Callable[[], Encoder]] = {"zstd": Zstd, "gzip": Gzip}
+
+
+def encoder(coding: str) -> Encoder:
+    """Begin an answer in one of the CODINGS."""
+    return _ENCODERS[coding]()
+
+
+@lru_cache(maxsize=256)
+def choose_coding(accept_encoding: str) -> str | None:
+    """Choose from an Accept-Encoding header (RFC 9110 §12.5.3), None for no coding at all.
+
+    The largest q-value counts, then our order; no coding at all is the last choice unless it has a larger
+    q-value. Where nothing there is is allowed, an answer without a coding is better than none.
+    """
+    qualities: dict[str, float] = {}
+    for coding, quality in parse_accept_header(accept_encoding, Accept):
+        name = coding.strip().lower().removeprefix("x-")
+        qualities[name] = max(quality, qualities.get(name, 0.0))
+    others = qualities.get("*", 0.0)
+    best = max(CODINGS, key=lambda coding: qualities.get(coding, others))
+    quality = qualities.get(best, others)
+    return best if quality > 0 and quality >= qualities.get("identity", 0.0) else None

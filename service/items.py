@@ -1,0 +1,105 @@
+"""What one answer is made of: items with columns and arrays, and the style in which they are written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from model.types import AttentionWant, Encoding, FloatArray
+
+Format = Literal["json", "npz", "safetensors", "ndjson"]
+ArrayType = Literal["float32", "float16", "uint8"]
+
+MAPS = frozenset(("attention", "top_weights", "residual"))
+"""Arrays that `decimals` rounds in JSON, and that `uint8` makes smaller; the others are given as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The answer to one input.
+
+    `columns` are ready for orjson. `arrays` are written in their order and have dtype float32, or int32 (of
+    positions), or are a map in the array type of the answer: float16, or round(255·p) in uint8.
+    `summary` is float32 of shape (layers, heads), and is text in every format.
+    """
+
+    columns: Mapping[str, Any]
+    arrays: Mapping[str, NDArray[Any]]
+    summary: Mapping[str, FloatArray] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one item has at most, known before anything is computed.
+
+    `arrays` are shapes; `labels` counts the integers in further lists of columns, `text_bytes` the UTF-8
+    bytes of further texts, which are not more than the tokens; `summary_values` are the summary's numbers.
+    """
+
+    arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    labels: int = 0
+    text_bytes: int = 0
+    summary_values: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStyle:
+    """How an answer is written.
+
+    `decimals` rounds the maps and the summary in JSON; None writes the shortest text that gives the float32
+    back. `unit` says that maps are probabilities, in [0, 1] but for rounding noise.
+    """
+
+    model: str
+    format: Format = "json"
+    dtype: ArrayType = "float32"
+    decimals: int | None = None
+    unit: bool = True
+    axes: tuple[str, ...] | None = None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What stands before the items."""
+        return {"model": self.model} if self.axes is None else {"model": self.model, "axes": self.axes}
+
+    @property
+    def binary(self) -> bool:
+        """Whether arrays are bytes and not text."""
+        return self.format in ("npz", "safetensors")
+
+
+def columns(index: int, encoding: Encoding) -> dict[str, Any]:
+    """Collect the token columns of one item, ready for JSON."""
+    return {
+        "index": index,
+        "tokens": encoding.tokens,
+        "token_ids": encoding.token_ids,
+        "offsets": encoding.offsets,
+        "word_ids": encoding.word_ids,
+        "segment_ids": encoding.segment_ids,
+        "special": encoding.special,
+        "truncated": encoding.truncated,
+        "original_length": encoding.original_length,
+    }
+
+
+def present(**arrays: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    """Leave out what was not asked for."""
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def labels(want: AttentionWant | None, tokens: int) -> dict[str, list[int]]:
+    """Name what each index of an attention array is; a dropped axis has no list."""
+    if want is None:
+        return {}
+    every = range(tokens)
+    named = {
+        "layers": list(want.layers),
+        "heads": list(want.heads),
+        "queries": list(every if want.queries is None else want.queries),
+        "keys": list(every if want.keys is None else want.keys),
+    }
+    if want.aggregate != "none":
+        del named["heads"]
+    return named

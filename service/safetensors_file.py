@@ -1,0 +1,44 @@
+"""A safetensors file: a header in JSON, and the tensors end to end behind it.
+
+The format allows no gaps (github.com/huggingface/safetensors, "Format"). So the largest types come first,
+and every tensor is aligned to its own type.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from service.arrays import Member, Packed
+from service.json_writer import Piece
+
+METADATA_KEY = "headlight"
+"""Under which the metadata have the rest of the answer."""
+
+_TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "uint8": "U8"}
+_ALIGNMENT = 8
+
+
+def file_size(members: Sequence[Member], meta: bytes) -> int:
+    """Count the bytes of a file of these members and this rest of the answer."""
+    return len(_head(members, meta)) + sum(member.size for member in members)
+
+
+def file(packed: Packed) -> Iterator[Piece]:
+    """Write the file in pieces."""
+    yield _head(packed.members, packed.meta)
+    for stored in sorted(packed.arrays, key=lambda stored: -stored.member.dtype.itemsize):
+        yield from stored.pieces()
+
+
+def _head(members: Sequence[Member], meta: bytes) -> bytes:
+    header: dict[str, object] = {"__metadata__": {METADATA_KEY: meta.decode()}}
+    offset = 0
+    for member in sorted(members, key=lambda member: -member.dtype.itemsize):
+        end = offset + member.size
+        dtype = _TYPES[member.dtype.name]
+        header[member.name] = {"dtype": dtype, "shape": member.shape, "data_offsets": (offset, end)}
+        offset = end
+    text = orjson.dumps(header)
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text

@@ -1,0 +1,37 @@
+"""An answer of all items, in any format and coding, as bytes."""
+
+from collections.abc import Iterable, Iterator
+
+from service import json_writer, npz, safetensors_file
+from service.arrays import pack
+from service.compression import Encoder
+from service.items import AnswerStyle, Item
+from service.json_writer import Piece
+
+
+def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int | None, Iterator[Piece]]:
+    """Begin a long answer: its size where it is known beforehand, and its pieces, made one at a time."""
+    if not style.binary:
+        return None, json_writer.document(style, items, tokens)
+    packed = pack(style, items, tokens)
+    if style.format == "npz":
+        size = npz.archive_size(packed.members, len(packed.meta))
+        return size, json_writer.gathered(npz.archive(packed))
+    size = safetensors_file.file_size(packed.members, packed.meta)
+    return size, json_writer.gathered(safetensors_file.file(packed))
+
+
+def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
+    """Write a short answer at once; the interpreter is held meanwhile."""
+    if not style.binary:
+        return json_writer.whole(style, items, tokens)
+    _, pieces = write(style, items, tokens)
+    return b"".join(pieces)
+
+
+def coded(pieces: Iterable[Piece], encoder: Encoder, *, end: bool) -> Iterator[Piece]:
+    """Code pieces as they come; after the last one the coding ends, or all of it so far can be read."""
+    for piece in pieces:
+        if part := encoder.add(piece):
+            yield part
+    yield encoder.end() if end else encoder.add(b"", flush=True)
