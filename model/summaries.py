@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from model.blocks import Heads, Layer, in_blocks
-from model.types import FloatArray, SummaryWant
-
-STATISTICS = ("entropy", "confidence", "mean_distance", "self", "previous", "next", "special")
+from model.types import STATISTICS, FloatArray, SummaryWant
 
 
 class Summaries:

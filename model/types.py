@@ -16,6 +16,8 @@ FloatArray = NDArray[np.float32]
 Weights = Literal["probability", "score", "value_norm"]
 Aggregate = Literal["none", "mean", "max", "rollout"]
 MapDtype = Literal["float32", "float16", "uint8"]
+STATISTICS = ("entropy", "confidence", "mean_distance", "self", "previous", "next", "special")
+"""What a summary tells of each head, in this order; `model/measures.py` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 

@@ -6,12 +6,22 @@ the maps is ever computed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from model.errors import OutOfRange
 from model.tokenizer import Text
-from model.types import AttentionWant, Axis, Encoding, MapDtype, ModelInfo, Output, SummaryWant, Want
+from model.types import (
+    STATISTICS,
+    AttentionWant,
+    Axis,
+    Encoding,
+    MapDtype,
+    ModelInfo,
+    Output,
+    SummaryWant,
+    Want,
+)
 from service.items import Expected, Item, columns, present
 from service.planning import EncodePlan, plan_encode, resolve
 from service.schemas import AttentionRequest, EncodeRequest
@@ -23,7 +33,6 @@ _AXES = {
     "max": ("layer", "query", "key"),
     "rollout": ("query", "key"),
 }
-_STATISTICS = 7
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class AttentionPlan:
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises OutOfRange for rows and columns it does not have or keep."""
         words = Words.of(encoding, text) if self.request.level == "word" else None
-        said, expected = columns(index, encoding), self._embeddings_of(encoding)
+        said, shapes = columns(index, encoding), self._embeddings_of(encoding)
         if words is not None:
             said |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, Sequence[int]] = {}
@@ -75,32 +84,27 @@ class AttentionPlan:
             named["layers"] = self.layers
         if self.request.summary or "head" in self.axes:
             named["heads"] = self.heads
-        attention = None
+        want = self.embeddings.want(encoding, include_prompt=self.info.include_prompt)
         if self.request.maps:
             queries, keys = (self._axis(option, index, encoding, words) for option in ("queries", "keys"))
-            attention = self._attention(queries, keys)
+            want = replace(want, attention=self._attention(queries, keys))
             every = range(len(encoding))
             named["queries"] = every if queries is None else queries.positions
             named["keys"] = every if keys is None else keys.positions
-            expected |= self._map_shapes(named)
-        want = self.embeddings.want(encoding, include_prompt=self.info.include_prompt)
-        special = tuple(i for i, added in enumerate(encoding.special) if added)
-        return View(
-            want=Want(
-                sentence=want.sentence,
-                token_layers=want.token_layers,
-                attention=attention,
-                summary=SummaryWant(self.layers, self.heads, special) if self.request.summary else None,
-            ),
-            columns=said | {name: list(positions) for name, positions in named.items()},
-            expected=Expected(
-                expected,
-                # An offset is two numbers in brackets of their own.
-                labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
-                text_bytes=0 if words is None else len("".join(words.texts).encode()),
-                summary_values=_STATISTICS * len(self.layers) * len(self.heads) if self.request.summary else 0,
-            ),
+            shapes |= self._map_shapes(named)
+        statistics = 0
+        if self.request.summary:
+            special = tuple(i for i, added in enumerate(encoding.special) if added)
+            want = replace(want, summary=SummaryWant(self.layers, self.heads, special))
+            statistics = len(STATISTICS) * len(self.layers) * len(self.heads)
+        expected = Expected(
+            shapes,
+            # An offset is two numbers in brackets of their own.
+            labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
+            text_bytes=0 if words is None else len("".join(words.texts).encode()),
+            summary_values=statistics,
         )
+        return View(want, said | {name: list(positions) for name, positions in named.items()}, expected)
 
     def _embeddings_of(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -189,6 +193,7 @@ def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype =
         )
     )
     encode = EncodeRequest.model_construct(
+        inputs=request.inputs,
         outputs=request.outputs,
         pooling=request.pooling,
         normalize=request.normalize,

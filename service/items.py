@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from model.types import AttentionWant, Encoding, FloatArray
+from model.types import Encoding, FloatArray
 
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
@@ -87,19 +87,3 @@ def columns(index: int, encoding: Encoding) -> dict[str, Any]:
 def present(**arrays: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
     """Leave out what was not asked for."""
     return {name: array for name, array in arrays.items() if array is not None}
-
-
-def labels(want: AttentionWant | None, tokens: int) -> dict[str, list[int]]:
-    """Name what each index of an attention array is; a dropped axis has no list."""
-    if want is None:
-        return {}
-    every = range(tokens)
-    named = {
-        "layers": list(want.layers),
-        "heads": list(want.heads),
-        "queries": list(every if want.queries is None else want.queries),
-        "keys": list(every if want.keys is None else want.keys),
-    }
-    if want.aggregate != "none":
-        del named["heads"]
-    return named

@@ -144,9 +144,7 @@ POOLING = Field(
     description="How token vectors become one; the model's own by default. "
     "`mean_max` is the mean and the maximum, concatenated.",
 )
-NORMALIZE = Field(
-    None, description="Unit L2 norm of the sentence vector; the model's own way by default."
-)
+NORMALIZE = Field(None, description="Unit L2 norm of the sentence vector; the model's own way by default.")
 DIMENSIONS = Field(
     None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
 )
@@ -199,8 +197,9 @@ class AttentionRequest(InputsRequest):
     )
     aggregate: Aggregate = Field(
         "none",
-        description="`mean` or `max` over the chosen heads; the head axis is then gone. `rollout` follows the "
-        "mean over the chosen heads through layers 0 to the largest of `layers` (Abnar & Zuidema 2020): one map.",
+        description="`mean` or `max` over the chosen heads; the head axis is then gone. `rollout` follows "
+        "the mean over the chosen heads through layers 0 to the largest of `layers` (Abnar & Zuidema 2020): "
+        "one map.",
     )
     special_tokens: Literal["keep", "drop"] = Field(
         "keep", description="`drop` leaves the rows and columns of special tokens out."
@@ -212,7 +211,8 @@ class AttentionRequest(InputsRequest):
     )
     queries: AllOrIndices = Field(
         "all",
-        description="Rows by their position in the whole input, of tokens or of `words`; negative from the end.",
+        description="Rows by their position in the whole input, of tokens or of `words`; "
+        "negative from the end.",
     )
     keys: AllOrIndices = Field("all", description="Columns, likewise. Their rows do not sum to 1 any more.")
     renormalize: StrictBool = Field(
@@ -246,7 +246,7 @@ class AttentionRequest(InputsRequest):
         if not self.maps:
             self._check_without_maps()
         if self.aggregate == "rollout" and self.weights != "probability":
-            raise _invalid("weights", "must be 'probability' with \"aggregate\": \"rollout\"")
+            raise _invalid("weights", 'must be \'probability\' with "aggregate": "rollout"')
         if self.weights == "score" and self.renormalize:
             raise _invalid(
                 "renormalize", 'divides by sums, and those of "weights": "score" may be 0: leave it out'

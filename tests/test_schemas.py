@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from model.errors import ModelError
-from service.planning import plan_attention, plan_encode
+from service.attention_planning import plan_attention
+from service.planning import plan_encode
 from service.problems import from_model_error, from_validation_error
 from service.schemas import AttentionRequest, EncodeRequest
 from tests.doubles import tokenizer
@@ -49,7 +50,7 @@ def check(request: EncodeRequest | AttentionRequest) -> None:
     if isinstance(request, EncodeRequest):
         plan_encode(request, INFO)
     else:
-        plan_attention(request, INFO).want(encoding, 0)
+        plan_attention(request, INFO).view(0, encoding, "a")
 
 
 @given(

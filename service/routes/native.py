@@ -3,14 +3,18 @@
 from fastapi import APIRouter, Request, Response
 
 from model.types import Output
+from service.attention_planning import plan_attention
 from service.exchange import Exchange
 from service.intake import take_in
-from service.items import Expected, Item, columns, labels, present
+from service.items import Expected, Item, columns, present
 from service.negotiation import refuse_uint8
-from service.planning import plan_attention, plan_encode
+from service.planning import plan_encode
 from service.schemas import AttentionRequest, AttentionResponse, EncodeRequest, EncodeResponse
 
 router = APIRouter(tags=["inference"])
+
+# Of Python, to find the word that a token belongs to and the tokens that are kept.
+_STEPS_PER_TOKEN = 5
 
 
 @router.post("/encode", summary="Sentence and token embeddings", responses={200: {"model": EncodeResponse}})
@@ -63,30 +67,26 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
-    plan = plan_attention(body, exchange.engine.info)
+    taken = exchange.taken
+    if body.weights == "score":
+        refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
+    if not body.maps:
+        refuse_uint8(taken.dtype, "uint8 is for maps, and there are none in this answer")
+    plan = plan_attention(body, exchange.engine.info, taken.dtype)
     encodings = await exchange.tokenize()
     listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
-    wants = await exchange.off_loop(
-        lambda: [plan.want(encoding, i) for i, encoding in enumerate(encodings)],
-        steps=listed * len(encodings),
+    tokens = sum(map(len, encodings)) if body.level == "word" or body.special_tokens == "drop" else 0
+    views = await exchange.off_loop(
+        lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
+        steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
     )
-    axes = ["layer", "head", "query", "key"] if body.aggregate == "none" else ["layer", "query", "key"]
-    style = exchange.style(decimals=body.decimals, axes=axes)
-    expected = []
-    for encoding, want in zip(encodings, wants, strict=True):
-        named = labels(want.attention, len(encoding))
-        shape = tuple(map(len, named.values()))
-        expected.append(Expected({"attention": shape}, labels=sum(shape)))
+    style = exchange.style(decimals=body.decimals, unit=body.weights == "probability", axes=plan.axes)
     size = exchange.check_size(
         style,
         encodings,
-        expected,
-        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, lower `decimals`, or "
-        "send fewer inputs",
+        [view.expected for view in views],
+        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, keep the `top_k`, lower "
+        "`decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
     )
-
-    def item(index: int, output: Output) -> Item:
-        head = columns(index, encodings[index]) | labels(wants[index].attention, len(encodings[index]))
-        return Item(head, present(attention=output.attention))
-
-    return await exchange.answer(style, encodings, wants, item, size=size)
+    wants = [view.want for view in views]
+    return await exchange.answer(style, encodings, wants, lambda i, output: views[i].item(output), size=size)
