@@ -21,6 +21,7 @@ Indices = slice | Tensor
 
 # The scores of longer sequences need too much memory.
 _LONGEST = 512
+_SHORT = 32
 _LOWEST = torch.finfo(torch.float32).min
 
 
@@ -149,12 +150,13 @@ class SelfAttention(nn.Module):
         move an entropy by 5e-4.
         """
         config, length = self.config, q.shape[1]
-        scores = similarity_scores(
-            _chosen(_chosen(q, 1, rows), 2, heads).transpose(1, 2).float(),  # (b, heads, rows, D)
-            _chosen(k, 2, heads).transpose(1, 2).float(),  # (b, heads, N, D)
-            config.similarity,
-            None if self.metric is None else _chosen(self.metric, 0, heads).float(),
-        )
+        q = _chosen(_chosen(q, 1, rows), 2, heads).float()  # (b, rows, heads, D)
+        k = _chosen(k, 2, heads).float()  # (b, N, heads, D)
+        if config.similarity == "dot_product":
+            scores = _dot_products(q, k)
+        else:
+            metric = None if self.metric is None else _chosen(self.metric, 0, heads).float()
+            scores = similarity_scores(q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric)
         if bias is not None:
             scores += _chosen(_chosen(bias[:, :length, :length], 1, rows), 0, heads)
         mask = visible(config.visibility, config.window, length, q.device)
@@ -182,6 +184,20 @@ class SelfAttention(nn.Module):
             factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
             self._factor = factor.float()
         return self._factor
+
+
+def _dot_products(q: Tensor, k: Tensor) -> Tensor:
+    """Compute `similarity_scores` of float32 q (b, rows, heads, D), k (b, N, heads, D): (b, heads, rows, N).
+
+    Of all but short sequences one by one: their heads are then read where they lie, not copied together.
+    """
+    q = q * q.shape[-1] ** -0.5
+    if k.shape[1] <= _SHORT:
+        return torch.matmul(q.transpose(1, 2), k.permute(0, 2, 3, 1))
+    scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), device=q.device)
+    for one, queries, keys in zip(scores, q, k, strict=True):
+        torch.bmm(queries.transpose(0, 1), keys.permute(1, 2, 0), out=one)
+    return scores
 
 
 def _chosen(x: Tensor, axis: int, indices: Indices) -> Tensor:

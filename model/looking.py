@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -63,11 +64,11 @@ class Looking:
 
     def of(self, index: int) -> Output:
         """Give what was found for one sequence; nothing where it asked for nothing."""
-        attention, top, finite, summary = None, None, True, None
+        output = Output()
         if index in self._maps:
             maps, place = self._maps[index]
-            attention, top, finite = maps.of(place)
+            output = maps.of(place)
         if index in self._summaries:
             summaries, place = self._summaries[index]
-            summary = summaries.of(place)
-        return Output(attention=attention, top=top, summary=summary, finite=finite)
+            output = replace(output, summary=summaries.of(place))
+        return output

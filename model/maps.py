@@ -11,7 +11,7 @@ from torch import Tensor
 from model import measures
 from model.attention import Indices
 from model.blocks import Heads, Layer, in_blocks, neighbours
-from model.types import Aggregate, AttentionWant, Axis, Top
+from model.types import Aggregate, AttentionWant, Axis, Output, Top
 
 IntArray = NDArray[np.int64]
 
@@ -77,63 +77,77 @@ class Columns:
 
 
 class Kept:
-    """What is kept of the maps of one sequence, in the dtype that it is wanted in."""
+    """What is kept of the maps of `count` sequences, in the dtype that it is wanted in.
 
-    def __init__(self, want: AttentionWant, shape: tuple[int, ...], columns: Columns) -> None:
-        self.want = want
-        self.columns = columns
-        self.as_they_are = want.top_k is None and not want.renormalize and columns.starts is None
-        self.finite = True
-        self.map: NDArray[Any] | None = None
-        self.top: Top | None = None
+    `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
+    kept was listed.
+    """
+
+    def __init__(
+        self,
+        want: AttentionWant,
+        count: int,
+        shape: Sequence[int],
+        places: Sequence[IntArray | None],
+        columns: Columns,
+    ) -> None:
+        self._want = want
+        self._columns = columns
+        self._places = places
+        self._plain = want.top_k is None and not want.renormalize and columns.starts is None
+        self._finite = np.ones(count, bool)
+        self._map: NDArray[Any] | None = None
+        self._top: Top | None = None
         if want.top_k is None:
-            self.map = np.empty((*shape, len(columns)), want.dtype)
+            self._map = np.empty((count, *shape, len(columns)), want.dtype)
         else:
             k = min(want.top_k, len(columns))
-            self.top = Top(
-                np.empty((*shape, k), np.int32),
-                np.empty((*shape, k), np.float32),
-                np.empty(shape, np.float32),
+            self._top = Top(
+                np.empty((count, *shape, k), np.int32),
+                np.empty((count, *shape, k), np.float32),
+                np.empty((count, *shape), np.float32),
             )
 
-    def store(self, weights: Tensor, where: tuple[Any, ...], starts: IntArray | None) -> None:
-        """Take rows of weights (…, rows, N), merge, rescale and sort them as wanted, and keep them.
+    def store(self, weights: Tensor, where: tuple[int | slice, ...], starts: IntArray | None) -> None:
+        """Take rows of weights (b, …, rows, N), merge, rescale and sort them as wanted, and keep them.
 
-        `starts` says where each row of a word begins among those given.
+        `where` is their place in what is kept; `starts` says where each row of a word begins among them.
         """
-        if self.columns.tokens is not None:
-            weights = weights.index_select(-1, self.columns.tokens)
-        if self.as_they_are and starts is None:
+        if self._columns.tokens is not None:
+            weights = weights.index_select(-1, self._columns.tokens)
+        if self._plain and starts is None:
             self._keep(weights, where)
             return
-        rows = measures.merge_pieces(weights.cpu().numpy(), rows=starts, columns=self.columns.starts)
-        if self.want.renormalize:
+        rows = measures.merge_pieces(weights.cpu().numpy(), rows=starts, columns=self._columns.starts)
+        if self._want.renormalize:
             rows = measures.renormalize(rows)
-        if self.top is None:
+        if self._top is None:
             self._keep(torch.from_numpy(rows), where)
             return
-        found = measures.top_k(rows, self.top.keys.shape[-1], self.columns.positions)
-        self.top.keys[where], self.top.weights[where], self.top.residual[where] = found
+        found = measures.top_k(rows, self._top.keys.shape[-1], self._columns.positions)
+        self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
-    def _keep(self, weights: Tensor, where: tuple[Any, ...]) -> None:
-        target = torch.from_numpy(cast(NDArray[Any], self.map)[where])
+    def _keep(self, weights: Tensor, where: tuple[int | slice, ...]) -> None:
+        target = torch.from_numpy(cast("NDArray[Any]", self._map)[where])
         if target.dtype != torch.float32:
-            self.finite = self.finite and bool(weights.sum().isfinite())
+            self._finite[where[0]] &= weights.flatten(1).sum(1).isfinite().cpu().numpy()
         if target.dtype == torch.uint8:
             weights = (weights * 255).round_().clamp_(0, 255)
         target.copy_(weights)
 
-    def listed(self, places: Sequence[IntArray | None]) -> tuple[NDArray[Any] | None, Top | None]:
-        """Give it back with each axis as it was listed, by `places` along it."""
+    def of(self, index: int) -> Output:
+        """Give what one sequence wants, each axis as it was listed."""
 
-        def take(array: NDArray[Any]) -> NDArray[Any]:
-            for axis, chosen in enumerate(places):
-                array = array if chosen is None else array.take(chosen, axis)
-            return array
+        def listed(array: NDArray[Any]) -> NDArray[Any]:
+            one: NDArray[Any] = array[index]
+            for axis, chosen in enumerate(self._places):
+                one = one if chosen is None else one.take(chosen, axis)
+            return one
 
-        if self.top is None:
-            return take(cast(NDArray[Any], self.map)), None
-        return None, Top(take(self.top.keys), take(self.top.weights), take(self.top.residual))
+        if self._map is not None:
+            return Output(attention=listed(self._map), finite=bool(self._finite[index]))
+        top = cast(Top, self._top)
+        return Output(top=Top(listed(top.keys), listed(top.weights), listed(top.residual)))
 
 
 class Maps:
@@ -142,23 +156,21 @@ class Maps:
     def __init__(self, want: AttentionWant, count: int, length: int, device: torch.device) -> None:
         self._want = want
         self._length = length
+        self._count = count
         self._heads = Heads(want.heads, device)
         self._rows = Rows(want.queries, length, device)
         numbers, places = np.unique(want.layers, return_inverse=True)
         self.layers: list[int] = numbers.tolist()
-        shape: list[int] = [len(numbers)]
-        self._places = [_unless_in_order(places)]
+        axes = [(len(numbers), _unless_in_order(places)), (len(self._rows), self._rows.places)]
         if want.aggregate == "none":
-            shape.append(len(self._heads))
-            self._places.append(_unless_in_order(self._heads.places))
-        self._places.append(self._rows.places)
-        columns = Columns(want.keys, length, device)
-        self._kept = [Kept(want, (*shape, len(self._rows)), columns) for _ in range(count)]
+            axes.insert(1, (len(self._heads), _unless_in_order(self._heads.places)))
+        shape, orders = zip(*axes, strict=True)
+        self._kept = Kept(want, count, shape, orders, Columns(want.keys, length, device))
 
     def look(self, number: int, layer: Layer) -> None:
         """Compute one layer."""
         place = self.layers.index(number)
-        sizes = (len(self._kept), len(self._heads), len(self._rows))
+        sizes = (self._count, len(self._heads), len(self._rows))
         for sequences, rows, parts in in_blocks(*sizes, self._length * self._rows.longest):
             tokens, starts = self._rows.tokens(rows), self._rows.merged(rows)
             blocks = (
@@ -167,21 +179,14 @@ class Maps:
             )
             if self._want.aggregate != "none":
                 weights = over_heads(blocks, self._want.aggregate, self._heads)
-                self._store(sequences, weights, (place, rows), starts)
+                self._kept.store(weights, (sequences, place, rows), starts)
                 continue
             for part, weights in blocks:
-                self._store(sequences, weights, (place, part, rows), starts)
+                self._kept.store(weights, (sequences, place, part, rows), starts)
 
-    def _store(
-        self, sequences: slice, weights: Tensor, where: tuple[int | slice, ...], starts: IntArray | None
-    ) -> None:
-        for kept, one in zip(self._kept[sequences], weights, strict=True):
-            kept.store(one, where, starts)
-
-    def of(self, index: int) -> tuple[NDArray[Any] | None, Top | None, bool]:
-        """Give what one sequence wants: its map or its largest weights, and whether all was finite."""
-        kept = self._kept[index]
-        return *kept.listed(self._places), kept.finite
+    def of(self, index: int) -> Output:
+        """Give what one sequence wants."""
+        return self._kept.of(index)
 
 
 class Rollout:
@@ -195,7 +200,7 @@ class Rollout:
         self._heads = Heads(want.heads, device)
         self._every, self._rows = (Rows(axis, length, device) for axis in (None, want.queries))
         columns = Columns(want.keys, length, device)
-        self._kept = [Kept(want, (len(self._rows),), columns) for _ in range(count)]
+        self._kept = Kept(want, count, [len(self._rows)], [self._rows.places], columns)
         self._flow = torch.eye(length, device=device).repeat(count, 1, 1)  # (b, N, N)
 
     def look(self, number: int, layer: Layer) -> None:
@@ -204,13 +209,14 @@ class Rollout:
             self._flow = self._through(layer, self._every)
             return
         every = slice(0, len(self._rows))
-        for kept, rows in zip(self._kept, self._through(layer, self._rows), strict=True):
-            kept.store(rows, (every,), self._rows.merged(every))
+        flow = self._through(layer, self._rows)
+        self._kept.store(flow, (slice(0, len(flow)), every), self._rows.merged(every))
 
     def _through(self, layer: Layer, rows: Rows) -> Tensor:
         """Multiply rows of this layer's Â with what came before: (b, rows, N)."""
         count, length, _ = self._flow.shape
-        after = self._flow[:, rows.tokens(slice(0, len(rows)))]
+        chosen = rows.tokens(slice(0, len(rows)))
+        after = self._flow[:, chosen]
         attention = torch.empty_like(after)
         for sequences, some, parts in in_blocks(count, len(self._heads), len(rows), length * rows.longest):
             tokens = rows.tokens(some)
@@ -221,10 +227,9 @@ class Rollout:
             attention[sequences, rows.span(some)] = over_heads(blocks, "mean", self._heads)
         return torch.baddbmm(after, attention, self._flow, beta=0.5, alpha=0.5)
 
-    def of(self, index: int) -> tuple[NDArray[Any] | None, Top | None, bool]:
-        """Give what one sequence wants: its map or its largest weights, and whether all was finite."""
-        kept = self._kept[index]
-        return *kept.listed([self._rows.places]), kept.finite
+    def of(self, index: int) -> Output:
+        """Give what one sequence wants."""
+        return self._kept.of(index)
 
 
 def over_heads(blocks: Iterable[tuple[slice, Tensor]], how: Aggregate, heads: Heads) -> Tensor:
