@@ -13,7 +13,14 @@ import pytest
 
 from service.metrics import OPERATIONS_ROUTES, Metrics
 from service.problems import KINDS
-from service.schemas import AttentionRequest, EncodeRequest, TokenColumns
+from service.schemas import (
+    AttentionItem,
+    AttentionRequest,
+    EncodeItem,
+    EncodeRequest,
+    Summary,
+    TokenColumns,
+)
 from service.settings import PREFIX, Settings
 from service.state import VERSION
 from tests.client import ROOT, Service
@@ -65,10 +72,23 @@ def test_examples_of_the_readme_are_real(example: Example, service: Service) -> 
 
 def test_the_python_of_the_readme_prints_what_the_readme_shows(service: Service) -> None:
     """The example for researchers runs as it stands."""
-    ((code, shown),) = re.findall(r"```python\n(.+?)```\n```text\n(.+?)```", README, flags=re.DOTALL)
+    ((code, shown),) = re.findall(r"```python\n([^`]+?)```\n```text\n(.+?)```", README, flags=re.DOTALL)
     code = code.replace("http://127.0.0.1:8000", service.url)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == shown
+
+
+def test_the_archive_of_the_readme_is_read_as_the_readme_shows(service: Service, tmp_path: Path) -> None:
+    """Asked for as npz, maps are written to a file that NumPy reads."""
+    (found,) = re.findall(
+        r"```console\n\$ (curl [^`]+?maps\.npz.+?')\n(\([^\n]+)\n```", README, flags=re.DOTALL
+    )
+    commands = found[0].replace("\n$ ", "\n").replace("localhost:8000", service.url.removeprefix("http://"))
+    commands = commands.replace(".venv/bin/python", sys.executable)
+    ran = subprocess.run(
+        ["bash", "-ec", commands], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path
+    )
+    assert ran.stdout.strip() == found[1]
 
 
 def test_there_is_an_example_for_each_route() -> None:
@@ -128,9 +148,9 @@ def test_every_problem_is_documented(kind: str) -> None:
 
 def test_every_field_is_documented() -> None:
     """docs/api.md names each field of the requests and each column of the answers."""
-    for model in (EncodeRequest, AttentionRequest, TokenColumns):
-        for name in model.model_fields:
-            assert f"`{name}`" in API or name == "index"
+    for model in (EncodeRequest, AttentionRequest, TokenColumns, EncodeItem, AttentionItem, Summary):
+        for name, field in model.model_fields.items():
+            assert f"`{field.alias or name}`" in API or name == "index"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
