@@ -20,8 +20,7 @@ class Summaries:
         self._heads = Heads(want.heads, device)
         self._length = length
         self._special = torch.tensor(want.special, dtype=torch.int64, device=device)
-        position = torch.arange(length, dtype=torch.float32, device=device)
-        self._distance = (position[:, None] - position[None, :]).abs()  # (N, N)
+        self._position = torch.arange(length, dtype=torch.float32, device=device)
         shape = (len(self.layers), len(STATISTICS), count, len(self._heads))
         self._sums = torch.zeros(shape, dtype=torch.float64, device=device)
 
@@ -30,21 +29,23 @@ class Summaries:
         sums = self._sums[self.layers.index(number)]  # (statistics, b, heads)
         count, heads = sums.shape[1:]
         for sequences, rows, parts in in_blocks(count, heads, self._length, self._length):
+            distances = (self._position[rows, None] - self._position).abs()  # (rows, N)
             for part in parts:
                 scores = layer.weights("score", sequences, self._heads.some(part), rows)
-                sums[:, sequences, part] += self._measure(scores, rows)
+                sums[:, sequences, part] += self._measure(scores, rows.start, distances)
 
-    def _measure(self, scores: Tensor, rows: slice) -> Tensor:
+    def _measure(self, scores: Tensor, start: int, distances: Tensor) -> Tensor:
         """Sum each statistic over the rows of a block: scores (b, heads, rows, N) to (statistics, b, heads).
 
-        The entropy is log Σ exp s − Σ p s; with the largest score taken off first, both are small.
+        The rows are those from `start` on. The entropy is log Σ exp s − Σ p s; with the largest score taken
+        off first, both are small.
         """
         scores -= scores.amax(-1, keepdim=True)
         p = torch.softmax(scores, dim=-1)
         largest = p.amax(-1)  # exp(0) / Σ exp s
-        entropy = -(largest.log() + scores.mul_(p).sum(-1))
-        distance = torch.mul(p, self._distance[rows], out=scores).sum(-1)
-        near = [_diagonal(p, rows.start + shift) for shift in (0, -1, 1)]
+        entropy = (-largest.log() - scores.mul_(p).sum(-1)).clamp_min_(0)  # rounding may fall below
+        distance = torch.mul(p, distances, out=scores).sum(-1)
+        near = [_diagonal(p, start + shift) for shift in (0, -1, 1)]
         special = p.index_select(-1, self._special).sum(-1)
         by_row = [entropy, largest, distance, *near, special]
         return torch.stack([x.sum(-1, dtype=torch.float64) for x in by_row])
