@@ -142,7 +142,7 @@ def test_the_error_of_an_answer_is_that_of_its_worst_array() -> None:
 
 
 def test_readers_that_know_only_zip_read_the_archive() -> None:
-    """Its checksums hold, its members are stored, named .npy, in the order of the answer, and have no date."""
+    """Its checksums hold, its members are stored, named .npy, in the answer's order, without a date."""
     array = np.arange(300_000, dtype=np.float32)
     style = AnswerStyle("m", "npz", "float16")
     whole = written(style, item(0, embedding=array[:5], attention=array / 300_000), item(1, embedding=array))

@@ -177,9 +177,7 @@ def test_uint8_is_for_maps(service: Service) -> None:
     """Where there are none it is refused, before the model is looked for."""
     body = {"inputs": "a", "model": "unknown"}
     response = post(service, body, "/encode?dtype=uint8", Accept=NPZ)
-    assert_problem(
-        response, 422, "invalid-request", field="query.dtype", allowed=["float32", "float16"]
-    )
+    assert_problem(response, 422, "invalid-request", field="query.dtype", allowed=["float32", "float16"])
 
 
 @pytest.mark.parametrize("kind", [NPZ, SAFETENSORS])

@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.client import JSON, NDJSON, NPZ, ROUTES, SAFETENSORS, Service, answered, assert_problem, post, request_bytes
+from tests.client import (
+    JSON,
+    NDJSON,
+    NPZ,
+    ROUTES,
+    SAFETENSORS,
+    Service,
+    answered,
+    assert_problem,
+    post,
+    request_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,9 +50,7 @@ def test_another_accept_is_a_406_with_the_list(service: Service, accept: str, pa
     ],
 )
 @pytest.mark.parametrize("path", ROUTES)
-def test_the_format_that_is_liked_best_is_sent(
-    service: Service, path: str, accept: str, chosen: str
-) -> None:
+def test_the_format_that_is_liked_best_is_sent(service: Service, path: str, accept: str, chosen: str) -> None:
     """The largest q-value counts, of the range that names a format most exactly; then our order."""
     response = post(service, {"inputs": "a"}, path, Accept=accept)
     assert response.status_code == 200
