@@ -71,7 +71,7 @@ def test_vectors_are_never_larger_than_their_bound(
         "token_embeddings": np.full((2, 3, 100), value, dtype=np.float32),
     }
     for dtype in ("float32", "float16") if format_name in ("npz", "safetensors") else ("float32",):
-        style = AnswerStyle(MODEL, format_name, dtype)  # type: ignore[arg-type]
+        style = AnswerStyle(MODEL, format_name, dtype)
         items = [Item(columns(i, encoding), arrays) for i in range(count)]
         assert size(style, items) <= bound(style, [encoding] * count, [expected(arrays)] * count)
 
@@ -98,7 +98,7 @@ def test_maps_are_never_larger_than_their_bound(
     item = Item(columns(0, WORST) | more, arrays, summary)
     counted = expected(arrays, labels=406, text_bytes=29, summary_values=20)
     for dtype in ("float32", "float16", "uint8") if format_name in ("npz", "safetensors") else ("float32",):
-        style = AnswerStyle(MODEL, format_name, dtype, decimals, unit, ("layer", "head", "query", "key"))  # type: ignore[arg-type]
+        style = AnswerStyle(MODEL, format_name, dtype, decimals, unit, ("layer", "head", "query", "key"))
         assert size(style, [item]) <= bound(style, [WORST], [counted])
 
 

@@ -113,7 +113,7 @@ def moved(service: Service, path: str, body: Json, status: int) -> dict[str, flo
         name.removeprefix("headlight_"): value - before.get(name, 0)
         for name, value in after.items()
         if value != before.get(name, 0) and name.startswith("headlight_")
-    } | {"size": len(response.content)}
+    } | {"size": response.num_bytes_downloaded}
 
 
 @pytest.mark.parametrize("path", INFERENCE_ROUTES)

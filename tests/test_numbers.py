@@ -3,6 +3,7 @@
 import json
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import orjson
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
+from numpy.typing import NDArray
 
 from model.types import FloatArray
 from service import numbers
@@ -20,7 +22,7 @@ probability = st.floats(min_value=0, max_value=1, width=32)
 shapes = stn.array_shapes(min_dims=1, max_dims=4, max_side=5)
 
 
-def text(array: FloatArray, decimals: int | None, *, unit: bool = False) -> str:
+def text(array: NDArray[Any], decimals: int | None, *, unit: bool = False) -> str:
     return b"".join(array_text(array, decimals, unit=unit)).decode()
 
 

@@ -127,11 +127,10 @@ def test_memory_is_bounded_by_a_piece_and_not_by_the_answer(quiet: Service) -> N
 @pytest.mark.parametrize("accept", [JSON, NDJSON, NPZ])
 def test_a_reader_that_goes_ends_the_work(quiet: Service, accept: str) -> None:
     """What is left is not written, what was sent is counted, and the log has no complaint."""
-    counter = (
-        f'headlight_response_bytes_total{{format="{accept[12:].removeprefix("x-")}",route="/attention"}}'
-    )
+    name = accept.removeprefix("application/").removeprefix("x-")
+    counter = f'headlight_response_bytes_total{{format="{name}",route="/attention"}}'
     whole = len(post(quiet, MAPS, "/attention", Accept=accept, Accept_Encoding="identity").content)
-    before, answered = quiet.metrics(), 'headlight_inputs_total{%s,route="/attention"}' % MODEL
+    before, answered = quiet.metrics(), f'headlight_inputs_total{{{MODEL},route="/attention"}}'
     with ask(quiet, MAPS, accept=accept) as connection:
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     until_idle(quiet)
