@@ -118,3 +118,15 @@ def test_the_bound_is_not_far_off(format_name: Any, kind: str) -> None:
     written = size(style, [Item(columns(0, encoding), arrays)])
     limit = bound(style, [encoding], [expected(arrays)])
     assert written <= limit <= (1.1 if style.binary and kind in ("tokens", "maps") else 2.5) * written
+
+
+@pytest.mark.parametrize("format_name", ["npz", "safetensors"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_the_size_of_a_file_of_maps_is_known_almost_exactly(format_name: Any, dtype: Any) -> None:
+    """Of probabilities the type is certain before they are computed."""
+    (encoding,) = tokenizer().encode(["word " * 100])
+    n = len(encoding)
+    arrays = {"attention": np.full((6, 12, n, n), 1 / n, dtype=np.float32)}
+    style = AnswerStyle(MODEL, format_name, dtype)
+    written = size(style, [Item(columns(0, encoding), arrays)])
+    assert written <= bound(style, [encoding], [expected(arrays)]) <= 1.02 * written
