@@ -89,6 +89,15 @@ def present(**arrays: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
+def map_shape(want: AttentionWant | None, tokens: int) -> tuple[int, ...]:
+    """Count what `labels` lists, without the lists: they may be long."""
+    if want is None:
+        return ()
+    heads = (len(want.heads),) if want.aggregate == "none" else ()
+    queries, keys = (tokens if chosen is None else len(chosen) for chosen in (want.queries, want.keys))
+    return (len(want.layers), *heads, queries, keys)
+
+
 def labels(want: AttentionWant | None, tokens: int) -> dict[str, list[int]]:
     """Name what each index of an attention array is; a dropped axis has no list."""
     if want is None:

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request, Response
 from model.types import Output
 from service.exchange import Exchange
 from service.intake import take_in
-from service.items import Expected, Item, columns, labels, present
+from service.items import Expected, Item, columns, labels, map_shape, present
 from service.negotiation import refuse_uint8
 from service.planning import plan_attention, plan_encode
 from service.schemas import AttentionRequest, AttentionResponse, EncodeRequest, EncodeResponse
@@ -72,11 +72,8 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     )
     axes = ["layer", "head", "query", "key"] if body.aggregate == "none" else ["layer", "query", "key"]
     style = exchange.style(decimals=body.decimals, axes=axes)
-    expected = []
-    for encoding, want in zip(encodings, wants, strict=True):
-        named = labels(want.attention, len(encoding))
-        shape = tuple(map(len, named.values()))
-        expected.append(Expected({"attention": shape}, labels=sum(shape)))
+    shapes = [map_shape(want.attention, len(e)) for e, want in zip(encodings, wants, strict=True)]
+    expected = [Expected({"attention": shape}, labels=sum(shape)) for shape in shapes]
     size = exchange.check_size(
         style,
         encodings,
