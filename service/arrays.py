@@ -16,6 +16,7 @@ from service.items import MAPS, AnswerStyle, Item
 
 _PIECE_BYTES = 512 * 1024
 _FLOAT16_MAX = 65504.0
+_SMALLEST_NORMAL = 2.0**-14  # of float16
 # The smallest scale whose products are not subnormal: those would lose precision.
 _SMALLEST_SCALE = 2.0**-126
 # In steps of uint8: half a step for the rounding, and what float32 adds in p × 255 and in stored × scale.
@@ -123,9 +124,9 @@ def _stored_as(
         dtype = np.dtype(np.float16)
     if dtype == np.uint8:
         return dtype, scale * _STEPS_OFF
-    if dtype == np.float16 and largest:
+    if dtype == np.float16:
         # Half the distance of neighbours among the largest numbers (11 bits), or among the subnormal ones.
-        return dtype, max(2.0 ** (math.frexp(largest)[1] - 12), 2.0**-25)
+        return dtype, 2.0 ** (math.frexp(max(largest, _SMALLEST_NORMAL))[1] - 12)
     return dtype, 0.0
 
 

@@ -1,5 +1,7 @@
 """One Prometheus registry per app, every series present from the first scrape."""
 
+from typing import get_args
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -13,6 +15,7 @@ from prometheus_client import (
 )
 
 from model.types import ModelInfo
+from service.items import Format
 from service.problems import KINDS
 
 INFERENCE_ROUTES = ("/encode", "/attention")
@@ -22,7 +25,6 @@ CLIENT_GONE = 499
 """The status, in metrics and logs, of requests whose client went before the answer; it is never sent."""
 
 FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
-FORMATS = ("json", "npz", "safetensors", "ndjson")
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 # A `_created` series beside each counter would double the exposition, and nothing here reads it.
@@ -111,7 +113,7 @@ class Metrics:
         self.build_info.labels(version).set(1)
         for route in INFERENCE_ROUTES:
             self.request_duration.labels(route)
-            for name in FORMATS:
+            for name in get_args(Format):
                 self.response_bytes.labels(route, name)
             for status in _INFERENCE_STATUSES:
                 self.requests.labels(route, str(status))

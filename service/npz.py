@@ -18,9 +18,10 @@ from service.json_writer import Piece
 META = "meta"
 """The member with the rest of the answer."""
 
-# Sizes and offsets from here on, and counts from the other, are written in ZIP64's own fields.
-LIMIT = 0xFFFFFFFF
-COUNT_LIMIT = 0xFFFF
+# Sizes and offsets from here on, and counts from the other, are written in ZIP64's own fields, to which
+# these numbers in the usual ones refer.
+LIMIT = _SEE_64 = 0xFFFFFFFF
+COUNT_LIMIT = _SEE_64_COUNT = 0xFFFF
 _VERSION, _VERSION_64 = 20, 45
 _UNIX = 3 << 8
 _MODE = 0o100600 << 16
@@ -52,7 +53,7 @@ class _Entry:
 
     def local(self, checksum: int) -> bytes:
         """Write what stands before the member."""
-        size = LIMIT if self.large else self.size
+        size = _SEE_64 if self.large else self.size
         extra = struct.pack("<2H2Q", 1, 16, self.size, self.size) if self.large else b""
         version = _VERSION_64 if self.large else _VERSION
         fixed = (version, 0, 0, _MIDNIGHT_1980, checksum, size, size, len(self.name), len(extra))
@@ -60,12 +61,13 @@ class _Entry:
 
     def central(self, checksum: int, offset: int) -> bytes:
         """Write the member's line in the directory at the end."""
-        size = LIMIT if self.large else self.size
+        size = _SEE_64 if self.large else self.size
         long = [self.size] * 2 * self.large + [offset] * (offset >= LIMIT)
         extra = struct.pack(f"<2H{len(long)}Q", 1, 8 * len(long), *long) if long else b""
         version = _VERSION_64 if long else _VERSION
         fixed = (_UNIX | version, version, 0, 0, _MIDNIGHT_1980, checksum, size, size)
-        lengths = (len(self.name), len(extra), 0, 0, 0, _MODE, min(offset, LIMIT))
+        place = _SEE_64 if offset >= LIMIT else offset
+        lengths = (len(self.name), len(extra), 0, 0, 0, _MODE, place)
         return struct.pack("<4s4H4I5H2I", b"PK\x01\x02", *fixed, *lengths) + self.name + extra
 
 
@@ -104,10 +106,11 @@ def _meta(size: int) -> Member:
 
 def _end(count: int, size: int, offset: int) -> bytes:
     """Write the end of the archive: where the directory of `count` lines and `size` bytes begins."""
+    short = (0, 0, count, count, size, offset, 0)
     long = b""
     if count >= COUNT_LIMIT or size >= LIMIT or offset >= LIMIT:
         fixed = (44, _VERSION_64, _VERSION_64, 0, 0, count, count, size, offset)
         long = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", *fixed)
         long += struct.pack("<4sIQI", b"PK\x06\x07", 0, offset + size, 1)
-    short = (min(count, COUNT_LIMIT),) * 2 + (min(size, LIMIT), min(offset, LIMIT))
-    return long + struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, *short, 0)
+        short = (0, 0, _SEE_64_COUNT, _SEE_64_COUNT, _SEE_64, _SEE_64, 0)
+    return long + struct.pack("<4s4H2IH", b"PK\x05\x06", *short)

@@ -7,12 +7,33 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from service.negotiation import ARRAY_TYPES, FORMATS
 from service.problems import KINDS, MEDIA_TYPE
 from service.schemas import AttentionRequest, EncodeRequest, ProblemDocument
 
 _REF = "#/components/schemas/{model}"
 _BODIES: dict[str, type[BaseModel]] = {"/encode": EncodeRequest, "/attention": AttentionRequest}
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
+_DTYPE = {
+    "name": "dtype",
+    "in": "query",
+    "required": False,
+    "description": "Type of the arrays in a binary format. `uint8` is for maps (embeddings stay float32): "
+    "value = stored × `scale`. The answer declares `dtype`, `scale` and `max_error`.",
+    "schema": {"type": "string", "enum": list(ARRAY_TYPES), "default": "float32"},
+}
+_BINARY = {"type": "string", "format": "binary"}
+_OTHER_FORMATS = {
+    FORMATS["npz"]: {
+        "schema": {**_BINARY, "description": "A NumPy archive; `meta` is the rest of the answer as JSON."}
+    },
+    FORMATS["safetensors"]: {
+        "schema": {**_BINARY, "description": "The rest of the answer is under the metadata key `headlight`."}
+    },
+    FORMATS["ndjson"]: {
+        "schema": {"type": "string", "description": "A line for each item of `data`, then one with `usage`."}
+    },
+}
 _NOT_HERE = {"not-found", "method-not-allowed"}  # of other paths and methods
 
 
@@ -32,6 +53,8 @@ def build_openapi(app: FastAPI, version: str) -> dict[str, Any]:
         for operation in operations.values():
             operation["responses"].pop("422", None)
             if path in _BODIES:
+                operation["parameters"] = [_DTYPE]
+                operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
                 operation["requestBody"] = {
                     "required": True,
                     "content": {"application/json": {"schema": _reference(_BODIES[path])}},

@@ -1,5 +1,6 @@
 """Starts the real service as a process of its own, and speaks to it as a client."""
 
+import io
 import json
 import os
 import re
@@ -19,12 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
+from safetensors.numpy import load
 
 Json = dict[str, Any]
 
 ROOT = Path(__file__).parent.parent
 ROUTES = ["/encode", "/attention"]
+JSON, NPZ = "application/json", "application/x-npz"
+SAFETENSORS, NDJSON = "application/x-safetensors", "application/x-ndjson"
 JSON_TYPE = {"Content-Type": "application/json"}
 LONG = " ".join(["word"] * 300)
 """A text that is longer than the embedded model reads."""
@@ -219,6 +224,19 @@ def answered(response: httpx.Response) -> Json:
     assert response.headers["content-type"] == "application/json"
     body: Json = response.json()
     return body
+
+
+def read_npz(content: bytes) -> tuple[dict[str, Any], Json]:
+    """The arrays of a NumPy archive, read without pickle, and the rest of the answer."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    return arrays, json.loads(arrays.pop("meta").tobytes())
+
+
+def read_safetensors(content: bytes) -> tuple[dict[str, Any], Json]:
+    """The tensors of a safetensors file, and the rest of the answer."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return load(content), json.loads(header["__metadata__"]["headlight"])
 
 
 def assert_problem(

@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.client import ROUTES, Service, answered, assert_problem, post, request_bytes
+from tests.client import (
+    JSON,
+    NDJSON,
+    NPZ,
+    ROUTES,
+    SAFETENSORS,
+    Service,
+    answered,
+    assert_problem,
+    post,
+    request_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,9 +22,8 @@ from tests.client import ROUTES, Service, answered, assert_problem, post, reques
         "text/html",
         "application/xml, text/*",
         "application/json;q=0",
-        "application/json;q=0, */*",
         "*/*;q=0",
-        "application/x-npz",
+        "application/*;q=0, text/*",
         "nonsense",
     ],
 )
@@ -22,7 +32,30 @@ def test_another_accept_is_a_406_with_the_list(service: Service, accept: str, pa
     """A format there is none of is refused, with those there are."""
     response = post(service, {"inputs": "a"}, path, Accept=accept)
     document = assert_problem(response, 406, "not-acceptable")
-    assert document["allowed"] == ["application/json"]
+    assert document["allowed"] == [JSON, NPZ, SAFETENSORS, NDJSON]
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        (NPZ, NPZ),
+        (NDJSON.upper(), NDJSON),
+        (f"{NPZ}, {JSON}", JSON),
+        (f"{JSON};q=0.9, {SAFETENSORS}", SAFETENSORS),
+        (f"{NDJSON};q=0.5, {NPZ};q=0.5", NPZ),
+        (f"*/*, {JSON};q=0.1", NPZ),
+        (f"{JSON};q=0, application/*;q=0.5, */*", NPZ),
+        (f"application/*;q=0, {NDJSON};q=0.1, */*", NDJSON),
+        (f"text/html, {SAFETENSORS};q=0.001", SAFETENSORS),
+    ],
+)
+@pytest.mark.parametrize("path", ROUTES)
+def test_the_format_that_is_liked_best_is_sent(service: Service, path: str, accept: str, chosen: str) -> None:
+    """The largest q-value counts, of the range that names a format most exactly; then our order."""
+    response = post(service, {"inputs": "a"}, path, Accept=accept)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == chosen
+    assert response.headers["vary"] == "Accept, Accept-Encoding"
 
 
 @pytest.mark.parametrize(

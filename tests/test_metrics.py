@@ -68,7 +68,8 @@ def test_every_series_is_there_before_the_first_request() -> None:
         assert samples[f'headlight_stage_duration_seconds_count{{{MODEL},stage="{stage}"}}'] == 0
     for route in INFERENCE_ROUTES:
         assert samples[f'headlight_inputs_total{{{MODEL},route="{route}"}}'] == 0
-        assert samples[f'headlight_response_bytes_total{{format="json",route="{route}"}}'] == 0
+        for name in ("json", "npz", "safetensors", "ndjson"):
+            assert samples[f'headlight_response_bytes_total{{format="{name}",route="{route}"}}'] == 0
         assert samples[f'headlight_requests_total{{route="{route}",status="200"}}'] == 0
 
 
@@ -112,7 +113,7 @@ def moved(service: Service, path: str, body: Json, status: int) -> dict[str, flo
         name.removeprefix("headlight_"): value - before.get(name, 0)
         for name, value in after.items()
         if value != before.get(name, 0) and name.startswith("headlight_")
-    } | {"size": len(response.content)}
+    } | {"size": response.num_bytes_downloaded}
 
 
 @pytest.mark.parametrize("path", INFERENCE_ROUTES)

@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.client import Json, Service
+from tests.client import JSON, NDJSON, NPZ, SAFETENSORS, Json, Service
 from tests.test_invalid_requests import ATTENTION, BOTH, ENCODE
 from tests.test_problems import TABLE
 
@@ -32,7 +32,8 @@ def body_schema(schema: Json, path: str) -> Any:
 
 
 def answer_schema(schema: Json, path: str, status: int, method: str = "post") -> tuple[str, Any]:
-    ((kind, content),) = schema["paths"][path][method]["responses"][str(status)]["content"].items()
+    contents = schema["paths"][path][method]["responses"][str(status)]["content"]
+    kind, content = next(iter(contents.items()))
     return kind, validator(schema, content["schema"])
 
 
@@ -70,6 +71,16 @@ def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None
             assert f"`{kind}`" in responses[str(status)]["description"]
     for hurried in ("429", "503"):
         assert "Retry-After" in responses[hurried]["headers"]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_every_format_and_the_type_of_arrays_are_documented(schema: Json, path: str) -> None:
+    """The 200 has all content types, JSON first, and the query parameter its values."""
+    operation = schema["paths"][path]["post"]
+    assert list(operation["responses"]["200"]["content"]) == [JSON, NPZ, SAFETENSORS, NDJSON]
+    (dtype,) = operation["parameters"]
+    assert (dtype["name"], dtype["in"], dtype["required"]) == ("dtype", "query", False)
+    assert dtype["schema"]["enum"] == ["float32", "float16", "uint8"]
 
 
 @pytest.mark.parametrize("path", ROUTES)

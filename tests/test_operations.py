@@ -83,7 +83,9 @@ def test_the_numbers_of_info_are_those_of_the_answers(service: Service) -> None:
 @pytest.mark.parametrize("path", ["/encode", "/attention"])
 def test_server_timing_has_the_four_stages(service: Service, path: str) -> None:
     """Milliseconds of each stage, in order, that are no more than the whole request took."""
-    body = {"inputs": ["some words " * 40] * 4} | ({"layers": [0]} if path == "/attention" else {})
+    body = {"inputs": ["some words " * 40] * 4} | (
+        {"layers": [0], "heads": [0]} if path == "/attention" else {}
+    )
     response = service.http.post(path, json=body)
     answered(response)
     header = response.headers["server-timing"]

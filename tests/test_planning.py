@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import OutOfRange, Unsupported
-from model.types import Axis, ModelInfo
-from service.attention_planning import plan_attention
+from model.types import ModelInfo
 from service.planning import choose_prompt, plan_encode, resolve
 from service.problems import Problem
-from service.schemas import AttentionRequest, EncodeRequest
+from service.schemas import EncodeRequest
 from tests.doubles import tokenizer
 
 INFO = ModelInfo(
@@ -37,10 +36,6 @@ DENSE = replace(INFO, dense=True, sentence_size=128)
 
 def encode(**options: Any) -> EncodeRequest:
     return EncodeRequest.model_validate({"inputs": "a", **options})
-
-
-def attention(**options: Any) -> AttentionRequest:
-    return AttentionRequest.model_validate({"inputs": "a", **options})
 
 
 @given(count=st.integers(1, 30), data=st.data())
@@ -119,33 +114,6 @@ def test_a_prompt_is_pooled_only_where_the_model_does(include_prompt: bool) -> N
     without = plan.want(plain, include_prompt=include_prompt).sentence
     assert without is not None
     assert without.skip == 0
-
-
-def test_attention_selects_everything_unless_told() -> None:
-    """All layers and heads by their number; all rows and columns without naming them."""
-    (encoding,) = tokenizer().encode(["one two"])
-    want = plan_attention(attention(), INFO).view(0, encoding, "one two").want.attention
-    assert want is not None
-    assert (want.layers, want.heads) == (tuple(range(6)), tuple(range(12)))
-    assert (want.queries, want.keys, want.aggregate) == (None, None, "none")
-    chosen = attention(layers=[-1, 0], heads=[3, 3], queries=[-1], keys=[0, -2], aggregate="max")
-    want = plan_attention(chosen, INFO).view(0, encoding, "one two").want.attention
-    assert want is not None
-    assert (want.layers, want.heads) == ((5, 0), (3, 3))
-    assert (want.queries, want.keys) == (Axis((3,), (3,)), Axis((0, 2), (0, 2)))
-    assert want.aggregate == "max"
-
-
-@pytest.mark.parametrize("name", ["queries", "keys"])
-@pytest.mark.parametrize("position", [4, -5])
-def test_a_position_beyond_an_input_names_the_input(name: str, position: int) -> None:
-    """The message has the input, what was asked, and the range there is."""
-    (encoding,) = tokenizer().encode(["one two"])
-    with pytest.raises(OutOfRange) as refused:
-        plan_attention(attention(**{name: [0, position]}), INFO).view(7, encoding, "one two")
-    assert refused.value.field == "inputs.7"
-    assert refused.value.allowed == [-4, 3]
-    assert all(part in str(refused.value) for part in (name, "inputs.7", str(position), "-4", "3"))
 
 
 def test_which_prompt_stands_before_the_texts() -> None:

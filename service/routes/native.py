@@ -33,6 +33,10 @@ async def attention(request: Request) -> Response:
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
     taken = await take_in(request, AttentionRequest)
+    if taken.body.weights == "score":
+        refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
+    if not taken.body.maps:
+        refuse_uint8(taken.dtype, "uint8 is for maps, and there are none in this answer")
     exchange = Exchange.open(request, taken)
     return await exchange.in_time(_attention(exchange, taken.body))
 
@@ -67,12 +71,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
-    taken = exchange.taken
-    if body.weights == "score":
-        refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
-    if not body.maps:
-        refuse_uint8(taken.dtype, "uint8 is for maps, and there are none in this answer")
-    plan = plan_attention(body, exchange.engine.info, taken.dtype)
+    plan = plan_attention(body, exchange.engine.info, exchange.taken.dtype)
     encodings = await exchange.tokenize()
     listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
     tokens = sum(map(len, encodings)) if body.level == "word" or body.special_tokens == "drop" else 0
