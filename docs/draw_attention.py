@@ -95,7 +95,7 @@ def read_map(answer: dict[str, Any], index: int, layer: int | None, head: int | 
     for name, wanted, there in (("layer", [layer], item["layers"]), ("head", heads, item["heads"])):
         if not set(wanted) <= set(there):
             raise SystemExit(f"The answer has no {name} {wanted[0]}: it has {there}.")
-    labels = item["tokens"]
+    labels = item.get("words", item["tokens"])
     maps = np.asarray(item["attention"][item["layers"].index(layer)], dtype=np.float64)
     return Map(
         model=answer["model"],

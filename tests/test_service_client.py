@@ -56,11 +56,55 @@ def test_every_field_is_a_parameter(client: Any) -> None:
         set(inspect.signature(client.attention).parameters),
     )
     assert encode == {*schemas.EncodeRequest.model_fields, "self", "dtype"}
-    assert attention >= {*schemas.AttentionRequest.model_fields, "self", "dtype"} - {"decimals"}
+    assert attention == {*schemas.AttentionRequest.model_fields, "self", "dtype"} - {"decimals"}
     assert set(inspect.signature(client.stream_encode).parameters) == encode - {"dtype"}
     assert set(inspect.signature(client.stream_attention).parameters) == attention - {"dtype"} | {"decimals"}
     assert typing.get_args(client_calls.Pooling) == typing.get_args(schemas.Pooling)
     assert typing.get_args(client_calls.Side) == typing.get_args(tokenizer.Side)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 2, "heads": [3]},
+        {"level": "word", "special_tokens": "drop", "renormalize": True, "aggregate": "max"},
+        {"aggregate": "rollout", "queries": [0, -1]},
+        {"weights": "value_norm", "layers": [5, 0]},
+        {"summary": True, "aggregate": "mean", "outputs": ["sentence", "tokens"], "dimensions": 7},
+    ],
+    ids=str,
+)
+def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: Json, dtype: Any) -> None:
+    """Arrays of any dtype and streamed items are those of the JSON, within the error that is declared."""
+    expected = service.attention(TEXTS, decimals=9, **options)
+    with Headlight(service.url) as client:
+        whole = client.attention(TEXTS, dtype=dtype, **options)
+        streamed = sorted(client.stream_attention(TEXTS, decimals=9, **options), key=lambda one: one.index)
+    assert whole.max_error is not None
+    for items, error in ((whole, whole.max_error + 1e-6), (streamed, 1e-6)):
+        for item, plain in zip(items, expected["data"], strict=True):
+            assert item.axes == tuple(expected["axes"])
+            for name in ("embedding", "token_embeddings", "attention", "top_weights", "residual"):
+                assert (getattr(item, name) is None) == (name not in plain), name
+                if name in plain:
+                    assert np.abs(getattr(item, name) - np.array(plain[name])).max() <= error
+            assert (item.top_keys is None) == ("top_keys" not in plain)
+            assert item.top_keys is None or item.top_keys.tolist() == plain["top_keys"]
+            assert item.words == plain.get("words")
+            assert (item.queries, item.keys) == (plain["queries"], plain["keys"])
+            for name, values in plain.get("summary", {}).items():
+                assert np.abs((item.summary or {})[name] - np.array(values)).max() <= 1e-6
+
+
+def test_statistics_come_without_maps(service: Service) -> None:
+    """With maps=False there is a summary of each layer and head, and no array."""
+    with Headlight(service.url) as client:
+        (item,) = client.attention("hello", summary=True, maps=False, layers=[0, 5])
+    assert item.axes == ("layer", "head")
+    assert (item.attention, item.queries, item.keys) == (None, None, None)
+    assert item.summary is not None
+    assert {values.shape for values in item.summary.values()} == {(2, 12)}
 
 
 @pytest.mark.parametrize("route", ["encode", "attention", "stream_encode", "stream_attention"])

@@ -74,7 +74,7 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     plan = plan_attention(body, exchange.engine.info, exchange.taken.dtype)
     encodings = await exchange.tokenize()
     listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
-    tokens = sum(map(len, encodings)) if body.level == "word" or body.special_tokens == "drop" else 0
+    tokens = sum(map(len, encodings))
     views = await exchange.off_loop(
         lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
         steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
@@ -84,7 +84,7 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         style,
         encodings,
         [view.expected for view in views],
-        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, keep the `top_k`, lower "
+        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, ask only for the `top_k`, lower "
         "`decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
     )
     wants = [view.want for view in views]
