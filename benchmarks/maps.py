@@ -40,6 +40,7 @@ _ROUTE = "/attention"
 _START_S = 180.0
 _ANSWER_S = 60.0
 _NPZ = {"Accept": "application/x-npz"}
+_PEER_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 _TEXTS = 512
 _COMPARED = 16
 _CLOSE = 0.02
@@ -120,7 +121,7 @@ def start_peer(stack: ExitStack, model: str) -> Server:
     options = ["--host", "127.0.0.1", "--port", "{port}", "--log-level", "warning"]
     peer = Server(
         [sys.executable, "-m", "uvicorn", "benchmarks.plain_route:app", *options],
-        {"HF_HUB_OFFLINE": "1", "PLAIN_ROUTE_MODEL": str(resolve(model))},
+        {**_PEER_ENVIRONMENT, "PLAIN_ROUTE_MODEL": str(resolve(model))},
         ready="/openapi.json",
     )
     stack.callback(peer.end)
