@@ -1,11 +1,14 @@
 """What the programs share: the machine they name, the tables they print, timing that takes turns."""
 
+import argparse
 import csv
 import os
 import platform
 import random
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,8 @@ from model.types import Batch, Encoding, ModelInfo, SentenceWant, Want
 # How many words texts have: log-normal, clipped.
 _WORDS_MU, _WORDS_SIGMA = 2.9, 0.8
 _WORDS_RANGE = (3, 180)
+
+MB_PER_MIB = 2**20 / 1e6
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,31 @@ def bfloat16_instructions() -> str:
     if capabilities.get("bf16"):
         return "Arm BF16"
     return "none: float32 instructions stand in"
+
+
+def memory_mib(kind: str, pid: int | str = "self") -> float:
+    """Read a line of /proc/PID/status in MiB, as `VmHWM` or `RssAnon`; NaN where there is none."""
+    status = Path(f"/proc/{pid}/status")
+    found = re.search(rf"{kind}:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(found[1]) / 1024 if found else float("nan")
+
+
+def forget_peak(pid: int | str = "self") -> None:
+    """Let `VmHWM` begin anew at what is resident now; where that is not allowed, it goes on as it was."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
+
+def some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """Make a reader of an argument that lists some of these names, with commas between them."""
+
+    def read(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := [name for name in chosen if name not in names]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(names)}")
+        return chosen
+
+    return read
 
 
 def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from benchmarks.servers import Server
 _SCRIPT = """
 local requests = {}
 for line in io.lines(os.getenv("BODIES")) do
-  requests[#requests + 1] = wrk.format("POST", nil, {["Content-Type"] = "application/json"}, line)
+  requests[#requests + 1] = wrk.format("POST", nil, {HEADERS}, line)
 end
 local ffi = require("ffi")
 ffi.cdef[[
@@ -78,14 +78,25 @@ class Load:
         return self.steady / seconds if seconds > 0 else float("nan")
 
 
-def drive(server: Server, route: str, bodies: Sequence[bytes], *, connections: int, seconds: float) -> Load:
+def drive(
+    server: Server,
+    route: str,
+    bodies: Sequence[bytes],
+    *,
+    connections: int,
+    seconds: float,
+    headers: Mapping[str, str] | None = None,
+) -> Load:
     """Send the bodies over and over, over so many connections, for so many seconds."""
     wrk = shutil.which("wrk")
     if wrk is None:
         raise SystemExit("This program drives its load with wrk: install it (Debian: apt install wrk).")
     with tempfile.TemporaryDirectory() as folder:
         script, file = Path(folder) / "load.lua", Path(folder) / "bodies"
-        script.write_text(_SCRIPT.replace("RAMP_S", str(RAMP_S)), encoding="utf-8")
+        named = {"Content-Type": "application/json", **(headers or {})}
+        table = ", ".join(f"[{json.dumps(name)}] = {json.dumps(value)}" for name, value in named.items())
+        filled = _SCRIPT.replace("HEADERS", table).replace("RAMP_S", str(RAMP_S))
+        script.write_text(filled, encoding="utf-8")
         file.write_bytes(b"\n".join(bodies) + b"\n")
         command = [wrk, "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "30s", "-s", str(script)]
         done = subprocess.run(
@@ -97,3 +108,20 @@ def drive(server: Server, route: str, bodies: Sequence[bytes], *, connections: i
         )
     result = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
     return Load(**json.loads(result.removeprefix("RESULT ")))
+
+
+def good(load: Load, who: str) -> Load:
+    """Pass on a load without errors; ends the program at one with any, that was sent to `who`."""
+    if load.errors:
+        raise SystemExit(
+            f"{load.errors} of {load.requests} requests failed that were sent to {who}: such a rate means "
+            "nothing. Find out why, and measure again."
+        )
+    return load
+
+
+def steady(load: Load, who: str) -> Load:
+    """Pass on a load with answers after the first second; ends the program at one without."""
+    if not load.steady:
+        raise SystemExit(f"{who} answered next to nothing: give it more --seconds.")
+    return load

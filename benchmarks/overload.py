@@ -22,32 +22,25 @@ service runs as this program's environment says (`HEADLIGHT_…`).
 """
 
 import argparse
-import asyncio
 import gc
 import json
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import httpx
 import numpy as np
 import uvloop
 
 from benchmarks import common
-from benchmarks.client import NO_ANSWER, Asked, Client
+from benchmarks.client import NO_ANSWER, Client
+from benchmarks.phases import Phase, closed_loop, open_loop, percentiles
 from benchmarks.servers import Headlight
 from benchmarks.workloads import make_workloads
 
 _START_S = 120.0
-_ANSWER_S = 60.0
 _WARM_UP_S = 3.0
 _WARM_UP_CONNECTIONS = 4
-_TURN_S = 0.002
-_SETTLE_S = 0.2
 _ALWAYS_SHOWN = {NO_ANSWER, 200, 429, 503, 504}
 _TO_TELL_WHEN = (429, 503)
 """Whose answers say in Retry-After when to come back."""
@@ -93,54 +86,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-@dataclass
-class Phase:
-    """A load of so many seconds. Times are of `time.perf_counter`, of its end too.
-
-    `offered` is the rate of an open loop, and None for a closed one. `backlog_s` passed after the end
-    until nothing was in flight. `turns` tell when the client's loop was to turn, and when it did.
-    """
-
-    name: str
-    offered: float | None
-    seconds: float
-    start: float = field(default_factory=time.perf_counter)
-    asked: list[Asked] = field(default_factory=list)
-    in_flight: int = 0
-    most_in_flight: int = 0
-    backlog_s: float = 0.0
-    turns: list[tuple[float, float]] = field(default_factory=list)
-
-    @property
-    def end(self) -> float:
-        """When no more is sent."""
-        return self.start + self.seconds
-
-    @property
-    def good_per_s(self) -> float:
-        """The rate of good answers that came before the end."""
-        return sum(a.status == httpx.codes.OK and a.done <= self.end for a in self.asked) / self.seconds
-
-    def count(self, asked: Asked) -> None:
-        """Take a request that is on its way."""
-        self.asked.append(asked)
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-
-    def of(self, status: int) -> list[Asked]:
-        """Those requests that were answered with this status."""
-        return [a for a in self.asked if a.status == status]
-
-    def stood_still(self, asked: Sequence[Asked]) -> np.ndarray:
-        """Seconds of each request's time in which the client's loop did not turn when it was to."""
-        due, turned = np.array(self.turns).T
-        times = np.stack([due, turned], axis=1).ravel()
-        total = np.cumsum(turned - due)
-        sums = np.stack([total - (turned - due), total], axis=1).ravel()
-        sent, done = [a.sent for a in asked], [a.done for a in asked]
-        return cast(np.ndarray, np.interp(done, times, sums) - np.interp(sent, times, sums))
-
-
 async def measure(port: int, bodies: Sequence[bytes], arguments: argparse.Namespace) -> list[Phase]:
     """Go through the phases, one after the other."""
     gc.disable()  # its pauses would count as the service's, and there are no cycles to be found
@@ -158,68 +103,6 @@ async def measure(port: int, bodies: Sequence[bytes], arguments: argparse.Namesp
         await open_loop(client, "overload", overload, arguments.seconds),
         await open_loop(client, "calm again", calm, arguments.calm_seconds),
     ]
-
-
-async def closed_loop(client: Client, name: str, connections: int, seconds: float) -> Phase:
-    """Send so many requests at a time, each when the one before has its answer."""
-    phase = Phase(name, None, seconds)
-
-    def finish(asked: Asked) -> None:
-        phase.in_flight -= 1
-        if asked.done < phase.end:
-            send(asked.done)
-
-    def send(due: float) -> None:
-        phase.count(client.ask(due, finish))
-
-    async with watched(phase, client):
-        for _ in range(connections):
-            send(phase.start)
-        await asyncio.sleep(seconds)
-    return phase
-
-
-async def open_loop(client: Client, name: str, rate: float, seconds: float) -> Phase:
-    """Send so many requests a second, whatever comes back."""
-    phase = Phase(name, rate, seconds)
-
-    def finish(_: Asked) -> None:
-        phase.in_flight -= 1
-
-    async with watched(phase, client):
-        for i in range(int(rate * seconds)):
-            due = phase.start + i / rate
-            while (wait := due - time.perf_counter()) > 0:
-                await asyncio.sleep(wait)
-            phase.count(client.ask(due, finish))
-        await asyncio.sleep(phase.end - time.perf_counter())
-    return phase
-
-
-@asynccontextmanager
-async def watched(phase: Phase, client: Client) -> AsyncIterator[None]:
-    """Watch the client's loop meanwhile, and at the end wait until nothing is in flight any more."""
-    turns = asyncio.create_task(watch_turns(phase.turns))
-    try:
-        yield
-        while phase.in_flight and time.perf_counter() < phase.end + _ANSWER_S:
-            await asyncio.sleep(_TURN_S)
-        phase.backlog_s = max(0.0, time.perf_counter() - phase.end)
-        if phase.in_flight:
-            client.abort()
-            await asyncio.sleep(_SETTLE_S)
-    finally:
-        turns.cancel()
-
-
-async def watch_turns(turns: list[tuple[float, float]]) -> None:
-    """Note every two milliseconds when the loop was to turn, and when it did."""
-    turned = time.perf_counter()
-    while True:
-        due = turned + _TURN_S
-        await asyncio.sleep(_TURN_S)
-        turned = max(due, time.perf_counter())
-        turns.append((due, turned))
 
 
 def print_phases(phases: Sequence[Phase]) -> None:
@@ -289,13 +172,6 @@ def print_retry_after(phases: Sequence[Phase]) -> None:
 def name_of(status: int) -> str:
     """Name a status, or that there was none."""
     return "no answer" if status == NO_ANSWER else str(status)
-
-
-def percentiles(phase: str, name: str, seconds: Sequence[float] | np.ndarray) -> list[str]:
-    """Make a row of a table of milliseconds."""
-    milliseconds = 1e3 * np.asarray(seconds)
-    figures = [*np.percentile(milliseconds, [50, 90, 99]), milliseconds.max()]
-    return [phase, name, str(len(milliseconds)), *(f"{figure:.1f}" for figure in figures)]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -11,10 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
+
+from benchmarks import common
 
 _ANSWER_S = 30.0
 _AS_THE_SERVICE_SETS_THEM = {"GOMP_SPINCOUNT": "2000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096"}
@@ -67,10 +67,12 @@ class Process:
         self.process.send_signal(signal.SIGCONT)
 
     def memory_mib(self, kind: str) -> float:
-        """Read a line of /proc/PID/status in MiB, as `VmHWM` or `RssAnon`; NaN where there is none."""
-        status = Path(f"/proc/{self.process.pid}/status")
-        found = re.search(rf"{kind}:\s+(\d+) kB", status.read_text()) if status.exists() else None
-        return int(found[1]) / 1024 if found else float("nan")
+        """Read a line of its status in MiB; see `common.memory_mib`."""
+        return common.memory_mib(kind, self.process.pid)
+
+    def forget_peak(self) -> None:
+        """Let its peak begin anew; see `common.forget_peak`."""
+        common.forget_peak(self.process.pid)
 
     def end(self, timeout_s: float = 40.0) -> Ended:
         """Send SIGTERM and wait; a process that stays is killed."""

@@ -27,7 +27,6 @@ from benchmarks.workloads import NAMES, Workload, make_workloads
 
 _START_S = 120.0
 _MINUTE_S = 60
-_MB_PER_MIB = 2**20 / 1e6
 
 
 def main() -> None:
@@ -40,7 +39,7 @@ def main() -> None:
         info = httpx.get(f"{server.url}/info", trust_env=False).json()["models"][0]
         ready_mb = memory_mb(server)
         slices = load_by_the_minute(server, workload, arguments)
-        peak_mb = server.memory_mib("VmHWM") * _MB_PER_MIB
+        peak_mb = server.memory_mib("VmHWM") * common.MB_PER_MIB
     finally:
         ended = server.end()
     common.print_facts(
@@ -90,7 +89,7 @@ class Slice:
 
 def memory_mb(server: Headlight) -> float:
     """Read the memory that is not of files."""
-    return server.memory_mib("RssAnon") * _MB_PER_MIB
+    return server.memory_mib("RssAnon") * common.MB_PER_MIB
 
 
 def load_by_the_minute(server: Headlight, workload: Workload, arguments: argparse.Namespace) -> list[Slice]:

@@ -33,8 +33,9 @@ import httpx
 import numpy as np
 
 from benchmarks import common
-from benchmarks.load import RAMP_S, Load, drive
+from benchmarks.load import RAMP_S, Load, drive, good, steady
 from benchmarks.servers import Bare, Headlight, Process, Server
+from benchmarks.turns import Contestant, alternating
 from benchmarks.workloads import NAMES, Workload, make_workloads
 from model.source import EMBEDDED, resolve
 
@@ -46,7 +47,6 @@ OF_BARE = {"mixed": 0.8}
 
 _START_S = 180.0
 _ANSWER_S = 60.0
-_WARM_S = 1
 _END_S = 0.3
 """Left out at the end of a load when tokens are counted: the load must not be over before."""
 _SAME = 0.999
@@ -62,12 +62,8 @@ class Turn:
     tokens_per_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """Who takes turns: `run` puts it under a load for so many seconds."""
-
-    process: Process
-    run: Callable[[Workload, int], Turn]
+Loaded = Callable[[Workload, int], Turn]
+"""Puts somebody under a workload for so many seconds."""
 
 
 def main() -> None:
@@ -79,12 +75,7 @@ def main() -> None:
         contestants, facts = start(stack, arguments, workloads["mixed"])
         common.print_facts("Machine", facts)
         for workload in (workloads[name] for name in arguments.workloads):
-            taking_part = {
-                name: contestant
-                for name, contestant in contestants.items()
-                if name != BARE or workload.name in OF_BARE
-            }
-            rounds = measure(workload, taking_part, arguments.rounds, arguments.seconds)
+            rounds = measure(workload, contestants, arguments.rounds, arguments.seconds)
             print_rounds(workload, rounds)
             checks += make_checks(workload, rounds)
     if checks:
@@ -101,27 +92,21 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--model", default=EMBEDDED, help="the embedded model, a folder or a hub name")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
-    parser.add_argument("--workloads", type=workload_names, default=NAMES, help=",".join(NAMES))
+    parser.add_argument("--workloads", type=common.some_of(NAMES), default=NAMES, help=",".join(NAMES))
     return parser.parse_args()
-
-
-def workload_names(text: str) -> list[str]:
-    """Read names with commas between them."""
-    names = text.split(",")
-    if unknown := [name for name in names if name not in NAMES]:
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: choose from {', '.join(NAMES)}")
-    return names
 
 
 def start(
     stack: ExitStack, arguments: argparse.Namespace, mixed: Workload
-) -> tuple[dict[str, Contestant], list[tuple[str, str]]]:
+) -> tuple[dict[str, tuple[Process, Loaded]], list[tuple[str, str]]]:
     """Start who takes part, one after the other, and stop each; the stack ends them. Also names the facts."""
     headlight = Headlight(model=arguments.model)
     stack.callback(headlight.end)
     headlight.wait_until_ready(_START_S)
     info = httpx.get(f"{headlight.url}/info", trust_env=False).json()["models"][0]
-    contestants = {HEADLIGHT: Contestant(headlight, partial(drive_headlight, headlight))}
+    contestants: dict[str, tuple[Process, Loaded]] = {
+        HEADLIGHT: (headlight, partial(drive_headlight, headlight))
+    }
     facts = [
         *common.machine(info["dtype"]),
         ("model", arguments.model),
@@ -134,13 +119,13 @@ def start(
         facts.append(("cosine to peer", f"{lowest_cosine(headlight, peer, mixed.requests[0]):.6f} (lowest)"))
         headlight.pause()
         peer.pause()
-        contestants[PEER] = Contestant(peer, partial(drive_peer, peer))
+        contestants[PEER] = (peer, partial(drive_peer, peer))
     if set(arguments.workloads) & set(OF_BARE):
         bare = Bare([text for request in mixed.requests for text in request], model=arguments.model)
         stack.callback(bare.end)
         facts.append(("bare", describe(bare.ask("calibrate"))))
         bare.pause()
-        contestants[BARE] = Contestant(bare, partial(run_bare, bare))
+        contestants[BARE] = (bare, partial(run_bare, bare))
     return contestants, facts
 
 
@@ -211,14 +196,14 @@ def drive_headlight(server: Headlight, workload: Workload, seconds: int) -> Turn
         time.sleep(max(0.0, seconds - RAMP_S - _END_S))
         tokens = server.total("headlight_input_tokens_total") - before
         tokens_per_s = tokens / (time.perf_counter() - start_s)
-        return Turn(good(HEADLIGHT, workload, load.result()), tokens_per_s)
+        return Turn(good(load.result(), HEADLIGHT), tokens_per_s)
 
 
 def drive_peer(server: Server, workload: Workload, seconds: int) -> Turn:
     """Load the peer."""
     bodies = [json.dumps({"model": _PEER_MODEL, "input": texts}).encode() for texts in workload.requests]
     load = drive(server, "/embeddings", bodies, connections=workload.connections, seconds=seconds)
-    return Turn(good(PEER, workload, load))
+    return Turn(good(load, PEER))
 
 
 def run_bare(bare: Bare, _: Workload, seconds: int) -> Turn:
@@ -226,33 +211,20 @@ def run_bare(bare: Bare, _: Workload, seconds: int) -> Turn:
     return Turn(tokens_per_s=bare.ask(f"run {seconds}"))
 
 
-def good(name: str, workload: Workload, load: Load) -> Load:
-    """Pass on a load without errors; ends the program at one with any."""
-    if load.errors:
-        raise SystemExit(
-            f"{load.errors} of {load.requests} requests of {workload.name} failed that {name} was sent: "
-            "such a rate means nothing. Find out why, and measure again."
-        )
-    return load
-
-
 def measure(
-    workload: Workload, contestants: Mapping[str, Contestant], rounds: int, seconds: int
+    workload: Workload, contestants: Mapping[str, tuple[Process, Loaded]], rounds: int, seconds: int
 ) -> list[dict[str, Turn]]:
-    """Let all take turns, all others being stopped; in reversed order every other round."""
+    """Let all take turns who take part in this workload."""
+    taking_part = {
+        name: Contestant(process, partial(run, workload))
+        for name, (process, run) in contestants.items()
+        if name != BARE or workload.name in OF_BARE
+    }
     measured = []
-    for number in range(rounds):
-        order = list(contestants.items())
-        turns = {}
-        for name, contestant in order[::-1] if number % 2 else order:
-            contestant.process.go_on()
-            contestant.run(workload, _WARM_S)
-            turn = turns[name] = contestant.run(workload, seconds)
-            contestant.process.pause()
-            if turn.load is not None and not turn.load.steady:
-                raise SystemExit(
-                    f"{name} answered next to nothing of {workload.name}: give it more --seconds."
-                )
+    for turns in alternating(taking_part, rounds, seconds):
+        for name, turn in turns.items():
+            if turn.load is not None:
+                steady(turn.load, name)
         measured.append(turns)
     return measured
 

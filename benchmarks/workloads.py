@@ -52,5 +52,12 @@ def make_workloads(path: Path) -> dict[str, Workload]:
     }
 
 
+def make_texts(path: Path, words: int, count: int) -> list[str]:
+    """Cut the sentences of an STS file, end to end, into texts of so many words."""
+    sentences = (text for pair in read_sts(path) for text in (pair.first, pair.second))
+    running = cycle(" ".join(sentences).split())
+    return [_take(running, words) for _ in range(count)]
+
+
 def _take(words: Iterator[str], count: int) -> str:
     return " ".join(islice(words, count))

@@ -1,0 +1,37 @@
+"""What one would write without headlight: a route around `transformers` that returns maps of attention.
+
+`benchmarks/maps.py` measures headlight beside it. `PLAIN_ROUTE_MODEL` is the folder of the model; it runs in
+float32, as it was saved. The route is no coroutine, so it runs in FastAPI's pool of threads.
+
+    PLAIN_ROUTE_MODEL=… uvicorn benchmarks.plain_route:app
+"""
+
+import os
+from typing import Any
+
+import torch
+from fastapi import FastAPI
+from pydantic import BaseModel
+from transformers import AutoModel, AutoTokenizer
+
+FOLDER = os.environ["PLAIN_ROUTE_MODEL"]
+
+app = FastAPI()
+tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+model = AutoModel.from_pretrained(FOLDER, attn_implementation="eager").eval()
+
+
+class Body(BaseModel):
+    """A request."""
+
+    text: str
+
+
+@app.post("/attention")
+def attention(body: Body) -> dict[str, Any]:
+    """Return the maps of the last layer: (heads, queries, keys)."""
+    inputs = tokenizer(body.text, return_tensors="pt", truncation=True)
+    with torch.inference_mode():
+        attentions = model(**inputs, output_attentions=True).attentions
+    tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+    return {"tokens": tokens, "attention": attentions[-1][0].tolist()}
