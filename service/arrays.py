@@ -17,6 +17,7 @@ from service.items import MAPS, AnswerStyle, Item
 _PIECE_BYTES = 512 * 1024
 _FLOAT16_MAX = 65504.0
 _SMALLEST_NORMAL = 2.0**-14  # of float16
+_BELOW_ONE = 1 - 2.0**-24
 # The smallest scale whose products are not subnormal: those would lose precision.
 _SMALLEST_SCALE = 2.0**-126
 # In steps of uint8: half a step for the rounding, and what float32 adds in p × 255 and in stored × scale.
@@ -117,7 +118,10 @@ def _stored_as(
 ) -> tuple[np.dtype[Any], float]:
     """Choose an array's type, and bound how far a number may be from the one that was computed."""
     dtype = array.dtype  # positions, or already what was asked
-    largest = _largest(array) if style.dtype == "float16" and dtype != np.int32 else 0.0
+    largest = 0.0
+    if style.dtype == "float16" and dtype != np.int32:
+        # NumPy is slow to look for the largest float16, and probabilities need not be looked at: 1 is exact.
+        largest = _BELOW_ONE if is_map and style.unit else _largest(array)
     if dtype == np.float32 and style.dtype == "uint8" and is_map:
         dtype = np.dtype(np.uint8)
     elif dtype == np.float32 and style.dtype == "float16" and largest <= _FLOAT16_MAX:

@@ -7,9 +7,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from service.answers import ProblemDocument
 from service.negotiation import ARRAY_TYPES, FORMATS
 from service.problems import KINDS, MEDIA_TYPE
-from service.schemas import AttentionRequest, EncodeRequest, ProblemDocument
+from service.schemas import AttentionRequest, EncodeRequest
 
 _REF = "#/components/schemas/{model}"
 _BODIES: dict[str, type[BaseModel]] = {"/encode": EncodeRequest, "/attention": AttentionRequest}

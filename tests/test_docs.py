@@ -11,16 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from service.answers import AttentionItem, EncodeItem, Summary, TokenColumns
 from service.metrics import OPERATIONS_ROUTES, Metrics
 from service.problems import KINDS
-from service.schemas import (
-    AttentionItem,
-    AttentionRequest,
-    EncodeItem,
-    EncodeRequest,
-    Summary,
-    TokenColumns,
-)
+from service.schemas import AttentionRequest, EncodeRequest
 from service.settings import PREFIX, Settings
 from service.state import VERSION
 from tests.client import ROOT, Service

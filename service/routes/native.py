@@ -3,13 +3,14 @@
 from fastapi import APIRouter, Request, Response
 
 from model.types import Output
+from service.answers import AttentionResponse, EncodeResponse
 from service.attention_planning import plan_attention
 from service.exchange import Exchange
 from service.intake import take_in
 from service.items import Expected, Item, columns, present
 from service.negotiation import refuse_uint8
 from service.planning import plan_encode
-from service.schemas import AttentionRequest, AttentionResponse, EncodeRequest, EncodeResponse
+from service.schemas import AttentionRequest, EncodeRequest
 
 router = APIRouter(tags=["inference"])
 
@@ -84,8 +85,8 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         style,
         encodings,
         [view.expected for view in views],
-        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, ask only for the `top_k`, lower "
-        "`decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
+        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, ask only for the `top_k`, "
+        "lower `decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
     )
     wants = [view.want for view in views]
     return await exchange.answer(style, encodings, wants, lambda i, output: views[i].item(output), size=size)

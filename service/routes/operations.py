@@ -8,8 +8,8 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
+from service.answers import Info, Limits, ServedModel, Status
 from service.problems import Problem
-from service.schemas import Info, Limits, ServedModel, Status
 from service.state import VERSION, ServiceState
 
 router = APIRouter(tags=["operations"])

@@ -1,0 +1,151 @@
+"""What clients get; the field descriptions are the API's documentation."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class TokenColumns(BaseModel):
+    """What was run, in columns of equal length."""
+
+    index: int = Field(ge=0, description="Which input this is.")
+    tokens: list[str]
+    token_ids: list[int]
+    offsets: list[tuple[int, int]] = Field(
+        description="`[start, end]` in Unicode code points of the text a token comes from; "
+        "`[0, 0]` for special and prompt tokens."
+    )
+    word_ids: list[int | None] = Field(
+        description="From 0 in each text of a pair; null for special and prompt tokens."
+    )
+    segment_ids: list[int] = Field(description="Which text of a pair.")
+    special: list[bool] = Field(description="Added by the tokenizer.")
+    truncated: bool
+    original_length: int = Field(ge=0, description="Tokens before the cut.")
+
+
+class Usage(BaseModel):
+    """What was computed."""
+
+    input_tokens: int = Field(ge=0, description="Tokens really run.")
+
+
+class EncodeItem(TokenColumns):
+    """The vectors of one input."""
+
+    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
+    token_embeddings: list[list[list[float]]] | None = Field(
+        None, description="(layers, tokens, hidden), with `tokens` in `outputs`."
+    )
+
+
+class EncodeResponse(BaseModel):
+    """The answer of `/encode`."""
+
+    model: str
+    data: list[EncodeItem]
+    usage: Usage
+
+
+class Summary(BaseModel):
+    """Statistics of the probabilities, each (layers, heads), means over all rows."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    entropy: list[list[float]] = Field(description="In nats.")
+    confidence: list[list[float]] = Field(description="The largest weight of a row.")
+    mean_distance: list[list[float]] = Field(description="From query to key, in tokens.")
+    self_: list[list[float]] = Field(alias="self", description="Weight on the token itself.")
+    previous: list[list[float]] = Field(description="Weight on the token before, 0 for the first.")
+    next: list[list[float]] = Field(description="Weight on the token after, 0 for the last.")
+    special: list[list[float]] = Field(description="Weight on special tokens.")
+
+
+class AttentionItem(TokenColumns):
+    """The maps of one input. The lists of labels name what each index of `attention` is."""
+
+    words: list[str] | None = Field(None, description='Of the whole input, with "level": "word".')
+    word_offsets: list[tuple[int, int]] | None = Field(
+        None, description="Where each word stands in its text; `[0, 0]` for special and prompt tokens."
+    )
+    layers: list[int] | None = Field(None, description="Absent when there is no such axis.")
+    heads: list[int] | None = Field(None, description="Absent when the heads were aggregated.")
+    queries: list[int] | None = Field(None, description='Absent with "maps": false, like `keys`.')
+    keys: list[int] | None = None
+    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
+    token_embeddings: list[list[list[float]]] | None = Field(
+        None, description="(1, tokens, hidden), of the last layer, with `tokens` in `outputs`."
+    )
+    attention: list[Any] | None = Field(None, description="Nested lists along `axes`.")
+    top_keys: list[Any] | None = Field(
+        None, description="With `top_k`, positions of the largest weights of each row, largest first."
+    )
+    top_weights: list[Any] | None = Field(None, description="Those weights.")
+    residual: list[Any] | None = Field(None, description="What each row has besides them.")
+    summary: Summary | None = None
+
+
+class AttentionResponse(BaseModel):
+    """The answer of `/attention`."""
+
+    model: str
+    axes: list[Literal["layer", "head", "query", "key"]]
+    data: list[AttentionItem]
+    usage: Usage
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457). Fields beyond these help: `field`, `limit`, `actual`, `allowed`, `errors`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    request_id: str
+
+
+class Status(BaseModel):
+    """Whether the service can work."""
+
+    status: Literal["alive", "ready"]
+
+
+class ServedModel(BaseModel):
+    """One served model."""
+
+    name: str
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    max_length: int
+    pooling: list[str]
+    normalize: bool
+    sentence_size: int
+    prompts: dict[str, str]
+    default_prompt_name: str | None
+    backend: str
+    device: str
+    dtype: str
+    max_batch_tokens: int
+    max_queue_tokens: int
+
+
+class Limits(BaseModel):
+    """What one request may ask for."""
+
+    max_inputs: int
+    max_body_bytes: int
+    max_response_bytes: int
+    request_timeout_s: float
+
+
+class Info(BaseModel):
+    """What runs here."""
+
+    version: str
+    models: list[ServedModel]
+    limits: Limits
