@@ -20,8 +20,8 @@ The peak of the resident memory while texts of the largest length are summarised
 encoding, each in a process of its own.
 
 The models are the embedded one and one of random weights, as large as BERT's base model (12 layers, 768
-wide). The threads of a product wait as in the service with `GOMP_SPINCOUNT=2000` before the command: on cores
-that others use too, it matters more than what is measured here.
+wide). Freed memory is kept as in the service, and the threads of a product wait as there with
+`GOMP_SPINCOUNT=2000` before the command: on cores that others use too, it matters more than what is measured.
 
     python -m benchmarks.attention [--dtype float32] [--rounds 15] [--lengths 128,512] [--rows summary,…]
 """
@@ -47,6 +47,7 @@ from model.source import EMBEDDED, resolve
 from model.torch_backend import TorchBackend
 from model.types import AttentionWant, Axis, Batch, ModelInfo, SummaryWant, Want
 from service.items import AnswerStyle, Item, present
+from service.process import keep_freed_memory
 from service.writing import write
 
 MODELS = (EMBEDDED, "random-base")
@@ -73,6 +74,7 @@ BOUNDS: dict[tuple[str, str, int], float] = {
 def main() -> None:
     """Measure and print, one model after the other."""
     arguments = parse_arguments()
+    keep_freed_memory()
     common.print_facts(
         "Machine", [*common.machine(arguments.dtype), ("batch", f"{_BATCH} texts of equal length")]
     )
@@ -254,6 +256,7 @@ def print_memory(model: str, dtype: str, length: int) -> None:
 
 def peak_mb(model: str, dtype: str, length: int, row: str | None) -> float:
     """Run a row, or plain encoding, a few times: MB of resident memory at the peak, loading apart."""
+    keep_freed_memory()
     backend = load(model, dtype)
     plain = partial(run, backend, make_batch(backend, length, Asked(backend.info, length).plain))
     plain()

@@ -150,8 +150,9 @@ class SelfAttention(nn.Module):
         move an entropy by 5e-4.
         """
         config, length = self.config, q.shape[1]
-        q = _chosen(_chosen(q, 1, rows), 2, heads).float()  # (b, rows, heads, D)
-        k = _chosen(k, 2, heads).float()  # (b, N, heads, D)
+        # Laid out anew, also where they are float32: products of what lies far apart are slow.
+        q = _chosen(_chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
+        k = _chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
         if config.similarity == "dot_product":
             scores = _dot_products(q, k)
         else:

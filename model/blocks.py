@@ -15,8 +15,8 @@ from torch import Tensor
 from model.attention import Indices, SelfAttention
 from model.types import Weights
 
-ROOM = 2**18
-"""Weights in a block: a megabyte."""
+ROOM = 2**19
+"""Weights in a block: two megabytes."""
 
 
 @dataclass(frozen=True, slots=True)

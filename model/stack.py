@@ -8,7 +8,7 @@ with the same numbers.
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -21,6 +21,10 @@ from model.rectangles import Rectangle, attend_in_rectangles
 
 Probe = Callable[[int, Any, Tensor, Tensor, Tensor, Tensor | None], None]
 """Called in a layer with its number, its attention, queries, keys and values (T, H, D), and position bias."""
+
+
+_ROOM = 2**23
+"""Numbers that are kept until they are looked at: 16 MB of bfloat16."""
 
 
 class _Layer(NamedTuple):
@@ -49,26 +53,25 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor, activation: tuple[str, str]
 
 def _run(
     x: Tensor,
-    qkv: Tensor | None,
     heads: int,
     eps: float,
     activation: tuple[str, str],
     layers: list[_Layer],
     rectangles: list[Rectangle],
     wanted: list[bool],
-) -> list[Tensor]:
-    """Take hidden states (T, C), float32, through some layers; returns the states after those `wanted`.
+    probed: list[bool],
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Take hidden states (T, C), float32, through some layers.
 
-    `qkv` (T, 3·C) are the queries, keys and values of the first of them, where they are there already.
+    Returns the states after those `wanted`, and the queries, keys and values (T, 3·C) of those `probed`.
     """
     plain = ("none", "")
     states: list[Tensor] = []
+    seen: list[Tensor] = []
     for i, layer in enumerate(layers):
-        if qkv is None:
-            qkv = _linear(x, layer.qkv, layer.qkv_bias, plain)
+        qkv = _linear(x, layer.qkv, layer.qkv_bias, plain)
         q, k, v = qkv.view(x.shape[0], 3, heads, x.shape[1] // heads).unbind(1)
         mixed = attend_in_rectangles(q, k, v, rectangles)  # (T, H, D)
-        qkv = None
         x = x + _linear(mixed.flatten(1), layer.output, layer.output_bias, plain)
         x = F.layer_norm(x, x.shape[1:], layer.attention_gain, layer.attention_bias, eps)
         inner = _linear(x, layer.inner, layer.inner_bias, activation)
@@ -76,7 +79,9 @@ def _run(
         x = F.layer_norm(x, x.shape[1:], layer.feed_forward_gain, layer.feed_forward_bias, eps)
         if wanted[i]:
             states.append(x)
-    return states
+        if probed[i]:
+            seen.append(qkv)
+    return states, seen
 
 
 class Stack:
@@ -106,46 +111,62 @@ class Stack:
     ) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
 
-        Between two layers that are `probed` (by their number, from 0) all steps are one call.
+        `probe` sees the layers that are `probed` (by their number, from 0) after those steps that one call
+        takes: as many as keep little for it.
         """
         states: dict[int, Tensor] = {}
-        qkv: Tensor | None = None
-        done, deepest = 0, max(wanted, default=0)
-        for stop in sorted({*probed, deepest}):
-            if stop > done:
-                numbers = [n for n in range(done + 1, stop + 1) if n in wanted or n == stop]
-                reached = self._advance(x, qkv, rectangles, done, stop, numbers)
-                states.update((n, reached[n]) for n in numbers if n in wanted)
-                x, qkv, done = reached[stop], None, stop
-            if probe is not None and stop in probed:
-                attention = self._blocks[stop].attention
-                qkv = attention.qkv(x)  # and the next steps need not compute it again
-                q, k, v = attention.split(qkv)
-                probe(stop, attention, q, k, v, None)
+        done, last = 0, max((*wanted, *probed), default=0)
+        step = max(1, _ROOM // (3 * x.numel()))
+        while done < last:
+            stop = self._end(done, last, probed, step)
+            numbers = [n for n in range(done + 1, stop + 1) if n in wanted or n == stop]
+            looked = [n for n in range(done, stop) if n in probed]
+            reached, seen = self._advance(x, rectangles, done, stop, numbers, looked)
+            states.update((n, state) for n, state in zip(numbers, reached, strict=True) if n in wanted)
+            x, done = reached[-1], stop
+            for number, qkv in zip(looked, seen, strict=True):
+                self._show(number, qkv, probe)
+        if last in probed:  # of that layer, nothing else is needed
+            self._show(last, self._blocks[last].attention.qkv(x), probe)
         return states
+
+    @staticmethod
+    def _end(done: int, last: int, probed: Collection[int], step: int) -> int:
+        """Go on from layer `done` to the last, or until `step` layers were probed."""
+        looked = 0
+        for layer in range(done, last):
+            looked += layer in probed
+            if looked == step:
+                return layer + 1
+        return last
+
+    def _show(self, number: int, qkv: Tensor, probe: Probe | None) -> None:
+        if probe is not None:
+            attention = self._blocks[number].attention
+            q, k, v = attention.split(qkv)
+            probe(number, attention, q, k, v, None)
 
     def _advance(
         self,
         x: Tensor,
-        qkv: Tensor | None,
         rectangles: list[Rectangle],
         start: int,
         stop: int,
-        numbers: Sequence[int],
-    ) -> dict[int, Tensor]:
-        """Take state `start` to state `stop`; returns the states of those numbers."""
+        numbers: Collection[int],
+        looked: Collection[int],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Take state `start` to state `stop`; returns the states and what was looked at, by their numbers."""
         config = self._config
-        states = self._compiled(
+        return self._compiled(
             x,
-            qkv,
             config.num_heads,
             config.norm_eps,
             FUSED[config.activation],
             self._layers[start:stop],
             rectangles,
             [number in numbers for number in range(start + 1, stop + 1)],
+            [number in looked for number in range(start, stop)],
         )
-        return dict(zip(numbers, states, strict=True))
 
 
 def _parameters(block: Any) -> _Layer:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from service.app import create_app
 from service.logs import set_up_logs
+from service.process import keep_freed_memory, set_environment
 from service.server import ListenError, serve
 from service.settings import SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
@@ -32,15 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logs(settings.log_level, settings.log_format)
     for name in unknown_variables(os.environ):
         log.warning("%s is not a setting of headlight and is ignored", name)
-    # Before PyTorch is loaded. Between the products of one pass its threads should spin, since waking them
-    # takes longer than a small product; between passes they should sleep, and leave the cores to others.
-    # So many turns are some microseconds (`benchmarks/README.md` has the measurement that chose them).
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-    # Code for more shapes of products than there are of one model's; each costs some kilobytes.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096")
-    # The cores have batches to run: texts are tokenized by the one thread that was given them. Measured: a
-    # third less time for a short text, as much for 32 texts, which two threads tokenize no faster.
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    set_environment()
+    keep_freed_memory()
     app = create_app(settings)
     state: ServiceState = app.state.service
     state.on_ready = _freeze

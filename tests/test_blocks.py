@@ -23,7 +23,7 @@ from tests.reference import Array, distance, relative_distance, softmax
 
 CPU = torch.device("cpu")
 LAYERS, HEADS, SIZE, COUNT = 3, 4, 8, 2
-LENGTHS = [1, 2, 31, 33, 600]
+LENGTHS = [1, 2, 31, 33, 800]
 """One row, short ones of one product, long ones, and one whose map of one head is larger than a block."""
 
 
@@ -165,7 +165,7 @@ def test_uniform_attention_has_the_statistics_of_its_formula() -> None:
 
 
 @pytest.mark.parametrize("rows", [None, (5, 0, 5)])
-@pytest.mark.parametrize("length", [33, 600])
+@pytest.mark.parametrize("length", [33, 800])
 def test_a_rollout_goes_through_all_layers_below(length: int, rows: tuple[int, ...] | None) -> None:
     """Up to the largest layer that is listed, with the mean over heads as listed."""
     queries = None if rows is None else Axis(rows, rows)
@@ -178,7 +178,7 @@ def test_a_rollout_goes_through_all_layers_below(length: int, rows: tuple[int, .
         assert distance(output.attention, expected if rows is None else expected[list(rows)]) <= 1e-5
 
 
-@pytest.mark.parametrize("length", [33, 600])
+@pytest.mark.parametrize("length", [33, 800])
 def test_words_larger_than_a_block_are_merged_whole(length: int) -> None:
     """Rows of a word are averaged and its columns added up, also where they fill several blocks."""
     cuts = [0, 1, length // 2, length]
