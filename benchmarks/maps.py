@@ -5,7 +5,8 @@ Starts on free ports of the loopback interface, each as a process of its own wit
 - headlight, as this program's environment says (`HEADLIGHT_…`), asked for the maps of the last layer, all
   heads, as JSON and as npz; and for those of the first layer, after which it need not run on;
 - the peer, `benchmarks/plain_route.py`: FastAPI and an eager model in float32, asked for the last layer. It
-  always runs, and keeps, all layers, so that its figure stands beside the first layer too.
+  always runs, and keeps, all layers, so that its figure stands beside the first layer too. It is measured as
+  it is written without a thought for its types, and with a return type, which makes its JSON faster.
 
 A request is one text, no two of them the same, over eight connections that each send the next request when
 they have their answer. All take turns within each round, in reversed order every other round; who does not
@@ -45,7 +46,8 @@ _TEXTS = 512
 _COMPARED = 16
 _CLOSE = 0.02
 """How far apart maps in bfloat16 and in float32 may be."""
-PEER = "peer"
+PEERS = {"peer": "/attention", "peer, typed": "/typed"}
+"""The peer's routes."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def main() -> None:
     print_rounds(rounds)
     common.print_checks(
         [
-            common.Check(f"{name}: requests/s, headlight / peer", to_peer(rounds, name), way.bound)
+            common.Check(f"{name}: requests/s, headlight / {peer}", to_peer(rounds, name, peer), way.bound)
+            for peer in PEERS
             for name, way in WAYS.items()
             if way.bound is not None
         ]
@@ -166,30 +169,35 @@ def measure(
 ) -> list[dict[str, Load]]:
     """Let all ways take turns."""
 
-    def load(server: Server, bodies: Sequence[bytes], headers: Mapping[str, str], seconds: int) -> Load:
+    def load(
+        server: Server, route: str, bodies: Sequence[bytes], headers: Mapping[str, str], seconds: int
+    ) -> Load:
         driven = drive(
-            server, _ROUTE, bodies, connections=arguments.connections, seconds=seconds, headers=headers
+            server, route, bodies, connections=arguments.connections, seconds=seconds, headers=headers
         )
         return good(driven, "the peer" if server is peer else "headlight")
 
     contestants = {
         name: Contestant(
             headlight,
-            partial(load, headlight, [json.dumps(way.body(text)).encode() for text in texts], way.headers),
+            partial(
+                load, headlight, _ROUTE, [json.dumps(way.body(text)).encode() for text in texts], way.headers
+            ),
         )
         for name, way in WAYS.items()
     }
     plain = [json.dumps({"text": text}).encode() for text in texts]
-    contestants[PEER] = Contestant(peer, partial(load, peer, plain, {}))
+    for name, route in PEERS.items():
+        contestants[name] = Contestant(peer, partial(load, peer, route, plain, {}))
     return [
         {name: steady(found, name) for name, found in turns.items()}
         for turns in alternating(contestants, arguments.rounds, arguments.seconds)
     ]
 
 
-def to_peer(rounds: Sequence[Mapping[str, Load]], name: str) -> list[float]:
+def to_peer(rounds: Sequence[Mapping[str, Load]], name: str, peer: str) -> list[float]:
     """Divide the rates of a way by the peer's, round by round."""
-    return [turns[name].steady_per_s / turns[PEER].steady_per_s for turns in rounds]
+    return [turns[name].steady_per_s / turns[peer].steady_per_s for turns in rounds]
 
 
 def print_rounds(rounds: Sequence[Mapping[str, Load]]) -> None:
@@ -198,10 +206,10 @@ def print_rounds(rounds: Sequence[Mapping[str, Load]]) -> None:
     for name in rounds[0]:
         loads = [turns[name] for turns in rounds]
         figures = [[getattr(load, unit) for load in loads] for unit in ("steady_per_s", "p50_ms", "p99_ms")]
-        peer = [turns[PEER].steady_per_s for turns in rounds]
-        ratio = "" if name == PEER else common.ratio(figures[0], peer)
-        rows.append([name, *(f"{np.median(values):.1f}" for values in figures), ratio])
-    header = ["maps", "requests/s", "p50 ms", "p99 ms", "to peer"]
+        peers = [[turns[peer].steady_per_s for turns in rounds] for peer in PEERS]
+        ratios = [common.ratio(figures[0], peer) for peer in peers] if name in WAYS else [""] * len(peers)
+        rows.append([name, *(f"{np.median(values):.1f}" for values in figures), *ratios])
+    header = ["maps", "requests/s", "p50 ms", "p99 ms", *(f"to {peer}" for peer in PEERS)]
     common.print_table(f"Medians of {len(rounds)} rounds, and [quartiles]", header, rows)
 
 

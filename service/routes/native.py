@@ -85,8 +85,8 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         style,
         encodings,
         [view.expected for view in views],
-        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, ask for the `top_k`, lower "
-        "`decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
+        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, ask for the `top_k`, "
+        "lower `decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
     )
     wants = [view.want for view in views]
     return await exchange.answer(style, encodings, wants, lambda i, output: views[i].item(output), size=size)
