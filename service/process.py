@@ -11,9 +11,11 @@ _SPINS = "2000"
 _PRIMITIVES = "4096"
 
 # Of glibc's malloc.h: parameters of mallopt.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 64 * 2**20
-_LARGE_BYTES = 16 * 2**20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_KEPT_BYTES = 32 * 2**20
+_LARGE_BYTES = 8 * 2**20
+# Each keeps memory of its own, and few threads ask for any at a time.
+_ARENAS = 2
 
 
 def set_environment() -> None:
@@ -26,14 +28,16 @@ def set_environment() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep up to 64 MB that was freed for the next pass; a no-op elsewhere.
+    """Have glibc keep memory that was freed for the next pass; a no-op elsewhere.
 
     The arrays of a pass are of megabytes. Given back to the system, they come back as pages that are cleared
-    one by one: the first row of all maps costs 1.05 instead of 1.14 passes without that
-    (`benchmarks/attention.py`). What has more than 16 MB is given back at once.
+    one by one: a pass with the first row of all maps takes 1.06 times as long as one without, and 1.14 times
+    without this (`benchmarks/attention.py`). What has more than 8 MB is given back at once. It takes some 150
+    MB under load.
     """
-    own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+    own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in own):
+        mallopt(_M_ARENA_MAX, _ARENAS)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
