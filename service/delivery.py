@@ -14,6 +14,7 @@ from model.errors import ModelError
 from model.types import Encoding, Output
 from service.compression import WORTH_BYTES, choose_coding, encoder
 from service.engine import Arrivals, Result
+from service.holding import SMALL_BYTES
 from service.items import AnswerStyle, Item
 from service.json_writer import Piece, last_line, lines
 from service.metrics import REJECTIONS
@@ -27,9 +28,6 @@ from service.writing import coded, write, write_whole
 T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]
 InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
-
-WHOLE_BYTES = 512 * 1024
-"""What cannot have more bytes is written on the event loop at once, in about a millisecond at most."""
 
 _GAVE_UP = "The service shuts down and could not finish this request in time: send it to another instance."
 
@@ -53,7 +51,7 @@ class Delivery:
         """Answer with outputs that are all there."""
         self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
         items = self._items(enumerate(result.outputs))
-        if self.bound <= WHOLE_BYTES:
+        if self.bound <= SMALL_BYTES:
             return await self._deliver_whole(items)
         size, pieces = await self._work(lambda: write(self.style, items, self._tokens))
         coding = self._coding()
@@ -171,7 +169,7 @@ class Delivery:
             finally:
                 self.written_s += time.perf_counter() - start
 
-        return timed() if self.bound <= WHOLE_BYTES else await self._off_loop(timed)
+        return timed() if self.bound <= SMALL_BYTES else await self._off_loop(timed)
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.state.writing, work)

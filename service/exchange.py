@@ -94,7 +94,10 @@ class Exchange:
         expected: Sequence[Expected],
         way_out: str,
     ) -> int:
-        """Refuse an answer that could be too large, before anything is computed; returns its bound."""
+        """Refuse an answer that could be too large, before anything is computed; returns its bound.
+
+        Refuses with 429 where too many large ones are on their way.
+        """
         limit, size = self.state.settings.max_response_bytes, bound(style, encodings, expected)
         if size > limit:
             raise Problem(
@@ -102,6 +105,7 @@ class Exchange:
                 f"The answer could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
+        self.state.holding.take(self.request.scope["state"], size)
         return size
 
     async def answer(

@@ -103,6 +103,7 @@ class RequestContext:
         finally:
             del scope["state"][TASK]
             self.state.running.discard(task)
+            self.state.holding.give_back(scope["state"])
             self.state.metrics.in_flight.set(self.state.in_flight)
 
     def _count(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:

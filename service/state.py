@@ -12,6 +12,7 @@ from model.errors import CheckpointError, ModelError
 from model.source import resolve
 from service.device import Device
 from service.engine import Engine
+from service.holding import ANSWERS, Holding
 from service.metrics import Metrics
 from service.problems import Problem
 from service.settings import Settings
@@ -89,6 +90,7 @@ class ServiceState:
         self.metrics = Metrics(VERSION)
         self.draining = False
         """Set by a signal: no new work is taken, what was accepted is still answered."""
+        self.holding = Holding(ANSWERS * settings.max_response_bytes)
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
         self.gave_up = False
