@@ -159,7 +159,7 @@ class Asked:
 
 ROWS: dict[str, Callable[[Asked], Want]] = {
     "one head": lambda asked: asked.maps(layers=(asked.info.layers // 2,), heads=(0,)),
-    "CLS row": lambda asked: asked.maps(queries=Axis((0,), (0,))),
+    "CLS row": lambda asked: asked.maps(queries=Axis((0,))),
     "maps float16": lambda asked: asked.maps(dtype="float16"),
     _NPZ: lambda asked: asked.maps(dtype="float16"),
     "summary": Asked.summary,

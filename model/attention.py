@@ -151,25 +151,25 @@ class SelfAttention(nn.Module):
         """
         config, length = self.config, q.shape[1]
         # Laid out anew, also where they are float32: products of what lies far apart are slow.
-        q = _chosen(_chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
-        k = _chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
+        q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
+        k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
         if config.similarity == "dot_product":
             scores = _dot_products(q, k)
         else:
-            metric = None if self.metric is None else _chosen(self.metric, 0, heads).float()
+            metric = None if self.metric is None else chosen(self.metric, 0, heads).float()
             scores = similarity_scores(q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric)
         if bias is not None:
-            scores += _chosen(_chosen(bias[:, :length, :length], 1, rows), 0, heads)
+            scores += chosen(chosen(bias[:, :length, :length], 1, rows), 0, heads)
         mask = visible(config.visibility, config.window, length, q.device)
-        return scores if mask is None else scores.masked_fill_(~_chosen(mask, 0, rows), _LOWEST)
+        return scores if mask is None else scores.masked_fill_(~chosen(mask, 0, rows), _LOWEST)
 
     def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
         """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h, of each token: float32 (b, heads, N).
 
         `v` (b, N, H, D). What a head adds to a token is Σ_j α_ij f_h(x_j) (Kobayashi et al. 2020, §2.2).
         """
-        values = _chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
-        return torch.linalg.vector_norm(values @ _chosen(self.factor_output(), 0, heads), dim=-1)
+        values = chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
+        return torch.linalg.vector_norm(values @ chosen(self.factor_output(), 0, heads), dim=-1)
 
     def factor_output(self) -> Tensor:
         """Find F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v, of each head: float32 (H, D, D).
@@ -201,10 +201,10 @@ def _dot_products(q: Tensor, k: Tensor) -> Tensor:
     return scores
 
 
-def _chosen(x: Tensor, axis: int, indices: Indices) -> Tensor:
+def chosen(x: Tensor, axis: int, indices: Indices) -> Tensor:
     """Select along an axis: a view for a slice, a copy for positions."""
     if isinstance(indices, slice):
-        return x[(slice(None),) * axis + (indices,)]
+        return x.narrow(axis, indices.start, indices.stop - indices.start)
     return x.index_select(axis, indices)
 
 

@@ -9,37 +9,43 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model import measures
-from model.attention import Indices
+from model.attention import Indices, chosen
 from model.blocks import Heads, Layer, in_blocks, neighbours
 from model.types import Aggregate, AttentionWant, Axis, Output, Top
 
 IntArray = NDArray[np.int64]
 
 
-class Rows:
-    """The rows that are wanted, each once: tokens, or words made of the rows of their pieces.
+class Units:
+    """What a map has rows or columns of, each once, in order: tokens, or words made of their pieces.
 
-    `places` says how to give them back as listed, and is None where that is what they are.
+    `positions` are what they are called. `places` say which of them stands where it was listed, and `counts`
+    how often; both are None where each is listed once and in order.
     """
 
     def __init__(self, axis: Axis | None, length: int, device: torch.device) -> None:
         self._device = device
-        self._words = axis is not None and axis.starts is not None
         self.places: IntArray | None = None
-        if axis is None:
-            self._tokens, self._starts = np.arange(length), np.arange(length + 1)
-            return
-        _, first, places = np.unique(axis.positions, return_index=True, return_inverse=True)
-        self.places = _unless_in_order(places)
-        starts = range(len(axis.tokens)) if axis.starts is None else axis.starts
-        stops = (*starts[1:], len(axis.tokens))
-        pieces = [axis.tokens[starts[i] : stops[i]] for i in first]
-        self._tokens = np.array([token for piece in pieces for token in piece], np.int64)
-        self._starts = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces], dtype=np.int64)))
+        self.counts: IntArray | None = None
+        self.positions = np.arange(length)
+        if axis is not None:
+            self.positions, places, counts = np.unique(
+                np.array(axis.positions, np.int64), return_inverse=True, return_counts=True
+            )
+            if not np.array_equal(places, np.arange(len(places))):
+                self.places, self.counts = places, counts
+        if axis is None or axis.tokens is None or axis.starts is None:
+            self.words = False
+            self._tokens, self._starts = self.positions, np.arange(len(self.positions) + 1)
+        else:
+            self.words = True
+            self._tokens = np.array(axis.tokens, np.int64)
+            self._starts = np.array((*axis.starts, len(axis.tokens)), np.int64)
+        self.every = axis is None
 
     def __len__(self) -> int:
         """Count them."""
-        return len(self._starts) - 1
+        return len(self.positions)
 
     @property
     def longest(self) -> int:
@@ -47,40 +53,23 @@ class Rows:
         return int(np.diff(self._starts).max(initial=1))
 
     def span(self, part: slice) -> slice:
-        """Say where the tokens of some of the rows lie among the tokens of all."""
+        """Say where the tokens of some of them lie among the tokens of all."""
         return slice(int(self._starts[part.start]), int(self._starts[part.stop]))
 
     def tokens(self, part: slice) -> Indices:
-        """Choose the tokens of some of the rows."""
+        """Choose the tokens of some of them."""
         return neighbours(self._tokens[self.span(part)], self._device)
 
     def merged(self, part: slice) -> IntArray | None:
-        """Say where, among those tokens, each row begins; None where each is one token."""
-        return self._starts[part] - self._starts[part.start] if self._words else None
-
-
-class Columns:
-    """The columns that are wanted, in their order."""
-
-    def __init__(self, axis: Axis | None, length: int, device: torch.device) -> None:
-        self.tokens: Tensor | None = None
-        self.starts: IntArray | None = None
-        self.positions = np.arange(length)
-        if axis is not None:
-            self.positions = np.array(axis.positions, np.int64)
-            self.tokens = torch.tensor(axis.tokens, dtype=torch.int64, device=device)
-            self.starts = None if axis.starts is None else np.array(axis.starts, np.int64)
-
-    def __len__(self) -> int:
-        """Count them."""
-        return len(self.positions)
+        """Say where, among those tokens, each begins; None where each is one token."""
+        return self._starts[part] - self._starts[part.start] if self.words else None
 
 
 class Kept:
     """What is kept of the maps of `count` sequences, in the dtype that it is wanted in.
 
     `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
-    kept was listed.
+    kept was listed. Nothing is kept or computed twice, however often it is listed.
     """
 
     def __init__(
@@ -89,12 +78,15 @@ class Kept:
         count: int,
         shape: Sequence[int],
         places: Sequence[IntArray | None],
-        columns: Columns,
+        columns: Units,
     ) -> None:
         self._want = want
         self._columns = columns
-        self._places = places
-        self._plain = want.top_k is None and not want.renormalize and columns.starts is None
+        self._places = places if want.top_k is not None else (*places, columns.places)
+        every = slice(0, len(columns))
+        self._tokens = None if columns.every else columns.tokens(every)
+        self._starts = columns.merged(every)
+        self._plain = want.top_k is None and not want.renormalize and not columns.words
         self._finite = np.ones(count, bool)
         self._map: NDArray[Any] | None = None
         self._top: Top | None = None
@@ -113,14 +105,14 @@ class Kept:
 
         `where` is their place in what is kept; `starts` says where each row of a word begins among them.
         """
-        if self._columns.tokens is not None:
-            weights = weights.index_select(-1, self._columns.tokens)
+        if self._tokens is not None:
+            weights = chosen(weights, -1, self._tokens)
         if self._plain and starts is None:
             self._keep(weights, where)
             return
-        rows = measures.merge_pieces(weights.cpu().numpy(), rows=starts, columns=self._columns.starts)
+        rows = measures.merge_pieces(weights.cpu().numpy(), rows=starts, columns=self._starts)
         if self._want.renormalize:
-            rows = measures.renormalize(rows)
+            rows = measures.renormalize(rows, None if self._top else self._columns.counts)
         if self._top is None:
             self._keep(torch.from_numpy(rows), where)
             return
@@ -140,8 +132,8 @@ class Kept:
 
         def listed(array: NDArray[Any]) -> NDArray[Any]:
             one: NDArray[Any] = array[index]
-            for axis, chosen in enumerate(self._places):
-                one = one if chosen is None else one.take(chosen, axis)
+            for axis, places in enumerate(self._places):
+                one = one if places is None else one.take(places, axis)
             return one
 
         if self._map is not None:
@@ -158,14 +150,14 @@ class Maps:
         self._length = length
         self._count = count
         self._heads = Heads(want.heads, device)
-        self._rows = Rows(want.queries, length, device)
+        self._rows = Units(want.queries, length, device)
         numbers, places = np.unique(want.layers, return_inverse=True)
         self.layers: list[int] = numbers.tolist()
         axes = [(len(numbers), _unless_in_order(places)), (len(self._rows), self._rows.places)]
         if want.aggregate == "none":
             axes.insert(1, (len(self._heads), _unless_in_order(self._heads.places)))
         shape, orders = zip(*axes, strict=True)
-        self._kept = Kept(want, count, shape, orders, Columns(want.keys, length, device))
+        self._kept = Kept(want, count, shape, orders, Units(want.keys, length, device))
 
     def look(self, number: int, layer: Layer) -> None:
         """Compute one layer."""
@@ -198,8 +190,8 @@ class Rollout:
     def __init__(self, want: AttentionWant, count: int, length: int, device: torch.device) -> None:
         self.layers = list(range(max(want.layers) + 1))
         self._heads = Heads(want.heads, device)
-        self._every, self._rows = (Rows(axis, length, device) for axis in (None, want.queries))
-        columns = Columns(want.keys, length, device)
+        self._every, self._rows = (Units(axis, length, device) for axis in (None, want.queries))
+        columns = Units(want.keys, length, device)
         self._kept = Kept(want, count, [len(self._rows)], [self._rows.places], columns)
         self._flow = torch.eye(length, device=device).repeat(count, 1, 1)  # (b, N, N)
 
@@ -212,11 +204,10 @@ class Rollout:
         flow = self._through(layer, self._rows)
         self._kept.store(flow, (slice(0, len(flow)), every), self._rows.merged(every))
 
-    def _through(self, layer: Layer, rows: Rows) -> Tensor:
+    def _through(self, layer: Layer, rows: Units) -> Tensor:
         """Multiply rows of this layer's Â with what came before: (b, rows, N)."""
         count, length, _ = self._flow.shape
-        chosen = rows.tokens(slice(0, len(rows)))
-        after = self._flow[:, chosen]
+        after = chosen(self._flow, 1, rows.tokens(slice(0, len(rows))))
         attention = torch.empty_like(after)
         for sequences, some, parts in in_blocks(count, len(self._heads), len(rows), length * rows.longest):
             tokens = rows.tokens(some)

@@ -140,9 +140,13 @@ def merge_pieces(p: FloatArray, *, rows: Starts | None = None, columns: Starts |
     return p
 
 
-def renormalize(p: FloatArray) -> FloatArray:
-    """Divide each row by its sum: (…, N, M) of numbers ≥ 0 -> (…, N, M). A row of zeros stays one."""
-    sums = p.sum(-1, keepdims=True)
+def renormalize(p: FloatArray, counts: NDArray[np.integer] | None = None) -> FloatArray:
+    """Divide each row by its sum: (…, N, M) of numbers ≥ 0 -> (…, N, M). A row of zeros stays one.
+
+    `counts` (M,) says how often each column counts in the sum; once by default.
+    """
+    counted = p if counts is None else p * counts.astype(np.float32)
+    sums = counted.sum(-1, keepdims=True)
     return np.divide(p, sums, out=np.zeros_like(p), where=sums > 0)
 
 

@@ -64,13 +64,13 @@ class SentenceWant:
 class Axis:
     """The rows or the columns that a map keeps, each made of one token or of the pieces of a word.
 
-    `positions` is what each is called, in the order it is wanted in, repeated where it is. `tokens` are the
-    positions of their tokens, end to end; `starts` says where in them each word begins, and is None where
-    each is one token, so that `tokens` and `positions` are the same.
+    `positions` is what each is called, in the order it is wanted in, repeated where it is. Of words, `tokens`
+    are the positions of their pieces, end to end, and `starts` says where in them each word begins: each
+    word once, in the order of its position. Of tokens, both are None.
     """
 
     positions: tuple[int, ...]
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] | None = None
     starts: tuple[int, ...] | None = None
 
 
@@ -81,7 +81,8 @@ class AttentionWant:
     `weights` are the softmax weights, the scaled scores before it, or the norms of the weighted values.
     With `aggregate` "rollout" there is one map, of layers 0 to the largest of `layers`. A row of a word is
     the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is kept sum to 1;
-    `top_k` keeps the largest of each. `dtype` is that of the map, for probabilities; uint8 is in 255ths.
+    `top_k` keeps the largest of each, among distinct columns. `dtype` is that of the map, for numbers up to
+    1; uint8 is in 255ths.
     """
 
     layers: tuple[int, ...]

@@ -97,6 +97,12 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
     return Packed(stored, meta + b'],"usage":{"input_tokens":%d}}' % tokens)
 
 
+def cut(text: bytes) -> Iterator[memoryview]:
+    """Cut bytes into pieces."""
+    for start in range(0, len(text), _PIECE_BYTES):
+        yield memoryview(text)[start : start + _PIECE_BYTES]
+
+
 def to_bytes(array: NDArray[Any], scale: float) -> NDArray[np.uint8]:
     """Write numbers from 0 to 255 × scale as the nearest of 256 steps, which are uint8."""
     steps = np.divide(array, scale, dtype=np.float64)

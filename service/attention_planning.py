@@ -6,7 +6,9 @@ the maps is ever computed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import accumulate, chain
 from typing import Any
 
 from model.errors import OutOfRange
@@ -67,11 +69,21 @@ class AttentionPlan:
     request: AttentionRequest
     dtype: MapDtype
     info: ModelInfo
+    _resolved: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def axes(self) -> tuple[str, ...]:
         """Name the axes of a map, or of what there is without maps."""
         return _AXES[self.request.aggregate] if self.request.maps else ("layer", "head")
+
+    @cached_property
+    def unit(self) -> bool:
+        """Whether all numbers are in [0, 1]: sums of what is the largest of several heads are not."""
+        request = self.request
+        sums = request.level == "word" or request.top_k is not None
+        return request.weights == "probability" and (
+            request.aggregate != "max" or request.renormalize or not sums
+        )
 
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises OutOfRange for rows and columns it does not have or keep."""
@@ -79,7 +91,7 @@ class AttentionPlan:
         said, shapes = columns(index, encoding), self._embeddings_of(encoding)
         if words is not None:
             said |= {"words": words.texts, "word_offsets": words.offsets}
-        named: dict[str, Sequence[int]] = {}
+        named: dict[str, tuple[int, ...]] = {}
         if self.request.summary or "layer" in self.axes:
             named["layers"] = self.layers
         if self.request.summary or "head" in self.axes:
@@ -88,7 +100,7 @@ class AttentionPlan:
         if self.request.maps:
             queries, keys = (self._axis(option, index, encoding, words) for option in ("queries", "keys"))
             want = replace(want, attention=self._attention(queries, keys))
-            every = range(len(encoding))
+            every = _every(len(encoding))
             named["queries"] = every if queries is None else queries.positions
             named["keys"] = every if keys is None else keys.positions
             shapes |= self._map_shapes(named)
@@ -104,7 +116,7 @@ class AttentionPlan:
             text_bytes=0 if words is None else len("".join(words.texts).encode()),
             summary_values=statistics,
         )
-        return View(want, said | {name: list(positions) for name, positions in named.items()}, expected)
+        return View(want, said | named, expected)
 
     def _embeddings_of(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
         shapes: dict[str, tuple[int, ...]] = {}
@@ -116,7 +128,6 @@ class AttentionPlan:
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
         request = self.request
-        rounds = request.weights == "probability" and request.top_k is None
         return AttentionWant(
             self.layers,
             self.heads,
@@ -126,17 +137,17 @@ class AttentionPlan:
             keys=keys,
             renormalize=request.renormalize,
             top_k=request.top_k,
-            dtype=self.dtype if rounds else "float32",
+            dtype=self.dtype if self.unit and request.top_k is None else "float32",
         )
 
-    def _map_shapes(self, named: dict[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
         shape = tuple(len(named[lists[axis]]) for axis in self.axes)
         if self.request.top_k is None:
             return {"attention": shape}
-        *rows, keys = shape
-        top = (*rows, min(self.request.top_k, keys))
-        return {"top_keys": top, "top_weights": top, "residual": tuple(rows)}
+        rows = shape[:-1]
+        top = (*rows, min(self.request.top_k, len(set(named["keys"]))))
+        return {"top_keys": top, "top_weights": top, "residual": rows}
 
     def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis | None:
         """Find the rows or columns that are kept; None when it is every token."""
@@ -153,29 +164,36 @@ class AttentionPlan:
         else:
             positions = self._chosen(chosen, option, index, count, dropped)
         if words is None:
-            return Axis(positions, positions)
-        tokens: list[int] = []
-        starts: list[int] = []
-        for word in positions:
-            starts.append(len(tokens))
-            tokens += words.pieces(word)
-        return Axis(positions, tuple(tokens), tuple(starts))
+            return Axis(positions)
+        # Each word once, however often it is listed.
+        pieces = [words.pieces(word) for word in sorted(set(positions))]
+        starts = accumulate(map(len, pieces), initial=0)
+        return Axis(positions, tuple(chain.from_iterable(pieces)), tuple(starts)[:-1])
 
     def _chosen(
         self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
     ) -> tuple[int, ...]:
+        """Count a list from the start, once for all inputs of the same length."""
         field, units = f"inputs.{index}", f"{self.request.level}s"
-        positions = resolve(chosen, count, option=option, there=f"{field} has {count} {units}", field=field)
-        for place, position in enumerate(positions):
-            if position in dropped:
-                raise OutOfRange(
-                    f"{option}.{place} is {chosen[place]}, and in {field} that is a special token, which "
-                    '"special_tokens": "drop" leaves out: choose another position, or keep them.',
-                    field=field,
-                    actual=chosen[place],
-                    allowed=(-count, count - 1),
-                )
+        if (option, count) not in self._resolved:
+            there = f"{field} has {count} {units}"
+            self._resolved[option, count] = resolve(chosen, count, option=option, there=there, field=field)
+        positions = self._resolved[option, count]
+        if not dropped.isdisjoint(positions):
+            place = next(i for i, position in enumerate(positions) if position in dropped)
+            raise OutOfRange(
+                f"{option}.{place} is {chosen[place]}, and in {field} that is a special token, which "
+                '"special_tokens": "drop" leaves out: choose another position, or keep them.',
+                field=field,
+                actual=chosen[place],
+                allowed=(-count, count - 1),
+            )
         return positions
+
+
+@cache
+def _every(count: int) -> tuple[int, ...]:
+    return tuple(range(count))
 
 
 def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype = "float32") -> AttentionPlan:

@@ -29,6 +29,7 @@ T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]
 InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
 
+_MANY_ITEMS = 32
 _GAVE_UP = "The service shuts down and could not finish this request in time: send it to another instance."
 
 
@@ -51,7 +52,7 @@ class Delivery:
         """Answer with outputs that are all there."""
         self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
         items = self._items(enumerate(result.outputs))
-        if self.bound <= SMALL_BYTES:
+        if self._short:
             return await self._deliver_whole(items)
         size, pieces = await self._work(lambda: write(self.style, items, self._tokens))
         coding = self._coding()
@@ -153,6 +154,12 @@ class Delivery:
         return (self.make_item(index, output) for index, output in outputs)
 
     @property
+    def _short(self) -> bool:
+        """Whether it is written on the event loop, in two milliseconds at most; each member takes time."""
+        many = self.style.binary and len(self.encodings) > _MANY_ITEMS
+        return self.bound <= SMALL_BYTES and not many
+
+    @property
     def _tokens(self) -> int:
         return sum(len(encoding) for encoding in self.encodings)
 
@@ -169,7 +176,7 @@ class Delivery:
             finally:
                 self.written_s += time.perf_counter() - start
 
-        return timed() if self.bound <= SMALL_BYTES else await self._off_loop(timed)
+        return timed() if self._short else await self._off_loop(timed)
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.state.writing, work)

@@ -105,7 +105,7 @@ class Exchange:
                 f"The answer could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
-        self.state.holding.take(self.request.scope["state"], size)
+        self.state.holding.take(self.request.scope["state"], style.growth * size)
         return size
 
     async def answer(

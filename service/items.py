@@ -64,6 +64,11 @@ class AnswerStyle:
         return {"model": self.model} if self.axes is None else {"model": self.model, "axes": self.axes}
 
     @property
+    def growth(self) -> int:
+        """How many times as large maps are before they are written: only probabilities come as uint8."""
+        return 4 if self.dtype == "uint8" and not self.unit else 1
+
+    @property
     def binary(self) -> bool:
         """Whether arrays are bytes and not text."""
         return self.format in ("npz", "safetensors")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from isal.isal_zlib import crc32  # eight times faster than zlib's
 
-from service.arrays import Member, Packed
+from service.arrays import Member, Packed, cut
 from service.json_writer import Piece
 
 META = "meta"
@@ -85,7 +85,7 @@ def archive(packed: Packed) -> Iterator[Piece]:
     """Write the archive in pieces: the arrays in their order, then the rest as the array `meta` of uint8."""
     directory, offset = [], 0
     parts = [(stored.member, stored.pieces) for stored in packed.arrays]
-    parts.append((_meta(len(packed.meta)), lambda: iter([memoryview(packed.meta)])))
+    parts.append((_meta(len(packed.meta)), lambda: cut(packed.meta)))
     for member, pieces in parts:
         entry = _Entry.of(member)
         checksum = crc32(entry.head)

@@ -106,6 +106,11 @@ def _look_up(array: FloatArray, decimals: int) -> memoryview:
     return text.data[:-1]
 
 
+def prepare(decimals: int = TABLE_DECIMALS) -> None:
+    """Make a table before it is needed: the largest takes fifty milliseconds."""
+    _table(decimals)
+
+
 @cache
 def _table(decimals: int) -> tuple[NDArray[Any], np.dtype[Any]]:
     """Make the texts of 0 to 1 in steps of 10^−decimals, and the layout of one with a comma."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from service.arrays import Member, Packed
+from service.arrays import Member, Packed, cut
 from service.json_writer import Piece
 
 METADATA_KEY = "headlight"
@@ -19,14 +19,14 @@ _TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "uint8": "U8"}
 _ALIGNMENT = 8
 
 
-def file_size(members: Sequence[Member], meta: bytes) -> int:
-    """Count the bytes of a file of these members and this rest of the answer."""
-    return len(_head(members, meta)) + sum(member.size for member in members)
+def file(packed: Packed) -> tuple[int, Iterator[Piece]]:
+    """Begin a file: its size, and its pieces."""
+    head = _head(packed.members, packed.meta)
+    return len(head) + sum(member.size for member in packed.members), _pieces(packed, head)
 
 
-def file(packed: Packed) -> Iterator[Piece]:
-    """Write the file in pieces."""
-    yield _head(packed.members, packed.meta)
+def _pieces(packed: Packed, head: bytes) -> Iterator[Piece]:
+    yield from cut(head)
     for stored in sorted(packed.arrays, key=lambda stored: -stored.member.dtype.itemsize):
         yield from stored.pieces()
 

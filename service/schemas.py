@@ -55,7 +55,7 @@ def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Ind
     if value == "all":
         return "all"
     if isinstance(value, str) or not isinstance(value, list):
-        raise _invalid(str(info.field_name), 'must be "all" or a list of at least one integer')
+        raise _invalid(str(info.field_name), 'must be "all" or a list of at least one integer, such as [0]')
     return _indices(value, info)
 
 

@@ -14,6 +14,7 @@ from service.device import Device
 from service.engine import Engine
 from service.holding import ANSWERS, Holding
 from service.metrics import Metrics
+from service.numbers import prepare
 from service.problems import Problem
 from service.settings import Settings
 
@@ -165,6 +166,7 @@ class ServiceState:
             log.exception("loading failed")
             self._fail(f"{type(error).__name__}: {error}")
         else:
+            prepare()
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()

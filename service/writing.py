@@ -20,8 +20,8 @@ def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int |
     if style.format == "npz":
         size = npz.archive_size(packed.members, len(packed.meta))
         return size, json_writer.gathered(npz.archive(packed))
-    size = safetensors_file.file_size(packed.members, packed.meta)
-    return size, json_writer.gathered(safetensors_file.file(packed))
+    size, pieces = safetensors_file.file(packed)
+    return size, json_writer.gathered(pieces)
 
 
 def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
@@ -32,7 +32,7 @@ def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes
             return b"".join(json_writer.document(style, items, tokens))
         return json_writer.whole(style, items, tokens)
     packed = pack(style, items, tokens)
-    return b"".join(npz.archive(packed) if style.format == "npz" else safetensors_file.file(packed))
+    return b"".join(npz.archive(packed) if style.format == "npz" else safetensors_file.file(packed)[1])
 
 
 def looked_up(style: AnswerStyle, items: Sequence[Item]) -> bool:

@@ -197,10 +197,12 @@ def expect(of: Trace, options: Json) -> Json:
     item["queries"] = chosen(asked["queries"], len(groups), kept)
     item["keys"] = chosen(asked["keys"], len(groups), kept)
 
-    values = np.empty((*maps.shape[:-2], len(item["queries"]), len(item["keys"])))
+    # Each key is ranked once, however often it is listed.
+    keys = item["keys"] if asked["top_k"] is None else list(dict.fromkeys(item["keys"]))
+    values = np.empty((*maps.shape[:-2], len(item["queries"]), len(keys)))
     for at in np.ndindex(maps.shape[:-2]):
         for i, query in enumerate(item["queries"]):
-            for j, key in enumerate(item["keys"]):
+            for j, key in enumerate(keys):
                 values[*at, i, j] = cell(maps[at], groups[query], groups[key])
             if asked["renormalize"] and values[*at, i].sum():
                 values[*at, i] = values[*at, i] / values[*at, i].sum()

@@ -37,7 +37,7 @@ def test_attention_selects_everything_unless_told() -> None:
     want = plan_attention(chosen, INFO).view(0, encoding, "one two").want.attention
     assert want is not None
     assert (want.layers, want.heads) == ((5, 0), (3, 3))
-    assert (want.queries, want.keys) == (Axis((3,), (3,)), Axis((0, 2), (0, 2)))
+    assert (want.queries, want.keys) == (Axis((3,)), Axis((0, 2)))
     assert want.aggregate == "max"
 
 
@@ -78,12 +78,12 @@ def test_tokens_of_a_prompt_are_words_of_their_own() -> None:
 
 
 def test_rows_and_columns_of_words_are_those_of_their_pieces() -> None:
-    """In the order asked, repeats included, and nothing of the words that were not."""
+    """In the order asked; the pieces of a word stand there once, however often it is listed."""
     planned = view("hallucinate now", level="word", queries=[1, -2, 1], keys=[2])
     assert planned.want.attention is not None
-    assert planned.want.attention.queries == Axis((1, 2, 1), (1, 2, 3, 4, 1, 2, 3), (0, 3, 4))
+    assert planned.want.attention.queries == Axis((1, 2, 1), (1, 2, 3, 4), (0, 3))
     assert planned.want.attention.keys == Axis((2,), (4,), (0,))
-    assert (planned.columns["queries"], planned.columns["keys"]) == ([1, 2, 1], [2])
+    assert (planned.columns["queries"], planned.columns["keys"]) == ((1, 2, 1), (2,))
 
 
 @pytest.mark.parametrize("level", ["token", "word"])
@@ -92,7 +92,7 @@ def test_dropped_tokens_are_in_no_row_and_no_column(level: str) -> None:
     planned = view("one two", special_tokens="drop", level=level)
     assert planned.want.attention is not None
     assert planned.want.attention.queries == planned.want.attention.keys
-    assert planned.columns["queries"] == planned.columns["keys"] == [1, 2]
+    assert planned.columns["queries"] == planned.columns["keys"] == (1, 2)
     assert planned.expected.arrays == {"attention": (6, 12, 2, 2)}
     empty = view("", special_tokens="drop", level=level)
     assert empty.expected.arrays == {"attention": (6, 12, 0, 0)}
@@ -137,16 +137,24 @@ def test_an_axis_that_is_gone_has_no_list_unless_a_summary_has_it(options: dict[
 
 
 def test_numbers_are_rounded_only_where_rounding_is_of_probabilities() -> None:
-    """float16 and uint8 maps come so from the backend; others may not fit and are computed in float32."""
+    """float16 and uint8 maps come so from the backend; others may not fit and are computed in float32.
+
+    Sums of what is the largest of several heads may be more than 1, unless rows are rescaled.
+    """
     (encoding,) = tokenizer().encode(["a"])
 
-    def dtype(**options: Any) -> str:
-        want = plan_attention(attention(**options), INFO, "uint8").view(0, encoding, "a").want.attention
+    def kind(**options: Any) -> tuple[bool, str]:
+        plan = plan_attention(attention(**options), INFO, "uint8")
+        want = plan.view(0, encoding, "a").want.attention
         assert want is not None
-        return want.dtype
+        return plan.unit, want.dtype
 
-    assert dtype() == dtype(aggregate="rollout") == "uint8"
-    assert dtype(weights="value_norm") == dtype(top_k=1) == "float32"
+    largest: Any = {"aggregate": "max", "level": "word"}
+    assert kind() == kind(aggregate="rollout") == kind(aggregate="max") == (True, "uint8")
+    assert kind(**largest, renormalize=True) == (True, "uint8")
+    assert kind(weights="value_norm") == kind(**largest) == (False, "float32")
+    assert kind(top_k=1) == (True, "float32")
+    assert kind(top_k=1, aggregate="max") == (False, "float32")
 
 
 def test_an_item_has_what_was_computed() -> None:

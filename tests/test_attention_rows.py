@@ -89,7 +89,7 @@ def test_nothing_is_left_out_where_k_is_large(mini: Subject) -> None:
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
-    [("all", [0, 1, 2]), ([4, 2, -1, 2, 0], [0, 2, 2]), ([3, 1], [1, 3]), ([-1, -2], [3, 4])],
+    [("all", [0, 1, 2]), ([4, 2, -1, 2, 0], [0, 2, 4]), ([3, 1], [1, 3]), ([-1, -2], [3, 4])],
 )
 def test_ties_go_to_the_lower_position(uniform: Subject, keys: Any, expected: list[int]) -> None:
     """Where all tokens are looked at alike, the first ones are named first, however they were asked for."""

@@ -1,14 +1,16 @@
 """`POST /encode` and `POST /attention`."""
 
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
 
 from model.types import Output
 from service.answers import AttentionResponse, EncodeResponse
 from service.attention_planning import plan_attention
 from service.exchange import Exchange
-from service.intake import take_in
+from service.intake import Taken, take_in
 from service.items import Expected, Item, columns, present
-from service.negotiation import refuse_uint8
+from service.negotiation import BINARY, refuse_uint8
 from service.planning import plan_encode
 from service.schemas import AttentionRequest, EncodeRequest
 
@@ -80,13 +82,26 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
         steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
     )
-    style = exchange.style(decimals=body.decimals, unit=body.weights == "probability", axes=plan.axes)
+    style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
     size = exchange.check_size(
         style,
         encodings,
         [view.expected for view in views],
-        "choose fewer `layers`, `heads`, `queries` or `keys`, `aggregate` the heads, ask for the `top_k`, "
-        "lower `decimals`, accept npz with `?dtype=uint8`, or send fewer inputs",
+        _way_out(body, exchange.taken),
     )
     wants = [view.want for view in views]
     return await exchange.answer(style, encodings, wants, lambda i, output: views[i].item(output), size=size)
+
+
+def _way_out(body: AttentionRequest, taken: Taken[Any]) -> str:
+    """Say which fields of this request would make its answer smaller."""
+    ways = ["send fewer inputs", "choose fewer `layers` or `heads`"]
+    if body.maps:
+        ways.append("choose fewer `queries` or `keys`")
+        ways += ["`aggregate` the heads"] if body.aggregate == "none" else []
+        ways += ["ask for the `top_k`"] if body.top_k is None else []
+        if taken.format not in BINARY:
+            ways += ["lower `decimals`", "accept application/x-npz"]
+        elif taken.dtype == "float32":
+            ways.append("add ?dtype=float16" if body.weights == "score" else "add ?dtype=uint8")
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}"
