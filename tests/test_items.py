@@ -1,6 +1,6 @@
 """Columns of an item: everything that was run."""
 
-from service.items import columns
+from service.items import AnswerStyle, columns
 from tests.doubles import tokenizer
 
 
@@ -18,3 +18,11 @@ def test_the_columns_stand_as_they_were_run() -> None:
         "truncated": False,
         "original_length": len(encoding),
     }
+
+
+def test_maps_that_are_rounded_late_are_larger_before() -> None:
+    """Probabilities come in the type of the answer; other maps are float32 until they are written as uint8."""
+    assert AnswerStyle("m", "npz", "uint8", unit=False).growth == 4
+    assert AnswerStyle("m", "npz", "uint8", unit=True).growth == 1
+    assert AnswerStyle("m", "npz", "float16", unit=False).growth == 1  # and is reckoned as float32
+    assert AnswerStyle("m").growth == 1

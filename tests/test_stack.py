@@ -95,6 +95,25 @@ def test_it_is_really_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran == [1, 1]
 
 
+@pytest.mark.parametrize(("room", "calls"), [(2**30, 1), (1, 3)])
+def test_little_is_kept_for_who_looks(room: int, calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the queries and keys of all layers are too many, they are shown before the next are computed."""
+    ran: list[int] = []
+    stack = SERVED._stack
+    assert stack is not None
+    advance = stack._advance
+
+    def spy(*arguments: Any) -> Any:
+        ran.append(1)
+        return advance(*arguments)
+
+    monkeypatch.setattr("model.stack._ROOM", room)
+    monkeypatch.setattr(stack, "_advance", spy)
+    seen: list[int] = []
+    states(SERVED, [9, 30], {3}, stacked=True, probe=lambda n, *_: seen.append(n), probed=[0, 1, 2])
+    assert (len(ran), seen) == (calls, [0, 1, 2])
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     lengths=LENGTHS,
