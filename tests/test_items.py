@@ -21,7 +21,7 @@ def test_the_columns_stand_as_they_were_run() -> None:
 
 
 def test_maps_that_are_rounded_late_are_larger_before() -> None:
-    """Probabilities come in the type of the answer; other maps are float32 until they are written as uint8."""
+    """Probabilities come in the type of the answer, other maps in float32 until they are written."""
     assert AnswerStyle("m", "npz", "uint8", unit=False).growth == 4
     assert AnswerStyle("m", "npz", "uint8", unit=True).growth == 1
     assert AnswerStyle("m", "npz", "float16", unit=False).growth == 1  # and is reckoned as float32
