@@ -21,6 +21,7 @@ Indices = slice | Tensor
 
 # The scores of longer sequences need too much memory.
 _LONGEST = 512
+# The heads of sequences that are no longer are copied together in less time than calls take one by one.
 _SHORT = 32
 _LOWEST = torch.finfo(torch.float32).min
 
@@ -153,7 +154,7 @@ class SelfAttention(nn.Module):
         # Laid out anew, also where they are float32: products of what lies far apart are slow.
         q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
         k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
-        if config.similarity == "dot_product":
+        if config.similarity == "dot_product" and length > _SHORT:
             scores = _dot_products(q, k)
         else:
             metric = None if self.metric is None else chosen(self.metric, 0, heads).float()
@@ -190,11 +191,9 @@ class SelfAttention(nn.Module):
 def _dot_products(q: Tensor, k: Tensor) -> Tensor:
     """Compute `similarity_scores` of float32 q (b, rows, heads, D), k (b, N, heads, D): (b, heads, rows, N).
 
-    Of all but short sequences one by one: their heads are then read where they lie, not copied together.
+    Sequence by sequence: their heads are then read where they lie, not copied together.
     """
     q = q * q.shape[-1] ** -0.5
-    if k.shape[1] <= _SHORT:
-        return torch.matmul(q.transpose(1, 2), k.permute(0, 2, 3, 1))
     scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), device=q.device)
     for one, queries, keys in zip(scores, q, k, strict=True):
         torch.bmm(queries.transpose(0, 1), keys.permute(1, 2, 0), out=one)

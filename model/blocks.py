@@ -19,6 +19,23 @@ ROOM = 2**19
 """Weights in a block: two megabytes."""
 
 
+class Heads:
+    """The heads that are wanted, each once: `places` and `shares` say how to give them back as listed."""
+
+    def __init__(self, listed: Sequence[int], device: torch.device) -> None:
+        self.numbers, self.places, counts = np.unique(listed, return_inverse=True, return_counts=True)
+        self.shares = torch.from_numpy((counts / len(listed)).astype(np.float32)).to(device)
+        self._device = device
+
+    def __len__(self) -> int:
+        """Count them."""
+        return len(self.numbers)
+
+    def some(self, part: slice) -> Indices:
+        """Choose a part of them out of all heads of the model."""
+        return neighbours(self.numbers[part], self._device)
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer's queries, keys and values of b sequences of N tokens, each (b, N, H, D)."""
@@ -39,22 +56,12 @@ class Layer:
             weights *= self.attention.value_norms(self.v[sequences], heads)[:, :, None, :]
         return weights
 
-
-class Heads:
-    """The heads that are wanted, each once: `places` and `shares` say how to give them back as listed."""
-
-    def __init__(self, listed: Sequence[int], device: torch.device) -> None:
-        self.numbers, self.places, counts = np.unique(listed, return_inverse=True, return_counts=True)
-        self.shares = torch.from_numpy((counts / len(listed)).astype(np.float32)).to(device)
-        self._device = device
-
-    def __len__(self) -> int:
-        """Count them."""
-        return len(self.numbers)
-
-    def some(self, part: slice) -> Indices:
-        """Choose a part of them out of all heads of the model."""
-        return neighbours(self.numbers[part], self._device)
+    def parts(
+        self, kind: Weights, sequences: slice, heads: Heads, parts: Sequence[slice], rows: Indices
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Compute the `weights` of the wanted heads in parts, each with its part."""
+        for part in parts:
+            yield part, self.weights(kind, sequences, heads.some(part), rows)
 
 
 def neighbours(positions: NDArray[np.int64], device: torch.device) -> Indices:

@@ -32,8 +32,8 @@ class Units:
             self.positions, places, counts = np.unique(
                 np.array(axis.positions, np.int64), return_inverse=True, return_counts=True
             )
-            if not np.array_equal(places, np.arange(len(places))):
-                self.places, self.counts = places, counts
+            self.places = _unless_in_order(places)
+            self.counts = None if self.places is None else counts
         if axis is None or axis.tokens is None or axis.starts is None:
             self.words = False
             self._tokens, self._starts = self.positions, np.arange(len(self.positions) + 1)
@@ -164,11 +164,8 @@ class Maps:
         place = self.layers.index(number)
         sizes = (self._count, len(self._heads), len(self._rows))
         for sequences, rows, parts in in_blocks(*sizes, self._length * self._rows.longest):
-            tokens, starts = self._rows.tokens(rows), self._rows.merged(rows)
-            blocks = (
-                (part, layer.weights(self._want.weights, sequences, self._heads.some(part), tokens))
-                for part in parts
-            )
+            starts = self._rows.merged(rows)
+            blocks = layer.parts(self._want.weights, sequences, self._heads, parts, self._rows.tokens(rows))
             if self._want.aggregate != "none":
                 weights = over_heads(blocks, self._want.aggregate, self._heads)
                 self._kept.store(weights, (sequences, place, rows), starts)
@@ -210,11 +207,7 @@ class Rollout:
         after = chosen(self._flow, 1, rows.tokens(slice(0, len(rows))))
         attention = torch.empty_like(after)
         for sequences, some, parts in in_blocks(count, len(self._heads), len(rows), length * rows.longest):
-            tokens = rows.tokens(some)
-            blocks = (
-                (part, layer.weights("probability", sequences, self._heads.some(part), tokens))
-                for part in parts
-            )
+            blocks = layer.parts("probability", sequences, self._heads, parts, rows.tokens(some))
             attention[sequences, rows.span(some)] = over_heads(blocks, "mean", self._heads)
         return torch.baddbmm(after, attention, self._flow, beta=0.5, alpha=0.5)
 

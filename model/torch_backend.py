@@ -16,7 +16,7 @@ from model.linear import suitable_rows
 from model.looking import Looking
 from model.packing import Packing
 from model.pooling import Bags, finish
-from model.types import Batch, FloatArray, ModelInfo, Output, SentenceWant
+from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
 
 _MOST_LANES = 4
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -106,9 +106,9 @@ class TorchBackend:
     def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
         # Equal lengths become neighbours: few, long runs; and among them those that look at the same.
-        looks = {look: i for i, look in enumerate({(w.attention, w.summary) for w in batch.wants})}
-        looked = np.array([looks[w.attention, w.summary] for w in batch.wants], np.int64)
-        order = np.lexsort((looked, lengths))
+        looks: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
+        looked = [looks.setdefault((want.attention, want.summary), len(looks)) for want in batch.wants]
+        order = np.lexsort((np.array(looked, np.int64), lengths))
         packing = Packing.of(lengths[order].tolist())
         wants = [batch.wants[i] for i in order]
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token

@@ -88,7 +88,7 @@ class AttentionPlan:
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises OutOfRange for rows and columns it does not have or keep."""
         words = Words.of(encoding, text) if self.request.level == "word" else None
-        said, shapes = columns(index, encoding), self._embeddings_of(encoding)
+        said, shapes = columns(index, encoding), self.embeddings.shapes(encoding, self.info.hidden_size)
         if words is not None:
             said |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, tuple[int, ...]] = {}
@@ -117,14 +117,6 @@ class AttentionPlan:
             summary_values=statistics,
         )
         return View(want, said | named, expected)
-
-    def _embeddings_of(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {}
-        if self.embeddings.sentence is not None:
-            shapes["embedding"] = (max(self.embeddings.pooled_size, self.embeddings.sentence_size),)
-        if self.embeddings.token_layers:
-            shapes["token_embeddings"] = (1, len(encoding), self.info.hidden_size)
-        return shapes
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
         request = self.request
@@ -174,17 +166,17 @@ class AttentionPlan:
         self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
     ) -> tuple[int, ...]:
         """Count a list from the start, once for all inputs of the same length."""
-        field, units = f"inputs.{index}", f"{self.request.level}s"
+        place_of = f"inputs.{index}"
         if (option, count) not in self._resolved:
-            there = f"{field} has {count} {units}"
-            self._resolved[option, count] = resolve(chosen, count, option=option, there=there, field=field)
+            there = f"{place_of} has {count} {self.request.level}s"
+            self._resolved[option, count] = resolve(chosen, count, option=option, there=there, field=place_of)
         positions = self._resolved[option, count]
         if not dropped.isdisjoint(positions):
             place = next(i for i, position in enumerate(positions) if position in dropped)
             raise OutOfRange(
-                f"{option}.{place} is {chosen[place]}, and in {field} that is a special token, which "
+                f"{option}.{place} is {chosen[place]}, and in {place_of} that is a special token, which "
                 '"special_tokens": "drop" leaves out: choose another position, or keep them.',
-                field=field,
+                field=place_of,
                 actual=chosen[place],
                 allowed=(-count, count - 1),
             )

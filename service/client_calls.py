@@ -26,8 +26,8 @@ AttentionStreamT = TypeVar("AttentionStreamT")
 T = TypeVar("T", bound=Encoded | AttentionMaps)
 
 # JSON is for a service that knows no other format: its items are read as well, they are only larger.
-WHOLE = "application/x-npz, application/json;q=0.5"
-STREAMED = "application/x-ndjson, application/json;q=0.5"
+ACCEPT_WHOLE = "application/x-npz, application/json;q=0.5"
+ACCEPT_LINES = "application/x-ndjson, application/json;q=0.5"
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, EOFError, OSError, zipfile.BadZipFile)
 
 
@@ -141,7 +141,7 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
 
         `dtype` is what numbers are sent as; here they are float32 in any case.
         """
-        return self._fetch(_call("/encode", WHOLE, encoded, locals()))
+        return self._fetch(_call("/encode", ACCEPT_WHOLE, encoded, locals()))
 
     def stream_encode(
         self,
@@ -163,7 +163,7 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
 
         The request is sent when the first item is asked for, and given up when the iterator is closed.
         """
-        return self._stream(_call("/encode", STREAMED, encoded, locals()))
+        return self._stream(_call("/encode", ACCEPT_LINES, encoded, locals()))
 
     def attention(
         self,
@@ -197,7 +197,7 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
         `dtype` is what maps are sent as; here they are float32 in any case, and `max_error` of the answer
         says how far off.
         """
-        return self._fetch(_call("/attention", WHOLE, attention_maps, locals()))
+        return self._fetch(_call("/attention", ACCEPT_WHOLE, attention_maps, locals()))
 
     def stream_attention(
         self,
@@ -231,7 +231,7 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
         The numbers are rounded to `decimals`, 6 by default. The request is sent when the first item is asked
         for, and given up when the iterator is closed.
         """
-        return self._stream(_call("/attention", STREAMED, attention_maps, locals()))
+        return self._stream(_call("/attention", ACCEPT_LINES, attention_maps, locals()))
 
 
 def _call(

@@ -20,7 +20,7 @@ from service.json_writer import Piece, last_line, lines
 from service.metrics import REJECTIONS
 from service.middleware import GONE
 from service.negotiation import FORMATS
-from service.problems import Problem, from_model_error
+from service.problems import Problem, from_model_error, gave_up
 from service.responses import StreamedResponse
 from service.state import ServiceState
 from service.writing import coded, write, write_whole
@@ -30,7 +30,6 @@ ItemMaker = Callable[[int, Output], Item]
 InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
 
 _MANY_ITEMS = 32
-_GAVE_UP = "The service shuts down and could not finish this request in time: send it to another instance."
 
 
 @dataclass
@@ -122,7 +121,7 @@ class Delivery:
         except asyncio.CancelledError:
             if not self.state.gave_up or GONE in self.request.scope["state"]:
                 raise
-            return Problem("not-ready", _GAVE_UP, headers={"Retry-After": "1", "Connection": "close"})
+            return gave_up()
 
     def _problem_line(self, problem: Problem) -> bytes:
         if problem.kind in REJECTIONS:

@@ -87,7 +87,7 @@ class Exchange:
             None if axes is None else tuple(axes),
         )
 
-    def check_size(
+    def admit(
         self,
         style: AnswerStyle,
         encodings: Sequence[Encoding],

@@ -14,12 +14,11 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
-from service.problems import Problem
+from service.problems import Problem, gave_up
 from service.state import ServiceState
 
 log = logging.getLogger("service.access")
 
-_GAVE_UP = "The service shuts down and could not finish this request in time: send it to another instance."
 # Under these names a request's scope tells its task to the connection, and the connection that it has ended.
 TASK = "task"
 GONE = "gone"
@@ -79,7 +78,7 @@ class RequestContext:
                 raise
             if status or GONE in scope["state"]:
                 return  # a part of the answer is out: the server closes the connection; or nobody reads
-            await answer(Problem("not-ready", _GAVE_UP, headers={"Retry-After": "1", "Connection": "close"}))
+            await answer(gave_up())
         except Exception:
             log.exception("request %s failed", identifier)
             if status:

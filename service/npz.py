@@ -6,7 +6,7 @@ converted, twice: ZIP has a place for it behind them, but not every reader knows
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,9 +71,18 @@ class _Entry:
         return struct.pack("<4s4H4I5H2I", b"PK\x01\x02", *fixed, *lengths) + self.name + extra
 
 
-def archive_size(members: Sequence[Member], meta_bytes: int) -> int:
-    """Count the bytes of an archive of these members and of `meta_bytes` of JSON."""
-    entries = [_Entry.of(member) for member in (*members, _meta(meta_bytes))]
+def archive(packed: Packed) -> tuple[int, Iterator[Piece]]:
+    """Begin an archive of the arrays in their order, then the rest as the array `meta` of uint8.
+
+    Gives its size and its pieces.
+    """
+    meta = Member(META, np.dtype(np.uint8), (len(packed.meta),))
+    parts = [(_Entry.of(stored.member), stored.pieces) for stored in packed.arrays]
+    parts.append((_Entry.of(meta), lambda: cut(packed.meta)))
+    return _size([entry for entry, _ in parts]), _pieces(parts)
+
+
+def _size(entries: Sequence[_Entry]) -> int:
     offset = directory = 0
     for entry in entries:
         directory += len(entry.central(0, offset))
@@ -81,13 +90,9 @@ def archive_size(members: Sequence[Member], meta_bytes: int) -> int:
     return offset + directory + len(_end(len(entries), directory, offset))
 
 
-def archive(packed: Packed) -> Iterator[Piece]:
-    """Write the archive in pieces: the arrays in their order, then the rest as the array `meta` of uint8."""
+def _pieces(parts: Sequence[tuple[_Entry, Callable[[], Iterator[Piece]]]]) -> Iterator[Piece]:
     directory, offset = [], 0
-    parts = [(stored.member, stored.pieces) for stored in packed.arrays]
-    parts.append((_meta(len(packed.meta)), lambda: cut(packed.meta)))
-    for member, pieces in parts:
-        entry = _Entry.of(member)
+    for entry, pieces in parts:
         checksum = crc32(entry.head)
         for piece in pieces():
             checksum = crc32(piece, checksum)
@@ -98,10 +103,6 @@ def archive(packed: Packed) -> Iterator[Piece]:
         offset += len(local) + entry.size
     lines = b"".join(directory)
     yield lines + _end(len(directory), len(lines), offset)
-
-
-def _meta(size: int) -> Member:
-    return Member(META, np.dtype(np.uint8), (size,))
 
 
 def _end(count: int, size: int, offset: int) -> bytes:

@@ -39,6 +39,15 @@ class EncodePlan:
             )
         return Want(sentence=sentence, token_layers=self.token_layers)
 
+    def shapes(self, encoding: Encoding, hidden_size: int) -> dict[str, tuple[int, ...]]:
+        """Say how large the arrays of one sequence can be, by their names in the answer."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.sentence is not None:
+            shapes["embedding"] = (max(self.pooled_size, self.sentence_size),)
+        if self.token_layers:
+            shapes["token_embeddings"] = (len(self.token_layers), len(encoding), hidden_size)
+        return shapes
+
 
 def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
     """Check what `/encode` was asked against the model; raises OutOfRange or Unsupported."""

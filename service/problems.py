@@ -99,6 +99,15 @@ def _writable(value: object) -> object:
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
+def gave_up() -> Problem:
+    """Make the problem of a request that the drain had no time for."""
+    return Problem(
+        "not-ready",
+        "The service shuts down and could not finish this request in time: send it to another instance.",
+        headers={"Retry-After": "1", "Connection": "close"},
+    )
+
+
 def from_model_error(error: ModelError) -> Problem:
     """Map the error tree of `model/errors.py` to problems."""
     match error:

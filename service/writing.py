@@ -9,6 +9,7 @@ from service.items import AnswerStyle, Item
 from service.json_writer import Piece
 from service.numbers import TABLE_DECIMALS
 
+_FILES = {"npz": npz.archive, "safetensors": safetensors_file.file}
 _MANY_VALUES = 3000
 
 
@@ -16,11 +17,7 @@ def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int |
     """Begin a long answer: its size where it is known beforehand, and its pieces, made one at a time."""
     if not style.binary:
         return None, json_writer.document(style, items, tokens)
-    packed = pack(style, items, tokens)
-    if style.format == "npz":
-        size = npz.archive_size(packed.members, len(packed.meta))
-        return size, json_writer.gathered(npz.archive(packed))
-    size, pieces = safetensors_file.file(packed)
+    size, pieces = _FILES[style.format](pack(style, items, tokens))
     return size, json_writer.gathered(pieces)
 
 
@@ -31,8 +28,8 @@ def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes
         if looked_up(style, items):
             return b"".join(json_writer.document(style, items, tokens))
         return json_writer.whole(style, items, tokens)
-    packed = pack(style, items, tokens)
-    return b"".join(npz.archive(packed) if style.format == "npz" else safetensors_file.file(packed)[1])
+    _, pieces = _FILES[style.format](pack(style, items, tokens))
+    return b"".join(pieces)
 
 
 def looked_up(style: AnswerStyle, items: Sequence[Item]) -> bool:

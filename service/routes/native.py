@@ -18,13 +18,14 @@ router = APIRouter(tags=["inference"])
 
 # Of Python, to find the word that a token belongs to and the tokens that are kept.
 _STEPS_PER_TOKEN = 5
+_NO_MAPS = "uint8 is for maps, and there are none in this answer"
 
 
 @router.post("/encode", summary="Sentence and token embeddings", responses={200: {"model": EncodeResponse}})
 async def encode(request: Request) -> Response:
     """Turn texts into sentence vectors, contextual token vectors, or both."""
     taken = await take_in(request, EncodeRequest)
-    refuse_uint8(taken.dtype, "uint8 is for maps, and there are none in this answer")
+    refuse_uint8(taken.dtype, _NO_MAPS)
     exchange = Exchange.open(request, taken)
     return await exchange.in_time(_encode(exchange, taken.body))
 
@@ -39,7 +40,7 @@ async def attention(request: Request) -> Response:
     if taken.body.weights == "score":
         refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
     if not taken.body.maps:
-        refuse_uint8(taken.dtype, "uint8 is for maps, and there are none in this answer")
+        refuse_uint8(taken.dtype, _NO_MAPS)
     exchange = Exchange.open(request, taken)
     return await exchange.in_time(_attention(exchange, taken.body))
 
@@ -48,20 +49,11 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     info = exchange.engine.info
     plan = plan_encode(body, info)
     encodings = await exchange.tokenize()
-    shapes: dict[str, tuple[int, ...]] = {}
-    if plan.sentence is not None:
-        shapes["embedding"] = (max(plan.pooled_size, plan.sentence_size),)
-    expected = [
-        Expected(shapes | {"token_embeddings": (len(plan.token_layers), len(e), info.hidden_size)})
-        if plan.token_layers
-        else Expected(shapes)
-        for e in encodings
-    ]
     style = exchange.style()
-    size = exchange.check_size(
+    size = exchange.admit(
         style,
         encodings,
-        expected,
+        [Expected(plan.shapes(encoding, info.hidden_size)) for encoding in encodings],
         "ask for fewer inputs, fewer `layers` or `pooling_layers`, or no `tokens` in `outputs`",
     )
     wants = [plan.want(encoding, include_prompt=info.include_prompt) for encoding in encodings]
@@ -83,7 +75,7 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
     )
     style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
-    size = exchange.check_size(
+    size = exchange.admit(
         style,
         encodings,
         [view.expected for view in views],
