@@ -208,7 +208,12 @@ class ModelInfo:
 
 
 class Backend(Protocol):
-    """A way to run a model. Called from as many threads at a time as its device has lanes."""
+    """A way to run a model. Called from as many threads at a time as it has lanes."""
+
+    @property
+    def lanes(self) -> int:
+        """How many batches should run side by side when many wait."""
+        ...
 
     @property
     def info(self) -> ModelInfo:

@@ -20,11 +20,17 @@ _GC_THRESHOLDS = (700, 10, 1000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal, which ends the process; returns the exit code of what does not serve."""
+    """Serve until a signal, which ends the process; returns the exit code of what does not serve.
+
+    `headlight export …` is `python -m export …`.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:
         sys.stdout.write(f"headlight {VERSION}\n")
         return 0
+    if list(arguments[:1]) == ["export"]:
+        # A program of its own, which serves nothing: it takes the place of this one.
+        os.execv(sys.executable, [sys.executable, "-m", "export", *arguments[1:]])
     try:
         settings = read_settings(arguments)
     except SettingsError as error:

@@ -266,7 +266,7 @@ class Engine:
         for text in ("warm", "warm up " * 200):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
-            for looking in (None, attention):
+            for looking in (None, attention) if self.info.opens else (None,):
                 want = Want(sentence=self._sentence_want(), attention=looking)
                 for lanes in {1, self._lanes}:
                     self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
