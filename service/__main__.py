@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from service.app import create_app
 from service.logs import set_up_logs
-from service.process import keep_freed_memory, set_environment
+from service.process import keep_freed_memory, limit_products, set_environment
 from service.server import ListenError, serve
 from service.settings import SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if list(arguments[:1]) == ["export"]:
         # A program of its own, which serves nothing: it takes the place of this one.
-        os.execv(sys.executable, [sys.executable, "-m", "export", *arguments[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", "export", *arguments[1:]])  # noqa: S606
     try:
         settings = read_settings(arguments)
     except SettingsError as error:
@@ -40,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in unknown_variables(os.environ):
         log.warning("%s is not a setting of headlight and is ignored", name)
     set_environment()
+    limit_products()
     keep_freed_memory()
     app = create_app(settings)
     state: ServiceState = app.state.service
