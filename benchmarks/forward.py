@@ -74,7 +74,7 @@ def main() -> None:
     folder, dtype = resolve(arguments.model), arguments.dtype
     backend = TorchBackend(load_checkpoint(folder), device="cpu", dtype=dtype)
     plain = load_checkpoint(folder)  # of its own: the backend lays its weights out anew
-    reference = load_transformers(plain.layout.transformer, _DTYPES[dtype])
+    reference = load_transformers(plain.folder.layout.transformer, _DTYPES[dtype])
 
     common.print_facts("Machine", [*common.machine(dtype), ("model", arguments.model)])
     shapes = make_shapes(plain.tokenizer.max_length)

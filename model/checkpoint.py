@@ -1,114 +1,48 @@
 """A folder with config.json, safetensors and tokenizer.json -> an encoder, every tensor accounted for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.encoder import Encoder
 from model.errors import CheckpointError
-from model.families import FAMILIES
 from model.families.family import Family
-from model.layout import Layout, read_json, read_layout
+from model.folder import ModelFolder, read_folder
+from model.layout import read_json
 from model.tokenizer import TextTokenizer
-from model.types import ModelInfo
-
-_DENSE_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "torch.nn.modules.activation.Tanh": nn.Tanh,
-    "torch.nn.modules.activation.ReLU": nn.ReLU,
-    "torch.nn.modules.activation.GELU": nn.GELU,
-    "torch.nn.modules.activation.Sigmoid": nn.Sigmoid,
-    "torch.nn.modules.linear.Identity": nn.Identity,
-}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model: float32 weights on the CPU, not yet laid out for running.
+    """A loaded model: float32 weights on the CPU, not yet laid out for running."""
 
-    `dense` maps pooled vectors (B, E) to sentence vectors (B, sentence_size); it is the identity for
-    models without linear layers after the pooling.
-    """
-
-    family: str
+    folder: ModelFolder
     encoder: Encoder
-    tokenizer: TextTokenizer
-    dense: nn.Sequential
-    layout: Layout
 
-    def describe(self, *, backend: str, device: str, dtype: str) -> ModelInfo:
-        """Say what is served and how it runs."""
-        config, layout = self.encoder.config, self.layout
-        pooled = config.hidden_size * len(layout.pooling)
-        linears = [module for module in self.dense.modules() if isinstance(module, nn.Linear)]
-        return ModelInfo(
-            family=self.family,
-            layers=config.num_layers,
-            heads=config.num_heads,
-            hidden_size=config.hidden_size,
-            max_length=self.tokenizer.max_length,
-            pooling=layout.pooling,
-            normalize=layout.normalize,
-            sentence_size=linears[-1].out_features if linears else pooled,
-            dense=bool(linears),
-            prompts=layout.prompts,
-            default_prompt_name=layout.default_prompt_name,
-            include_prompt=layout.include_prompt,
-            backend=backend,
-            device=device,
-            dtype=dtype,
-        )
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The model's own."""
+        return self.folder.tokenizer
 
 
-def load_checkpoint(folder: Path) -> Checkpoint:
+def load_checkpoint(path: Path) -> Checkpoint:
     """Load a checkpoint folder; raises CheckpointError, in one sentence, when it cannot be served."""
-    layout = read_layout(folder)
-    raw = read_json(layout.transformer / "config.json")
-    family = FAMILIES.get(str(raw.get("model_type")))
-    if family is None:
-        raise CheckpointError(
-            f"{layout.transformer / 'config.json'}: model_type {raw.get('model_type')!r} is not one of the "
-            f"supported families: {', '.join(FAMILIES)}."
-        )
-    encoder = load_encoder(layout.transformer, family, raw)
-    limits = [n for n in (layout.max_length, encoder.config.position_limit) if n is not None]
-    tokenizer = TextTokenizer.from_file(
-        layout.transformer / "tokenizer.json",
-        max_length=min(limits, default=512),
-        lower_case=layout.lower_case,
-    )
-    if tokenizer.vocab_size > encoder.config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: the tokenizer knows {tokenizer.vocab_size} tokens and the model embeds "
-            f"{encoder.config.vocab_size}: they do not belong together."
-        )
-    pooled = encoder.config.hidden_size * len(layout.pooling)
-    return Checkpoint(
-        family=family.name,
-        encoder=encoder,
-        tokenizer=tokenizer,
-        dense=_load_dense_layers(layout.dense, pooled),
-        layout=layout,
-    )
+    folder = read_folder(path)
+    return Checkpoint(folder, _load_encoder(folder))
 
 
-def load_encoder(folder: Path, family: Family, raw_config: Mapping[str, Any]) -> Encoder:
-    """Build a family's encoder and give it the weights of a folder, without copying those stored alone."""
-    try:
-        config = family.read_config(raw_config)
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder / 'config.json'}: {error}") from error
-    except KeyError as error:
-        raise CheckpointError(f"{folder / 'config.json'}: the field {error} is missing.") from error
+def _load_encoder(folder: ModelFolder) -> Encoder:
+    """Build an encoder and give it the weights of its folder, without copying those stored alone."""
+    config, place = folder.config, folder.layout.transformer
     with torch.device("meta"):
         encoder = Encoder(config)
     shapes = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
-    weights = _match(_read_tensors(folder), family, config.num_layers, shapes, folder)
+    weights = _match(_read_tensors(place), folder.family, config.num_layers, shapes, place)
     encoder.load_state_dict(weights, assign=True)
     return encoder.requires_grad_(requires_grad=False).eval()
 
@@ -180,42 +114,3 @@ def _canonical(name: str, family: Family) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
-
-
-def _load_dense_layers(folders: Sequence[Path], size: int) -> nn.Sequential:
-    """Load the linear layers that follow the pooling, the first of which takes vectors of `size`."""
-    layers = nn.Sequential()
-    for folder in folders:
-        config = read_json(folder / "config.json")
-        if config.get("in_features") != size or not isinstance(config.get("out_features"), int):
-            raise CheckpointError(
-                f"{folder / 'config.json'}: in_features is {config.get('in_features')} and out_features "
-                f"{config.get('out_features')}, where vectors of {size} components arrive."
-            )
-        layers.append(_load_dense(folder, config))
-        size = config["out_features"]
-    return layers
-
-
-def _load_dense(folder: Path, config: Mapping[str, Any]) -> nn.Sequential:
-    """Load a sentence-transformers Dense module: a linear layer and its activation."""
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    if activation not in _DENSE_ACTIVATIONS or config.get("use_residual"):
-        raise CheckpointError(
-            f"{folder / 'config.json'}: a Dense layer with activation_function {activation!r} and "
-            f"use_residual {bool(config.get('use_residual'))} is not supported; the activations are "
-            f"{', '.join(_DENSE_ACTIVATIONS)}, without a residual."
-        )
-    names = [config.get(key) for key in ("module_input_name", "module_output_name")]
-    if any(name not in (None, "sentence_embedding") for name in names):
-        raise CheckpointError(
-            f"{folder / 'config.json'}: a Dense layer from {names[0]} to {names[1]} is not supported, "
-            "only one of the sentence_embedding."
-        )
-    linear = nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
-    tensors = {name.removeprefix("linear."): t.float() for name, t in _read_tensors(folder).items()}
-    try:
-        linear.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise CheckpointError(f"{folder}: the weights do not fit its config.json; {error}.") from error
-    return nn.Sequential(linear.requires_grad_(requires_grad=False), _DENSE_ACTIVATIONS[activation]())

@@ -1,4 +1,4 @@
-"""From the hidden states of a sequence to one vector."""
+"""From the hidden states of a sequence to one vector, on the device where the states are."""
 
 from collections.abc import Sequence
 
@@ -62,12 +62,3 @@ class Bags:
     def _reduce(self, hidden: Tensor, how: str, weights: Tensor | None = None) -> Tensor:
         # Sums rows of a table in bags: the rows are tokens here, and the bags sequences.
         return F.embedding_bag(self.rows, hidden, self.offsets, mode=how, per_sample_weights=weights)
-
-
-def finish(vectors: Tensor, dimensions: int | None, *, normalize: bool) -> Tensor:
-    """Cut vectors (B, E) to their first `dimensions`, then give them unit L2 norm where asked.
-
-    The order is that of Matryoshka embeddings (Kusupati et al. 2022): cut first, then normalise.
-    """
-    vectors = vectors[:, :dimensions]
-    return F.normalize(vectors, dim=-1) if normalize else vectors

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.checkpoint import Checkpoint
 from model.encoder import Encoder
@@ -15,8 +15,9 @@ from model.errors import OutOfMemory, Unsupported
 from model.linear import suitable_rows
 from model.looking import Looking
 from model.packing import Packing
-from model.pooling import Bags, finish
+from model.pooling import Bags
 from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
+from model.vectors import finish
 
 _MOST_LANES = 4
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -79,8 +80,8 @@ class TorchBackend:
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
         self.encoder.prepack()
-        self.dense: nn.Module = checkpoint.dense.to(self.device, torch.float32).eval()
-        self.info: ModelInfo = checkpoint.describe(backend="torch", device=device, dtype=dtype)
+        self.dense = checkpoint.folder.dense
+        self.info: ModelInfo = checkpoint.folder.describe(backend="torch", device=device, dtype=dtype)
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Count the rows of the products."""
@@ -147,9 +148,11 @@ class TorchBackend:
         for want, some in members.items():
             bags = Bags(starts[some], lengths[some], want.skip, self.device)
             by_layer = {layer: bags.pool(states[layer], want.modes) for layer in set(want.layers)}
-            pooled = self.dense(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
+            pooled = _to_numpy(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
+            for dense in self.dense:
+                pooled = dense(pooled)
             finished = finish(pooled, want.dimensions, normalize=want.normalize)
-            vectors.update(zip(some, _to_numpy(finished), strict=True))
+            vectors.update(zip(some, finished, strict=True))
         return vectors
 
 

@@ -183,7 +183,9 @@ class ModelInfo:
     """What a served model is, for `/info` and for checking requests.
 
     `sentence_size` is the length of a sentence vector as the model itself pools; `dense` says that
-    linear layers follow the pooling, so that only vectors of the pooled size can pass.
+    linear layers follow the pooling, so that only vectors of the pooled size can pass. `provider` is what
+    of a runtime computes, None where there is only one. `opens` says that every hidden state and the
+    attention can be read; otherwise it is the last hidden state alone.
     """
 
     family: str
@@ -201,6 +203,8 @@ class ModelInfo:
     backend: str
     device: str
     dtype: str
+    provider: str | None = None
+    opens: bool = True
 
 
 class Backend(Protocol):

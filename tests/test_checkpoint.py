@@ -304,7 +304,7 @@ def test_a_dense_layer_that_is_not_computed_is_refused(
     edit(folder, "2_Dense/config.json", **options)
     if sentence is None:
         rewrite(folder / "2_Dense", lambda tensors: tensors.pop("linear.bias"))
-        assert load_checkpoint(folder).dense
+        assert load_checkpoint(folder).folder.dense
     else:
         assert sentence in refusal(folder)
     (folder / "2_Dense" / "model.safetensors").unlink()
@@ -319,7 +319,7 @@ def test_what_is_served_is_described(folder: Path) -> None:
     )
     general = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
     write(folder, "config_sentence_transformers.json", general)
-    info = load_checkpoint(folder).describe(backend="torch", device="cpu", dtype="float32")
+    info = load_checkpoint(folder).folder.describe(backend="torch", device="cpu", dtype="float32")
     assert (info.family, info.layers, info.heads, info.hidden_size) == ("bert", 2, 4, 32)
     assert (info.max_length, info.pooling, info.normalize) == (64, ("cls", "max"), False)
     assert (info.sentence_size, info.dense, info.include_prompt) == (64, False, False)

@@ -1,0 +1,103 @@
+"""The linear layers that may follow the pooling: sentence-transformers' Dense modules, in numpy.
+
+They take one vector a text, so that what runs the encoder does not matter to them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from model.errors import CheckpointError
+from model.layout import read_json
+from model.types import FloatArray
+
+_erf = np.vectorize(math.erf, otypes=[np.float32])
+
+
+def _gelu(x: FloatArray) -> FloatArray:
+    """x Φ(x) (Hendrycks & Gimpel 2016)."""
+    return np.asarray(x * (1 + _erf(x / math.sqrt(2))) / 2, np.float32)
+
+
+def _sigmoid(x: FloatArray) -> FloatArray:
+    return np.asarray((1 + np.tanh(x / 2)) / 2, np.float32)  # does not overflow
+
+
+_ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "torch.nn.modules.activation.Tanh": np.tanh,
+    "torch.nn.modules.activation.ReLU": lambda x: np.maximum(x, 0),
+    "torch.nn.modules.activation.GELU": _gelu,
+    "torch.nn.modules.activation.Sigmoid": _sigmoid,
+    "torch.nn.modules.linear.Identity": lambda x: x,
+}
+
+
+@dataclass(frozen=True)
+class Dense:
+    """activation(x Wᵀ + b): `weight` (out, in), `bias` (out,), both float32."""
+
+    weight: FloatArray
+    bias: FloatArray
+    activation: str
+
+    def __call__(self, vectors: FloatArray) -> FloatArray:
+        """Map vectors (B, in) to (B, out), in float32."""
+        return _ACTIVATIONS[self.activation](vectors @ self.weight.T + self.bias)
+
+
+def read_dense(folders: Sequence[Path], size: int) -> tuple[Dense, ...]:
+    """Load the layers of these folders, the first for vectors of `size`; raises CheckpointError."""
+    layers = []
+    for folder in folders:
+        config = read_json(folder / "config.json")
+        if config.get("in_features") != size or not isinstance(config.get("out_features"), int):
+            raise CheckpointError(
+                f"{folder / 'config.json'}: in_features is {config.get('in_features')} and out_features "
+                f"{config.get('out_features')}, where vectors of {size} components arrive."
+            )
+        layers.append(_read(folder, config))
+        size = config["out_features"]
+    return tuple(layers)
+
+
+def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if activation not in _ACTIVATIONS or config.get("use_residual"):
+        raise CheckpointError(
+            f"{folder / 'config.json'}: a Dense layer with activation_function {activation!r} and "
+            f"use_residual {bool(config.get('use_residual'))} is not supported; the activations are "
+            f"{', '.join(_ACTIVATIONS)}, without a residual."
+        )
+    names = [config.get(key) for key in ("module_input_name", "module_output_name")]
+    if any(name not in (None, "sentence_embedding") for name in names):
+        raise CheckpointError(
+            f"{folder / 'config.json'}: a Dense layer from {names[0]} to {names[1]} is not supported, "
+            "only one of the sentence_embedding."
+        )
+    inputs, outputs = config["in_features"], config["out_features"]
+    expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
+    if config.get("bias", True):
+        expected["linear.bias"] = (outputs,)
+    tensors = _tensors(folder / "model.safetensors")
+    shapes = {name: array.shape for name, array in tensors.items()}
+    if shapes != expected:
+        raise CheckpointError(
+            f"{folder}: the weights do not fit its config.json; they are {shapes} instead of {expected}."
+        )
+    bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
+    return Dense(tensors["linear.weight"], bias, activation)
+
+
+def _tensors(path: Path) -> dict[str, FloatArray]:
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing: only safetensors are read.")
+    try:
+        return {name: array.astype(np.float32) for name, array in load_file(path).items()}
+    except (SafetensorError, OSError, KeyError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
