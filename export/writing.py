@@ -91,4 +91,17 @@ def _strip(model: onnx_ir.Model) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    yield
+    """Keep back what the tracer says of itself and not of the encoder."""
+    # It looks for torchvision, whose operators no encoder has, and warns once for each.
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = registration.level
+    registration.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # PyTorch's tracer copies a class of its own that PyTorch has deprecated.
+            warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
+            # The first three inputs share their axes, so that two of the names for each are not used.
+            warnings.filterwarnings("ignore", r"# The axis name: (batch|length) will not be used", UserWarning)
+            yield
+    finally:
+        registration.setLevel(level)
