@@ -15,8 +15,9 @@ from model.config import EncoderConfig, Similarity, Visibility
 from model.linear import Linear
 from model.packing import Packing, Run
 from model.rectangles import attend_in_rectangles
+from model.selection import Places
 
-Indices = slice | Tensor
+Indices = Places | Tensor
 """What is chosen along an axis: neighbours, or positions (int64)."""
 
 # The scores of longer sequences need too much memory.
@@ -204,6 +205,8 @@ def chosen(x: Tensor, axis: int, indices: Indices) -> Tensor:
     """Select along an axis: a view for a slice, a copy for positions."""
     if isinstance(indices, slice):
         return x.narrow(axis, indices.start, indices.stop - indices.start)
+    if not isinstance(indices, Tensor):
+        indices = torch.from_numpy(indices).to(x.device)
     return x.index_select(axis, indices)
 
 

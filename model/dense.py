@@ -21,7 +21,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
 def _gelu(x: FloatArray) -> FloatArray:
-    """x Φ(x) (Hendrycks & Gimpel 2016)."""
+    """Compute x Φ(x) (Hendrycks & Gimpel 2016)."""
     return np.asarray(x * (1 + _erf(x / math.sqrt(2))) / 2, np.float32)
 
 

@@ -38,8 +38,11 @@ class Looking:
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:
-                kind = Rollout if attention.aggregate == "rollout" else Maps
-                maps = kind(attention, count, length, device)
+                maps: Maps | Rollout = (
+                    Rollout(attention, count, length, device)
+                    if attention.aggregate == "rollout"
+                    else Maps(attention, count, length)
+                )
                 self._maps.update((first + i, (maps, i)) for i in range(count))
                 self._add(maps, run)
             if summary is not None:

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.blocks import Heads, Layer, in_blocks
+from model.blocks import Layer
+from model.selection import Heads, in_blocks
 from model.types import STATISTICS, FloatArray, SummaryWant
 
 
@@ -17,7 +18,7 @@ class Summaries:
     def __init__(self, want: SummaryWant, count: int, length: int, device: torch.device) -> None:
         self.layers = sorted(set(want.layers))
         self._want = want
-        self._heads = Heads(want.heads, device)
+        self._heads = Heads(want.heads)
         self._length = length
         self._special = torch.tensor(want.special, dtype=torch.int64, device=device)
         self._position = torch.arange(length, dtype=torch.float32, device=device)

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from model import measures
 from model.attention import SelfAttention
-from model.blocks import Layer, in_blocks
+from model.blocks import Layer
 from model.config import EncoderConfig
 from model.maps import Maps, Rollout
+from model.selection import in_blocks
 from model.summaries import Summaries
 from model.types import STATISTICS, AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
 from tests.reference import Array, distance, relative_distance, softmax
@@ -70,7 +71,8 @@ def run(look: Maps | Rollout | Summaries, made: list[Layer]) -> None:
 
 
 def maps(want: AttentionWant, length: int, dtype: torch.dtype = torch.float32) -> list[Output]:
-    look = (Rollout if want.aggregate == "rollout" else Maps)(want, COUNT, length, CPU)
+    rollout = want.aggregate == "rollout"
+    look = Rollout(want, COUNT, length, CPU) if rollout else Maps(want, COUNT, length)
     run(look, layers(length, dtype))
     return [look.of(i) for i in range(COUNT)]
 
@@ -212,7 +214,7 @@ def test_a_nan_is_told_of_the_sequence_that_has_it(dtype: MapDtype) -> None:
     layer = layers(33)[0]
     q = layer.q.clone()
     q[1, 4, 2, 0] = torch.nan
-    look = Maps(AttentionWant((0,), (0, 2), dtype=dtype), COUNT, 33, CPU)
+    look = Maps(AttentionWant((0,), (0, 2), dtype=dtype), COUNT, 33)
     look.look(0, Layer(layer.attention, q, layer.k, layer.v, None))
     assert [look.of(i).finite for i in range(COUNT)] == [True, False]
 
@@ -222,6 +224,7 @@ import re, sys, torch
 from model.attention import SelfAttention
 from model.blocks import Layer
 from model.config import EncoderConfig
+from model.selection import in_blocks
 from model.summaries import Summaries
 from model.types import SummaryWant
 torch.set_num_threads(1)
