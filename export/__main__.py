@@ -16,9 +16,10 @@ _NEEDED = ("torch", "onnx", "onnxscript", "onnxruntime")
 _INTERRUPTED = 130
 
 _DESCRIPTION = """\
-Write MODEL as an ONNX graph, with its tokenizer and all that the service reads, to the folder OUT_DIR.
-What is written is run beside PyTorch, on random tokens and on real texts: every hidden state, every attention
-map and the sentence vectors are compared, and the folder appears only when none is further off than its bound.
+Write MODEL as an ONNX graph, with its tokenizer and all else that the service reads, to the folder OUT_DIR.
+What is written is run beside PyTorch, on random tokens and on real texts: every hidden state, every
+attention map and the sentence vectors are compared, and the folder appears only
+when none is further off than its bound.
 """
 _EPILOG = "Then serve it: headlight --model OUT_DIR"
 
@@ -47,7 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "model", metavar="MODEL", help="a model as the service takes it: its name, a folder, or a hub name"
     )
-    parser.add_argument("folder", metavar="OUT_DIR", type=Path, help="the folder to write, in one that exists")
+    parser.add_argument(
+        "folder", metavar="OUT_DIR", type=Path, help="the folder to write, in one that exists"
+    )
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16"),

@@ -50,7 +50,7 @@ def _other_modules(source: Path) -> Iterator[Path]:
             yield source / entry["path"]
 
 
-def source_weights(source: Path, layout: Layout) -> list[Path]:
+def source_weights(layout: Layout) -> list[Path]:
     """List the files with weights that a model is made of, in order."""
     index = layout.transformer / _INDEX
     names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]

@@ -34,9 +34,9 @@ _EXACT: Mapping[Quantity, float] = {
     "value norms": 1e-4,
     "summaries": 1e-4,
     "sentence vectors": 1e-4,
-    "sentence cosine": 1e-6,
+    "1 - sentence cosine": 1e-6,
 }
-_HALF: Mapping[Quantity, float] = {"attention": 0.01, "sentence cosine": 1e-4}
+_HALF: Mapping[Quantity, float] = {"attention": 0.01, "1 - sentence cosine": 1e-4}
 BOUNDS: Mapping[Dtype, Mapping[str, Mapping[Quantity, float]]] = {
     "float32": {RANDOM: _EXACT, REAL: _EXACT},
     "float16": {RANDOM: _HALF, REAL: _HALF},
@@ -96,7 +96,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
 def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:
     """Say what was made of what, and by what; nothing of when and where."""
     layout = checkpoint.folder.layout
-    weights = digests(source_weights(folder, layout), folder)
+    weights = digests(source_weights(layout), folder)
     return {
         "format": FORMAT,
         "model": _name(source, folder),

@@ -31,12 +31,12 @@ Quantity = Literal[
     "value norms",
     "summaries",
     "sentence vectors",
-    "sentence cosine",
+    "1 - sentence cosine",
 ]
-"""What is compared. Differences are absolute, but those of hidden states, scores, value norms and summaries in
-units of the largest number there, where that is more than 1; of cosines it is how far they are below 1."""
+"""What is compared. Differences are absolute, but those of scores, value norms and summaries in units of the
+largest number there, where that is more than 1."""
 
-_RELATIVE = ("hidden states", "scores", "value norms", "summaries")
+_RELATIVE = ("scores", "value norms", "summaries")
 _WEIGHTS: dict[Weights, Quantity] = {
     "probability": "attention",
     "score": "scores",
@@ -88,7 +88,13 @@ def table(rows: Sequence[Row]) -> str:
     """Lay the comparison out as aligned text, a line for each row."""
     head = ("what", "inputs", "largest difference", "bound", "ok")
     lines = [
-        (row.what, row.inputs, f"{row.largest:.2g}", "" if row.bound is None else f"{row.bound:g}", _word(row))
+        (
+            row.what,
+            row.inputs,
+            f"{row.largest:.2g}",
+            "" if row.bound is None else f"{row.bound:g}",
+            _word(row),
+        )
         for row in rows
     ]
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
@@ -110,8 +116,10 @@ def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[Encoding]:
-    """Make sequences of random tokens, the same ones each time: 1 token, powers of 2 and their neighbours,
-    and the longest that the model reads."""
+    """Make sequences of random tokens, the same ones each time.
+
+    They have the lengths 1, powers of 2 and their neighbours, and the longest that the model reads.
+    """
     random = np.random.default_rng(0)
     near = {2**power + step for power in range(10) for step in (-1, 0, 1)}
     lengths = sorted({length for length in near if 1 <= length < info.max_length} | {info.max_length})
@@ -160,10 +168,12 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     at_once = max(1, _ROOM // numbers)
     parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
+    first, *others = parts
     yield [
         Want(
             sentence=pooling,
             token_layers=tuple(range(info.layers + 1)),
+            attention=AttentionWant(first, heads),
             summary=SummaryWant(
                 tuple(range(info.layers)), heads, tuple(np.flatnonzero(encoding.special).tolist())
             ),
@@ -171,7 +181,7 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
         for encoding in batch
     ]
     for weights in _WEIGHTS:
-        for layers in parts:
+        for layers in others if weights == "probability" else parts:
             yield [Want(attention=AttentionWant(layers, heads, weights)) for _ in batch]
 
 
@@ -179,7 +189,7 @@ def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantit
     """Compare what one sequence was told."""
     if ours.sentence is not None:
         yield "sentence vectors", _distance("sentence vectors", ours.sentence, theirs.sentence)
-        yield "sentence cosine", _below_one(ours.sentence, theirs.sentence)
+        yield "1 - sentence cosine", _below_one(ours.sentence, theirs.sentence)
     if ours.tokens is not None:
         for state, other in zip(ours.tokens, _expected(theirs.tokens), strict=True):
             yield "hidden states", _distance("hidden states", state, other)

@@ -1,11 +1,11 @@
 """Real texts that an export is compared on: long and short, of several scripts, plain and awkward."""
 
 _LONG = (
-    "The history of cartography is a history of compromises. No flat map can keep angles, areas and distances "
-    "at the same time, and so every projection is a choice of what to give up. Sailors wanted angles, because "
-    "a course of constant bearing was then a straight line; tax collectors wanted areas; and engineers, who "
-    "laid cables across oceans, wanted distances from a single point. What was printed in atlases was often "
-    "none of these, but something that looked right to people who had grown up with it. "
+    "The history of cartography is a history of compromises. No flat map can keep angles, areas and "
+    "distances at the same time, and so every projection is a choice of what to give up. Sailors wanted "
+    "angles, because a course of constant bearing was then a straight line; tax collectors wanted areas; and "
+    "engineers, who laid cables across oceans, wanted distances from a single point. What was printed in "
+    "atlases was often none of these, but something that looked right to people who had grown up with it. "
 )
 
 TEXTS: tuple[str, ...] = (
@@ -22,8 +22,8 @@ TEXTS: tuple[str, ...] = (
     "Two dogs chase each other through the shallow water, barking.",
     "Stocks fell sharply on Monday after the central bank raised its rate by 0.75 percentage points.",
     "She said: “I never said she stole my money.”",
-    "It isn't what you don't know that gets you into trouble; it's what you know for sure that just ain't so.",
-    "antidisestablishmentarianism, floccinaucinihilipilification and pneumonoultramicroscopicsilicovolcanoconiosis",
+    "It isn't what you don't know that gets you into trouble; it's what you're sure of that just ain't so.",
+    "Antidisestablishmentarianism, pneumonoultramicroscopicsilicovolcanoconiosis",
     "def mean(xs: list[float]) -> float:\n    return sum(xs) / len(xs)",
     "SELECT name, COUNT(*) FROM orders WHERE paid = 1 GROUP BY name HAVING COUNT(*) > 3;",
     "https://example.org/a/very/long/path?with=parameters&and=more#fragment",
@@ -49,12 +49,12 @@ TEXTS: tuple[str, ...] = (
     "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता प्राप्त है।",
     "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ",
     "buffalo " * 40,
-    "In 1969 the two astronauts left a mirror on the moon. A laser on the ground is pointed at it to this day, "
-    "and of some 10¹⁷ photons in each pulse about one comes back, from which the distance is known to "
+    "In 1969 the two astronauts left a mirror on the moon. A laser on the ground is pointed at it to this "
+    "day, and of some 10¹⁷ photons in each pulse about one comes back, from which the distance is known to "
     "millimetres.",
-    "The committee, which had met every second Thursday since the flood, could not agree on whether the bridge "
-    "should be rebuilt where it had stood, a little further up the river, where the banks are higher, or not "
-    "at all; in the end the ferryman, whom nobody had asked, bought a larger boat.",
+    "The committee, which had met every second Thursday since the flood, could not agree on whether the "
+    "bridge should be rebuilt where it had stood, a little further up the river, where the banks are higher, "
+    "or not at all; in the end the ferryman, whom nobody had asked, bought a larger boat.",
     _LONG,
     _LONG * 2,
     _LONG * 8,

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import onnx_ir
 import torch
@@ -74,17 +75,21 @@ def _trace(encoder: Encoder) -> onnx_ir.Model:
             output_names=names.output_names(layers),
             verbose=False,
         )
-    assert program is not None
-    return program.model
+    return cast(torch.onnx.ONNXProgram, program).model
 
 
 def _strip(model: onnx_ir.Model) -> None:
     """Take out what the tracer notes of this machine and program: paths, source lines, stack traces."""
     graph = model.graph
     nodes = list(graph.all_nodes())
-    values = [*graph.inputs, *graph.initializers.values(), *(value for node in nodes for value in node.outputs)]
-    model.doc_string = None
-    for part in (model, graph, *nodes, *values):
+    values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+    parts: list[onnx_ir.Model | onnx_ir.Graph | onnx_ir.Node | onnx_ir.Value] = [
+        model,
+        graph,
+        *nodes,
+        *values,
+    ]
+    for part in parts:
         part.doc_string = None
         part.metadata_props.clear()
 
@@ -101,7 +106,9 @@ def _quiet() -> Iterator[None]:
             # PyTorch's tracer copies a class of its own that PyTorch has deprecated.
             warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
             # The first three inputs share their axes, so that two of the names for each are not used.
-            warnings.filterwarnings("ignore", r"# The axis name: (batch|length) will not be used", UserWarning)
+            warnings.filterwarnings(
+                "ignore", r"# The axis name: (batch|length) will not be used", UserWarning
+            )
             yield
     finally:
         registration.setLevel(level)
