@@ -36,7 +36,14 @@ _EXACT: Mapping[Quantity, float] = {
     "sentence vectors": 1e-4,
     "1 - sentence cosine": 1e-6,
 }
-_HALF: Mapping[Quantity, float] = {"attention": 0.01, "1 - sentence cosine": 1e-4}
+# Hidden states and vectors are as large as a model makes them, so that no bound in float16 fits all of them.
+_HALF: Mapping[Quantity, float] = {
+    "attention": 0.02,
+    "scores": 0.01,
+    "value norms": 0.02,
+    "summaries": 0.01,
+    "1 - sentence cosine": 1e-4,
+}
 BOUNDS: Mapping[Dtype, Mapping[str, Mapping[Quantity, float]]] = {
     "float32": {RANDOM: _EXACT, REAL: _EXACT},
     "float16": {RANDOM: _HALF, REAL: _HALF},

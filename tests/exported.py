@@ -18,13 +18,13 @@ NOTHING = np.zeros(0, np.int64)
 
 
 class ExportedGraph:
-    """A graph and how many layers and heads it has, as it is run on the CPU."""
+    """A graph of so many layers and heads, run on the CPU."""
 
     def __init__(self, path: Path, layers: int, heads: int) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.layers, self.heads = layers, heads
+        self.path, self.layers, self.heads = path, layers, heads
 
     def feeds(self, sequences: Sequence[Sequence[int]], *, padding: int = 0) -> dict[str, NDArray[np.int64]]:
         """Lay sequences in a rectangle, `padding` columns wider than the longest, and ask for nothing."""
