@@ -10,6 +10,8 @@ FORMAT = "1"
 """Raised when graphs change so that an older reader would misread them."""
 FORMAT_KEY = "headlight.format"
 """Where in a graph's metadata its FORMAT stands."""
+DTYPE_KEY = "headlight.dtype"
+"""Where in a graph's metadata the precision of its products stands: float32, float16 or int8."""
 
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")

@@ -38,11 +38,8 @@ class Looking:
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:
-                maps: Maps | Rollout = (
-                    Rollout(attention, count, length, device)
-                    if attention.aggregate == "rollout"
-                    else Maps(attention, count, length)
-                )
+                kind = Rollout if attention.aggregate == "rollout" else Maps
+                maps = kind(attention, count, length)
                 self._maps.update((first + i, (maps, i)) for i in range(count))
                 self._add(maps, run)
             if summary is not None:

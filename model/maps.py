@@ -1,17 +1,46 @@
 """The maps that are asked for, and no more of them: chosen heads, rows and columns, as they are wanted."""
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from model.attention import chosen
-from model.blocks import Layer
 from model.kept import Kept
-from model.selection import Heads, IntArray, Units, in_blocks, unless_in_order
-from model.types import Aggregate, AttentionWant, Output
+from model.selection import Heads, IntArray, Places, Units, in_blocks, unless_in_order
+from model.types import Aggregate, AttentionWant, FloatArray, Output, Weights
+
+Array = Any
+"""A tensor or a numpy array, float32: what the layers that are looked at are made of."""
+
+
+class Layer(Protocol):
+    """The attention of one layer in b sequences of N tokens, whatever library computes it."""
+
+    def weights(self, kind: Weights, sequences: slice, heads: Places, rows: Places) -> Array:
+        """Compute a block, float32 (b, heads, rows, N): softmax weights, scores or weighted value norms."""
+        ...
+
+    def over_heads(self, weights: Array, how: Aggregate, shares: FloatArray) -> Array:
+        """Take the largest of some heads, or their sum weighed by `shares` (heads,): (b, rows, N)."""
+        ...
+
+    def joined(self, one: Array, other: Array, how: Aggregate) -> Array:
+        """Join what `over_heads` gives of some heads with what it gives of others."""
+        ...
+
+    def keep(
+        self, kept: Kept, weights: Array, where: tuple[int | slice, ...], starts: IntArray | None
+    ) -> None:
+        """Hand weights (b, …, rows, N) to `kept.store`, as numpy and with the columns that it wants."""
+        ...
+
+    def identity(self, count: int, length: int) -> Array:
+        """Make (count, length, length) of ones on the diagonal."""
+        ...
+
+    def empty_like(self, array: Array) -> Array:
+        """Make an array of this shape, to be filled."""
+        ...
 
 
 class Maps:
@@ -37,13 +66,18 @@ class Maps:
         sizes = (self._count, len(self._heads), len(self._rows))
         for sequences, rows, parts in in_blocks(*sizes, self._length * self._rows.longest):
             starts = self._rows.merged(rows)
-            blocks = layer.parts(self._want.weights, sequences, self._heads, parts, self._rows.tokens(rows))
+            tokens = self._rows.tokens(rows)
             if self._want.aggregate != "none":
-                weights = over_heads(blocks, self._want.aggregate, self._heads)
-                store(self._kept, weights, (sequences, place, rows), starts)
+                weights = self._aggregated(layer, sequences, parts, tokens)
+                layer.keep(self._kept, weights, (sequences, place, rows), starts)
                 continue
-            for part, weights in blocks:
-                store(self._kept, weights, (sequences, place, part, rows), starts)
+            for part in parts:
+                weights = layer.weights(self._want.weights, sequences, self._heads.some(part), tokens)
+                layer.keep(self._kept, weights, (sequences, place, part, rows), starts)
+
+    def _aggregated(self, layer: Layer, sequences: slice, parts: Sequence[slice], tokens: Places) -> Array:
+        want = self._want
+        return aggregate(layer, want.weights, want.aggregate, self._heads, sequences, parts, tokens)
 
     def of(self, index: int) -> Output:
         """Give what one sequence wants."""
@@ -56,61 +90,58 @@ class Rollout:
     Â = ½(A + I), with A the mean over the heads (Abnar & Zuidema 2020, §3). Looks and gives like `Maps`.
     """
 
-    def __init__(self, want: AttentionWant, count: int, length: int, device: torch.device) -> None:
+    def __init__(self, want: AttentionWant, count: int, length: int) -> None:
         self.layers = list(range(max(want.layers) + 1))
         self._heads = Heads(want.heads)
         self._every, self._rows = (Units(axis, length) for axis in (None, want.queries))
         columns = Units(want.keys, length)
         self._kept = Kept(want, count, [len(self._rows)], [self._rows.places], columns)
-        self._flow = torch.eye(length, device=device).repeat(count, 1, 1)  # (b, N, N)
+        self._shape = count, length
+        self._flow: Array = None  # (b, N, N)
 
     def look(self, number: int, layer: Layer) -> None:
         """Go through one more layer; of the last one only the wanted rows are computed."""
+        if self._flow is None:
+            self._flow = layer.identity(*self._shape)
         if number < self.layers[-1]:
             self._flow = self._through(layer, self._every)
             return
         every = slice(0, len(self._rows))
         flow = self._through(layer, self._rows)
-        store(self._kept, flow, (slice(0, len(flow)), every), self._rows.merged(every))
+        layer.keep(self._kept, flow, (slice(0, len(flow)), every), self._rows.merged(every))
 
-    def _through(self, layer: Layer, rows: Units) -> Tensor:
+    def _through(self, layer: Layer, rows: Units) -> Array:
         """Multiply rows of this layer's Â with what came before: (b, rows, N)."""
-        count, length, _ = self._flow.shape
-        after = chosen(self._flow, 1, rows.tokens(slice(0, len(rows))))
-        attention = torch.empty_like(after)
+        count, length = self._shape
+        after = self._flow[:, rows.tokens(slice(0, len(rows)))]
+        attention = layer.empty_like(after)
         for sequences, some, parts in in_blocks(count, len(self._heads), len(rows), length * rows.longest):
-            blocks = layer.parts("probability", sequences, self._heads, parts, rows.tokens(some))
-            attention[sequences, rows.span(some)] = over_heads(blocks, "mean", self._heads)
-        return torch.baddbmm(after, attention, self._flow, beta=0.5, alpha=0.5)
+            tokens = rows.tokens(some)
+            mean = aggregate(layer, "probability", "mean", self._heads, sequences, parts, tokens)
+            attention[sequences, rows.span(some)] = mean
+        return (attention @ self._flow + after) / 2
 
     def of(self, index: int) -> Output:
         """Give what one sequence wants."""
         return self._kept.of(index)
 
 
-def over_heads(blocks: Iterable[tuple[slice, Tensor]], how: Aggregate, heads: Heads) -> Tensor:
-    """Aggregate weights (b, heads, rows, N), given in parts of the heads: (b, rows, N).
+def aggregate(
+    layer: Layer,
+    kind: Weights,
+    how: Aggregate,
+    heads: Heads,
+    sequences: slice,
+    parts: Sequence[slice],
+    rows: Places,
+) -> Array:
+    """Aggregate weights (b, heads, rows, N), computed in parts of the heads: (b, rows, N).
 
     A head that is listed twice counts twice in the mean.
     """
-    total: Tensor | None = None
-    for part, weights in blocks:
-        if how == "max":
-            some = weights.amax(1)
-            total = some if total is None else torch.maximum(total, some)
-        else:
-            shares = torch.from_numpy(heads.shares[part]).to(weights.device)
-            some = torch.einsum("h,bhrn->brn", shares, weights)
-            total = some if total is None else total.add_(some)
-    return cast(Tensor, total)
-
-
-def store(kept: Kept, weights: Tensor, where: tuple[int | slice, ...], starts: IntArray | None) -> None:
-    """Hand rows of weights (b, …, rows, N) over; what can be smaller before it leaves the device, is."""
-    if kept.columns is not None:
-        weights = chosen(weights, -1, kept.columns)
-    if kept.only_rounds(starts) and kept.dtype == np.float16:
-        finite = weights.flatten(1).sum(1).isfinite()
-        kept.put(weights.half().cpu().numpy(), where, finite.cpu().numpy())
-    else:
-        kept.store(weights.cpu().numpy(), where, starts)
+    total: Array = None
+    for part in parts:
+        weights = layer.weights(kind, sequences, heads.some(part), rows)
+        some = layer.over_heads(weights, how, heads.shares[part])
+        total = some if total is None else layer.joined(total, some, how)
+    return total

@@ -31,7 +31,8 @@ class Summaries:
         count, heads = sums.shape[1:]
         for sequences, rows, parts in in_blocks(count, heads, self._length, self._length):
             distances = (self._position[rows, None] - self._position).abs()  # (rows, N)
-            for part, scores in layer.parts("score", sequences, self._heads, parts, rows):
+            for part in parts:
+                scores = layer.weights("score", sequences, self._heads.some(part), rows)
                 sums[:, sequences, part] += self._measure(scores, rows.start, distances)
 
     def _measure(self, scores: Tensor, start: int, distances: Tensor) -> Tensor:

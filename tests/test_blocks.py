@@ -71,8 +71,7 @@ def run(look: Maps | Rollout | Summaries, made: list[Layer]) -> None:
 
 
 def maps(want: AttentionWant, length: int, dtype: torch.dtype = torch.float32) -> list[Output]:
-    rollout = want.aggregate == "rollout"
-    look = Rollout(want, COUNT, length, CPU) if rollout else Maps(want, COUNT, length)
+    look = (Rollout if want.aggregate == "rollout" else Maps)(want, COUNT, length)
     run(look, layers(length, dtype))
     return [look.of(i) for i in range(COUNT)]
 

@@ -1,0 +1,164 @@
+"""Runs a batch as ONNX, without PyTorch, in rectangles of sequences of near-equal length."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from model import graph
+from model.asking import Ask, ask
+from model.errors import CheckpointError, Unsupported
+from model.folder import ModelFolder
+from model.grouping import padded_tokens, rectangles
+from model.onnx_file import OnnxFile, check_whole
+from model.onnx_rectangle import Arrays, Rectangle
+from model.onnx_session import CPU, Graph, Processor, choose_processor
+from model.types import Batch, FloatArray, ModelInfo, Output
+
+# A rectangle of more tokens leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
+_MOST_TOKENS = 512
+_MOST_TOKENS_CUDA = 16384
+# The maps of all heads of a rectangle stand side by side in memory.
+_MOST_LOOKED_CUDA = 2048
+_STEP_CUDA = 32
+"""On CUDA, lengths are padded to multiples of this: each new shape is planned anew."""
+
+
+class OnnxBackend:
+    """A graph, ready to run. Safe to call from several threads at a time.
+
+    `device` may be "auto"; `dtype` "auto" takes the graph as it is, and any other must be its own. `threads`
+    are the cores there are to use, and `lanes` how many batches run side by side when there are many.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        file: OnnxFile,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int = 1,
+        lanes: int = 1,
+        tensorrt: bool = False,
+    ) -> None:
+        check_whole(file)
+        self._folder = folder
+        self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
+        self._on_cpu = self._processor.provider == CPU
+        self._shared = Graph(file.path, self._processor, max(1, threads // lanes))
+        self._opens = graph.FORMAT_KEY in self._shared.metadata
+        check_fits(self._shared, folder)
+        found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
+        if dtype not in ("auto", found):
+            raise Unsupported(
+                f"{file.path} computes in {found} and {dtype} was asked for: choose auto, or export it anew.",
+                field="dtype",
+            )
+        # A lone batch has all cores: the threads of a graph are its own, so that is another one.
+        alone = lanes > 1 and self._on_cpu
+        self._alone = Graph(file.path, self._processor, threads, spin=True) if alone else self._shared
+        self.info: ModelInfo = folder.describe(
+            backend="onnx",
+            device=self._processor.device,
+            dtype=found,
+            provider=self._processor.provider,
+            opens=self._opens,
+        )
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        """Count the tokens of the rectangles."""
+        return padded_tokens([self._padded(n) for n in lengths], self._most(looked=False))
+
+    def _most(self, *, looked: bool) -> int:
+        if self._on_cpu:
+            return _MOST_TOKENS
+        return _MOST_LOOKED_CUDA if looked else _MOST_TOKENS_CUDA
+
+    def _padded(self, length: int) -> int:
+        return length if self._on_cpu else -(-length // _STEP_CUDA) * _STEP_CUDA
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        """Run one packed batch; see `Backend.run`."""
+        runner = self._alone if lanes == 1 else self._shared
+        outputs: list[Output] = [Output()] * len(batch)
+        for rectangle in self._rectangles(batch):
+            results = self._compute(runner, rectangle)
+            for i, output in zip(rectangle.members, rectangle.take(results, self._project), strict=True):
+                outputs[i] = output
+        return outputs
+
+    def _rectangles(self, batch: Batch) -> Iterator[Rectangle]:
+        """Group the sequences that ask for the same, and of those the ones of near-equal length."""
+        asking: dict[Ask, list[int]] = defaultdict(list)
+        for i, want in enumerate(batch.wants):
+            asking[ask(want)].append(i)
+        lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
+        for same, members in asking.items():
+            looked = bool(same.maps or same.pairs)
+            for group in rectangles([lengths[i] for i in members], self._most(looked=looked)):
+                some = [members[i] for i in group]
+                yield Rectangle(batch, some, same, max(lengths[i] for i in some))
+
+    def _compute(self, runner: Graph, rectangle: Rectangle) -> Arrays:
+        layers = self.info.layers
+        if not rectangle.outputs:
+            return {}
+        if self._opens:
+            return runner.run(rectangle.feed(layers), rectangle.outputs)
+        tokens = {name: array for name, array in rectangle.tokens().items() if name in runner.inputs}
+        (output,) = (name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
+        states = runner.run(tokens, [output])[output]
+        return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
+
+    def _project(self, vectors: FloatArray) -> FloatArray:
+        for dense in self._folder.dense:
+            vectors = dense(vectors)
+        return vectors
+
+
+def check_fits(opened: Graph, folder: ModelFolder) -> None:
+    """Check that a graph is one that is understood, and of this model; raises CheckpointError."""
+    config, path = folder.config, opened.path
+    written = opened.metadata.get(graph.FORMAT_KEY)
+    if written is None:
+        _check_foreign(opened, folder)
+        return
+    if written != graph.FORMAT:
+        raise CheckpointError(
+            f"{path} has the format {written} and this release reads {graph.FORMAT}: export the model again, "
+            "or take the release that it was written with."
+        )
+    names = (graph.input_names(config.num_layers), graph.output_names(config.num_layers))
+    if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
+        raise CheckpointError(f"{path} has not the {config.num_layers} layers of {_config(folder)}.")
+    sizes = {graph.state(0): config.hidden_size, graph.queries(0): config.head_size}
+    for name, size in sizes.items():
+        if (found := opened.outputs[name].shape[-1]) != size:
+            raise CheckpointError(
+                f"{path} gives {name} of {found} components and {_config(folder)} says {size}: they do not "
+                "belong together."
+            )
+
+
+def _check_foreign(opened: Graph, folder: ModelFolder) -> None:
+    """Check a graph of another exporter, which gives the last hidden state and nothing else."""
+    known = {graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS}
+    needed = {graph.INPUT_IDS, graph.ATTENTION_MASK}
+    given = [name for name in graph.LAST_HIDDEN_STATE if name in opened.outputs]
+    if not needed <= set(opened.inputs) <= known or not given:
+        raise CheckpointError(
+            f"{opened.path} takes {', '.join(opened.inputs)} and gives {', '.join(opened.outputs)}: it is no "
+            f"text encoder that can be served, which takes {', '.join(sorted(needed))} and gives "
+            f"{graph.LAST_HIDDEN_STATE[0]}; export the model with `headlight export`."
+        )
+    size = opened.outputs[given[0]].shape[-1]
+    if isinstance(size, int) and size != folder.config.hidden_size:
+        raise CheckpointError(
+            f"{opened.path} gives hidden states of {size} components and {_config(folder)} says "
+            f"{folder.config.hidden_size}: they do not belong together."
+        )
+
+
+def _config(folder: ModelFolder) -> str:
+    return str(folder.layout.transformer / "config.json")

@@ -1,0 +1,62 @@
+"""Which file of a folder is the graph, and whether it is whole."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.errors import CheckpointError
+from model.layout import read_json
+
+GRAPH = "model.onnx"
+MANIFEST = "manifest.json"
+"""Written beside an exported graph: `files` has the size in bytes and the SHA-256 of each of its files."""
+
+_CHUNK = 1 << 20
+# What the runtime says of the file itself stands between its own code and a stack trace.
+HOW_TO_EXPORT = "`headlight export MODEL FOLDER` writes one"
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """A graph, and the folder of the model that it belongs to."""
+
+    path: Path
+    folder: Path
+
+
+def find_graph(source: Path) -> OnnxFile | None:
+    """Find the graph of a folder, or take the .onnx file that is named; None where there is none.
+
+    An exported folder has model.onnx beside its tokenizer, one of sentence-transformers onnx/model.onnx.
+    """
+    if source.is_file() and source.suffix == ".onnx":
+        folder = source.parent
+        return OnnxFile(source, folder.parent if folder.name == "onnx" else folder)
+    for path in (source / GRAPH, source / "onnx" / GRAPH):
+        if path.is_file():
+            return OnnxFile(path, source)
+    return None
+
+
+def check_whole(file: OnnxFile) -> None:
+    """Compare the files of an exported graph with its manifest, if there is one; raises CheckpointError."""
+    manifest = file.folder / MANIFEST
+    if not manifest.exists() or file.path != file.folder / GRAPH:
+        return
+    files = read_json(manifest).get("files")
+    if not isinstance(files, dict):
+        raise CheckpointError(f"{manifest} has no list of files: export the model again.")
+    for name, facts in files.items():
+        path = file.folder / Path(name).name
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing: export the model again.")
+        if not isinstance(facts, dict) or _sha256(path) != facts.get("sha256"):
+            raise CheckpointError(
+                f"{path} is damaged or was changed, its SHA-256 is not that of {MANIFEST}: "
+                "export the model again."
+            )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
