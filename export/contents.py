@@ -9,8 +9,7 @@ from typing import Any
 
 from export.errors import ExportError
 from model.layout import Layout, read_json
-
-MANIFEST = "manifest.json"
+from model.onnx_file import MANIFEST
 
 # Of the model's folder, of the transformer's, and of each other module's: what exists of these.
 _GENERAL = ("modules.json", "config_sentence_transformers.json", "LICENSE", "LICENSE.txt", "NOTICE")

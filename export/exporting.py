@@ -1,6 +1,5 @@
 """From a model to a folder that runs without PyTorch, held to what PyTorch computes before it appears."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import version
@@ -14,10 +13,12 @@ from export.errors import ExportError
 from export.parity import Quantity, Row, as_data, compare, random_encodings
 from export.placing import check_place, whole
 from export.texts import TEXTS
-from export.writing import GRAPH_FILE, OPSET, WEIGHTS_FILE, write_graph
+from export.writing import OPSET, WEIGHTS, write_graph
 from model.checkpoint import Checkpoint, load_checkpoint
-from model.graph import FORMAT
+from model.folder import read_folder
+from model.graph import DTYPE_KEY, FORMAT
 from model.onnx_backend import OnnxBackend
+from model.onnx_file import GRAPH, OnnxFile
 from model.source import model_name, resolve
 from model.torch_backend import TorchBackend
 from model.types import Encoding
@@ -88,16 +89,17 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
 
 
 def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
+    """Write the graph, and into it what it is of."""
     config = checkpoint.encoder.config
     described = {
-        "family": checkpoint.folder.family.name,
-        "layers": config.num_layers,
-        "heads": config.num_heads,
-        "hidden_size": config.hidden_size,
-        "dtype": dtype,
+        DTYPE_KEY: dtype,
+        "headlight.family": checkpoint.folder.family.name,
+        "headlight.layers": config.num_layers,
+        "headlight.heads": config.num_heads,
+        "headlight.hidden_size": config.hidden_size,
     }
     checkpoint.encoder.reduce_precision(getattr(torch, dtype))
-    write_graph(checkpoint.encoder, new, {f"headlight.{key}": str(value) for key, value in described.items()})
+    write_graph(checkpoint.encoder, new, {key: str(value) for key, value in described.items()})
 
 
 def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
         "opset": OPSET,
         "max_length": checkpoint.tokenizer.max_length,
         "source_weights": {name: facts["sha256"] for name, facts in weights.items()},
-        "files": digests([new / GRAPH_FILE, new / WEIGHTS_FILE], new),
+        "files": digests([new / GRAPH, new / WEIGHTS], new),
         "versions": {
             "headlight": version("headlight"),
             "torch": torch.__version__,
@@ -123,7 +125,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
 
 
 def _runtime_version() -> str:
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
+    # Imported here: after `model.onnx_session`, which has the environment set that it reads when it is.
     import onnxruntime  # noqa: PLC0415
 
     return str(onnxruntime.__version__)
@@ -136,11 +138,14 @@ def _name(source: str, folder: Path) -> str:
 
 
 def _compare(folder: Path, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
+    """Run what was written, as it is served, beside the model itself."""
     checkpoint = load_checkpoint(folder)
     config = checkpoint.encoder.config
     reference = TorchBackend(checkpoint, device="cpu", dtype="float32")
+    file = OnnxFile(new / GRAPH, new)
+    written = OnnxBackend(read_folder(new), file, device="cpu", threads=torch.get_num_threads())
     inputs: dict[str, list[Encoding]] = {
         RANDOM: random_encodings(reference.info, config.vocab_size, config.segments),
         REAL: checkpoint.tokenizer.encode(TEXTS),
     }
-    return compare(reference, OnnxBackend(new), inputs, bounds)
+    return compare(reference, written, inputs, bounds)

@@ -16,9 +16,10 @@ from export.graph import Graph
 from model import graph as names
 from model.encoder import Encoder
 from model.errors import Unsupported
+from model.onnx_file import GRAPH
 
-GRAPH_FILE = "model.onnx"
-WEIGHTS_FILE = f"{GRAPH_FILE}.data"
+WEIGHTS = f"{GRAPH}.data"
+"""The file beside the graph that has its tables."""
 OPSET = 23
 """The first ONNX release that has the operator Attention."""
 
@@ -27,7 +28,7 @@ _BATCH, _LENGTH, _LISTED = 2, 7, 2
 
 
 def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> Path:
-    """Write an encoder to `folder`, which exists, as GRAPH_FILE and WEIGHTS_FILE; returns the former's path.
+    """Write an encoder to `folder`, which exists, as GRAPH and WEIGHTS; returns the former's path.
 
     The encoder is on the CPU and not prepacked, in the precision that it is to run in. `metadata` is put
     beside the format into the file. The same encoder gives the same bytes. Raises Unsupported for an
@@ -44,8 +45,8 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
     _strip(model)
     model.producer_name, model.producer_version = "headlight", None
     model.metadata_props.update({names.FORMAT_KEY: names.FORMAT, **metadata})
-    onnx_ir.save(model, folder / GRAPH_FILE, external_data=WEIGHTS_FILE, size_threshold_bytes=256)
-    return folder / GRAPH_FILE
+    onnx_ir.save(model, folder / GRAPH, external_data=WEIGHTS, size_threshold_bytes=256)
+    return folder / GRAPH
 
 
 def _trace(encoder: Encoder) -> onnx_ir.Model:

@@ -11,11 +11,12 @@ import onnx
 import pytest
 import torch
 
-from export.writing import GRAPH_FILE, OPSET, WEIGHTS_FILE, write_graph
+from export.writing import OPSET, WEIGHTS, write_graph
 from model import graph
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import Unsupported
+from model.onnx_file import GRAPH
 from tests.exported import NOTHING, ExportedGraph
 from tests.reference import Array, NaiveEncoder, distance, random_encoder, relative_distance, softmax
 
@@ -229,7 +230,7 @@ def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
     assert {output.dtype for output in outputs.values()} == {np.dtype(np.float32)}
     assert 1e-6 < relative_distance(outputs[graph.state(1)], states[1]) < 5e-3
     assert 1e-6 < distance(outputs[graph.attention(0)][0], maps[0]) < 5e-3
-    stored = {i.name: i.data_type for i in onnx.load(tmp_path / GRAPH_FILE).graph.initializer}
+    stored = {i.name: i.data_type for i in onnx.load(tmp_path / GRAPH).graph.initializer}
     halves = {name for name, kind in stored.items() if kind == onnx.TensorProto.FLOAT16}
     assert "layers.0.query.bias" in halves
     assert not {name for name in halves if "norm" in name or "embeddings" in name}
@@ -276,6 +277,6 @@ def test_the_weights_lie_beside_the_graph(exported: Exported) -> None:
     path = exported("bert")[1].path
     model = onnx.load(path, load_external_data=False)
     places = {i.name: {e.key: e.value for e in i.external_data} for i in model.graph.initializer}
-    assert places["embeddings.token"]["location"] == WEIGHTS_FILE
-    assert {place["location"] for place in places.values() if place} == {WEIGHTS_FILE}
-    assert sorted(path.name for path in path.parent.iterdir()) == [GRAPH_FILE, WEIGHTS_FILE]
+    assert places["embeddings.token"]["location"] == WEIGHTS
+    assert {place["location"] for place in places.values() if place} == {WEIGHTS}
+    assert sorted(path.name for path in path.parent.iterdir()) == [GRAPH, WEIGHTS]

@@ -26,7 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def backend(folder: Path) -> TorchBackend:
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> TorchBackend:
     return TorchBackend(load_checkpoint(folder), device="cpu", dtype="float32")
 
 
@@ -51,10 +52,10 @@ def missed(rows: Sequence[Row]) -> set[str]:
     return {row.what for row in rows if not row.ok}
 
 
-def test_a_backend_equals_itself(folder: Path) -> None:
+def test_a_backend_equals_itself(folder: Path, plain: TorchBackend) -> None:
     """Everything is compared, once for each group of inputs, and no bound is missed."""
-    groups = {"random": random_encodings(backend(folder).info, 91, 2)[:4], "texts": encodings(folder)}
-    rows = compare(backend(folder), backend(folder), groups, dict.fromkeys(groups, BOUNDS))
+    groups = {"random": random_encodings(plain.info, 91, 2)[:4], "texts": encodings(folder)}
+    rows = compare(plain, plain, groups, dict.fromkeys(groups, BOUNDS))
     assert sorted((row.inputs, row.what) for row in rows) == sorted((g, what) for g in groups for what in ALL)
     assert all(row.ok for row in rows)
 
@@ -92,15 +93,15 @@ def unstatistical(output: Output) -> Output:
     ],
 )
 def test_a_difference_is_found_where_it_is(
-    folder: Path, change: Callable[[Output], Output], expected: set[str]
+    folder: Path, plain: TorchBackend, change: Callable[[Output], Output], expected: set[str]
 ) -> None:
     """One number that is off, is none or is missing, misses the bound of what it belongs to."""
     groups = {"texts": encodings(folder)[:2]}
-    rows = compare(backend(folder), Disturbed(folder, change), groups, {"texts": BOUNDS})
+    rows = compare(plain, Disturbed(folder, change), groups, {"texts": BOUNDS})
     assert missed(rows) == expected
 
 
-def test_what_is_hidden_must_be_hidden(folder: Path) -> None:
+def test_what_is_hidden_must_be_hidden(folder: Path, plain: TorchBackend) -> None:
     """A score below all others is none: another number in its place is a difference, itself is none."""
 
     def hide(output: Output) -> Output:
@@ -114,14 +115,14 @@ def test_what_is_hidden_must_be_hidden(folder: Path) -> None:
     scores = {"texts": {"scores": 1e-5}}
     same = {row.what: row for row in compare(hidden, Disturbed(folder, hide), groups, scores)}  # type: ignore[dict-item]
     assert same["scores"].largest < 1e-6
-    other = {row.what: row for row in compare(hidden, backend(folder), groups, scores)}  # type: ignore[dict-item]
+    other = {row.what: row for row in compare(hidden, plain, groups, scores)}  # type: ignore[dict-item]
     assert not other["scores"].ok
 
 
-def test_each_input_is_run_alone_and_in_mixed_batches(folder: Path) -> None:
+def test_each_input_is_run_alone_and_in_mixed_batches(folder: Path, plain: TorchBackend) -> None:
     """Of every layer and head, with the special tokens of each."""
     watched, some = Disturbed(folder, lambda output: output), encodings(folder)
-    compare(backend(folder), watched, {"texts": some}, {"texts": BOUNDS})
+    compare(plain, watched, {"texts": some}, {"texts": BOUNDS})
     alone = {tuple(batch.input_ids) for batch in watched.batches if len(batch) == 1}
     assert alone == {tuple(encoding.token_ids) for encoding in some}
     together = [batch for batch in watched.batches if len(batch) > 1]
@@ -137,9 +138,9 @@ def test_each_input_is_run_alone_and_in_mixed_batches(folder: Path) -> None:
     assert first == SummaryWant((0, 1), (0, 1, 2, 3), (0, len(some[0]) - 1))
 
 
-def test_random_sequences_have_every_kind_of_length(folder: Path) -> None:
+def test_random_sequences_have_every_kind_of_length(folder: Path, plain: TorchBackend) -> None:
     """1, powers of 2 and their neighbours, and the limit; the same ones each time."""
-    info = replace(backend(folder).info, max_length=50)
+    info = replace(plain.info, max_length=50)
     some = random_encodings(info, 91, 2)
     assert [len(encoding) for encoding in some] == [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 50]
     assert {token for encoding in some for token in encoding.token_ids} <= set(range(91))
