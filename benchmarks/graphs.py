@@ -2,8 +2,8 @@
 
 The plain export is `transformers`' own module, traced by PyTorch's exporter, with the last hidden state as
 its only output; it runs once with ONNX Runtime's default optimisations and once without the one that
-headlight leaves out, and waits for its threads as headlight does. Both are sessions with all cores, and each shape is one call: no service, no tokenizer,
-and none of the grouping that a service would do.
+headlight leaves out, and waits for its threads as headlight does. All are sessions with all cores, and each
+shape is one call: no service, no tokenizer, and none of the grouping that a service would do.
 
 Rows, each beside the faster of the plain ones, or for int8 and float16 beside the float32 graph:
 
