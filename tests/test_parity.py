@@ -112,10 +112,11 @@ def test_what_is_hidden_must_be_hidden(folder: Path, plain: TorchBackend) -> Non
         return replace(output, attention=scores)
 
     hidden, groups = Disturbed(folder, hide), {"texts": encodings(folder)[:2]}
-    scores = {"texts": {"scores": 1e-5}}
-    same = {row.what: row for row in compare(hidden, Disturbed(folder, hide), groups, scores)}  # type: ignore[dict-item]
+    bound: dict[Quantity, float] = {"scores": 1e-5}
+    scores = {"texts": bound}
+    same = {row.what: row for row in compare(hidden, Disturbed(folder, hide), groups, scores)}
     assert same["scores"].largest < 1e-6
-    other = {row.what: row for row in compare(hidden, plain, groups, scores)}  # type: ignore[dict-item]
+    other = {row.what: row for row in compare(hidden, plain, groups, scores)}
     assert not other["scores"].ok
 
 
