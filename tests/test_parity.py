@@ -1,6 +1,6 @@
 """Two backends are held to each other in everything they tell."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,10 +13,17 @@ from export.texts import TEXTS
 from model.checkpoint import load_checkpoint
 from model.torch_backend import TorchBackend
 from model.types import Batch, Encoding, Output, SummaryWant
+from tests.exported import one_thread
 from tests.reference import write_bert
 
 ALL: tuple[Quantity, ...] = get_args(Quantity)
 BOUNDS: dict[Quantity, float] = dict.fromkeys(ALL, 1e-5)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def alone() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
