@@ -36,9 +36,11 @@ $(VENV)/.test: $(VENV)/.serve requirements-dev.lock
 lock: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet uv==0.13.8
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --upgrade --python-version 3.11 \
-	  --extra torch pyproject.toml | grep -vE '^(torch|triton|nvidia-|cuda-)' > requirements.lock
+	  --extra export pyproject.toml | grep -vE '^(torch|triton|nvidia-|cuda-)' > requirements.lock
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 \
-	  --constraint requirements.lock --extra torch --extra dev pyproject.toml \
+	  --constraint requirements.lock --extra cpu pyproject.toml > requirements-onnx.lock
+	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 \
+	  --constraint requirements.lock --extra export --extra dev pyproject.toml \
 	  | grep -vE '^(torch|triton|nvidia-|cuda-)' > requirements-dev.lock
 
 clean:

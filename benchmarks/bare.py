@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks import common
 from model.checkpoint import load_checkpoint
 from model.source import resolve
-from model.torch_backend import TorchBackend, choose_lanes
+from model.torch_backend import TorchBackend
 from model.types import Batch, Encoding
 from service.settings import read_settings
 
@@ -43,7 +43,7 @@ def main() -> None:
     checkpoint = load_checkpoint(resolve(next(iter(settings.models.values()))))
     backend = TorchBackend(checkpoint, device=settings.device, dtype=settings.dtype, threads=settings.threads)
     encodings = checkpoint.tokenizer.encode(json.loads(sys.stdin.readline()))
-    feeder = Feeder(backend, encodings, choose_lanes(settings.device, settings.threads))
+    feeder = Feeder(backend, encodings, backend.lanes)
     say([len(encoding) for encoding in encodings])
     for line in sys.stdin:
         command, _, argument = line.strip().partition(" ")

@@ -10,6 +10,7 @@ from model.asking import Ask, ask
 from model.errors import CheckpointError, Unsupported
 from model.folder import ModelFolder
 from model.grouping import padded_tokens, rectangles
+from model.lanes import choose_lanes, count_cores
 from model.onnx_file import OnnxFile, check_whole
 from model.onnx_rectangle import Arrays, Rectangle
 from model.onnx_session import CPU, Graph, Processor, choose_processor
@@ -20,6 +21,9 @@ _MOST_TOKENS = 512
 _MOST_TOKENS_CUDA = 16384
 # The maps of all heads of a rectangle stand side by side in memory.
 _MOST_LOOKED_CUDA = 2048
+# What is run at once is a rectangle: a larger batch only fills the last of them better.
+_BUDGETS = (1024,)
+_BUDGETS_CUDA = (1024, 4096, 16384)
 _STEP_CUDA = 32
 """On CUDA, lengths are padded to multiples of this: each new shape is planned anew."""
 
@@ -28,7 +32,7 @@ class OnnxBackend:
     """A graph, ready to run. Safe to call from several threads at a time.
 
     `device` may be "auto"; `dtype` "auto" takes the graph as it is, and any other must be its own. `threads`
-    are the cores there are to use, and `lanes` how many batches run side by side when there are many.
+    are the cores there are to use (None: all).
     """
 
     def __init__(
@@ -38,15 +42,17 @@ class OnnxBackend:
         *,
         device: str = "auto",
         dtype: str = "auto",
-        threads: int = 1,
-        lanes: int = 1,
+        threads: int | None = None,
         tensorrt: bool = False,
     ) -> None:
         check_whole(file)
         self._folder = folder
         self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
         self._on_cpu = self._processor.provider == CPU
-        self._shared = Graph(file.path, self._processor, max(1, threads // lanes))
+        cores = threads or count_cores()
+        self.lanes = choose_lanes(cores) if self._on_cpu else 1
+        self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
+        self._shared = Graph(file.path, self._processor, max(1, cores // self.lanes))
         self._opens = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
         found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
@@ -56,8 +62,8 @@ class OnnxBackend:
                 field="dtype",
             )
         # A lone batch has all cores: the threads of a graph are its own, so that is another one.
-        alone = lanes > 1 and self._on_cpu
-        self._alone = Graph(file.path, self._processor, threads, spin=True) if alone else self._shared
+        several = self.lanes > 1
+        self._alone = Graph(file.path, self._processor, cores, spin=True) if several else self._shared
         self.info: ModelInfo = folder.describe(
             backend="onnx",
             device=self._processor.device,

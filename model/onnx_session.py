@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +53,6 @@ def choose_processor(device: str, *, tensorrt: bool = False) -> Processor:
             field="device",
         )
     return Processor(device, provider)
-
-
-def both_packages() -> str | None:
-    """Say, in a sentence, that both packages of ONNX Runtime are installed, where they are."""
-    try:
-        versions = [distribution(name).version for name in ("onnxruntime", "onnxruntime-gpu")]
-    except PackageNotFoundError:
-        return None
-    return (
-        f"onnxruntime {versions[0]} and onnxruntime-gpu {versions[1]} are both installed and overwrite each "
-        "other's files: uninstall both, then install one of them."
-    )
 
 
 class Graph:

@@ -12,6 +12,7 @@ from torch import Tensor
 from model.checkpoint import Checkpoint
 from model.encoder import Encoder
 from model.errors import OutOfMemory, Unsupported
+from model.lanes import choose_lanes
 from model.linear import suitable_rows
 from model.looking import Looking
 from model.packing import Packing
@@ -19,7 +20,8 @@ from model.pooling import Bags
 from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
 from model.vectors import finish
 
-_MOST_LANES = 4
+_BUDGETS = (256, 512, 1024, 2048)
+_BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -50,19 +52,6 @@ def choose_dtype(dtype: str, device: str) -> str:
     return "bfloat16" if native else "float32"
 
 
-def choose_lanes(device: str, threads: int | None) -> int:
-    """Say how many batches should run side by side: on a CPU one for each core, or up to four that use most.
-
-    A product on one core does not wait for another core, nor for whoever that core serves meanwhile: 7 to
-    37 % faster than one batch on two cores (`benchmarks/forward.py`). Beyond a few lanes, the interpreter
-    would be what they wait for.
-    """
-    if choose_device(device) != "cpu":
-        return 1
-    cores = threads or torch.get_num_threads()
-    return max(range(1, min(cores, _MOST_LANES) + 1), key=lambda lanes: (cores // lanes * lanes, lanes))
-
-
 class TorchBackend:
     """A checkpoint, ready to run. Safe to call from several threads at a time.
 
@@ -76,6 +65,8 @@ class TorchBackend:
         device = choose_device(device)
         dtype = choose_dtype(dtype, device)
         self._threads = threads or torch.get_num_threads()
+        self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
+        self.lanes = choose_lanes(self._threads) if device == "cpu" else 1
         self.device = torch.device(device)
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])

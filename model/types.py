@@ -208,11 +208,21 @@ class ModelInfo:
 
 
 class Backend(Protocol):
-    """A way to run a model. Called from as many threads at a time as its device has lanes."""
+    """A way to run a model. Called from as many threads at a time as it has lanes."""
+
+    @property
+    def lanes(self) -> int:
+        """How many batches should run side by side when many wait."""
+        ...
 
     @property
     def info(self) -> ModelInfo:
         """What is served."""
+        ...
+
+    @property
+    def budgets(self) -> Sequence[int]:
+        """The sizes of batches, in tokens, of which one runs best, in order; a single one needs no trial."""
         ...
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from service.app import create_app
 from service.logs import set_up_logs
-from service.process import keep_freed_memory, set_environment
+from service.process import keep_freed_memory, limit_products, set_environment
 from service.server import ListenError, serve
 from service.settings import SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
@@ -20,11 +20,17 @@ _GC_THRESHOLDS = (700, 10, 1000)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal, which ends the process; returns the exit code of what does not serve."""
+    """Serve until a signal, which ends the process; returns the exit code of what does not serve.
+
+    `headlight export …` is `python -m export …`.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if list(arguments) == ["--version"]:
         sys.stdout.write(f"headlight {VERSION}\n")
         return 0
+    if list(arguments[:1]) == ["export"]:
+        # A program of its own, which serves nothing: it takes the place of this one.
+        os.execv(sys.executable, [sys.executable, "-m", "export", *arguments[1:]])  # noqa: S606
     try:
         settings = read_settings(arguments)
     except SettingsError as error:
@@ -34,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in unknown_variables(os.environ):
         log.warning("%s is not a setting of headlight and is ignored", name)
     set_environment()
+    limit_products()
     keep_freed_memory()
     app = create_app(settings)
     state: ServiceState = app.state.service

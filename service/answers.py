@@ -128,8 +128,10 @@ class ServedModel(BaseModel):
     prompts: dict[str, str]
     default_prompt_name: str | None
     backend: str
+    provider: str | None
     device: str
     dtype: str
+    attention: bool
     max_batch_tokens: int
     max_queue_tokens: int
 

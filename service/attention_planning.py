@@ -25,7 +25,7 @@ from model.types import (
     Want,
 )
 from service.items import Expected, Item, columns, present
-from service.planning import EncodePlan, plan_encode, resolve
+from service.planning import EncodePlan, check_opens, plan_encode, resolve
 from service.schemas import AttentionRequest, EncodeRequest
 from service.words import Words
 
@@ -193,6 +193,7 @@ def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype =
 
     `dtype` is that of maps in the answer.
     """
+    check_opens(info, "attention", "model")
     layers, heads = (
         tuple(range(count))
         if chosen == "all"

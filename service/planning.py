@@ -56,9 +56,11 @@ def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
     token_layers: tuple[int, ...] = ()
     if "tokens" in request.outputs:
         token_layers = resolve(request.layers, states, option="layers", there=there)
+        _check_given(info, token_layers, "layers")
     if "sentence" not in request.outputs:
         return EncodePlan(None, token_layers, 0, 0)
     layers = resolve(request.pooling_layers, states, option="pooling_layers", there=there)
+    _check_given(info, layers, "pooling_layers")
     modes = _MODES[request.pooling] if request.pooling else info.pooling
     size = pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense:
@@ -80,6 +82,21 @@ def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
     normalize = info.normalize if request.normalize is None else request.normalize
     sentence = SentenceWant(modes, layers, normalize, request.dimensions)
     return EncodePlan(sentence, token_layers, request.dimensions or size, pooled_size)
+
+
+def check_opens(info: ModelInfo, what: str, field: str) -> None:
+    """Raise Unsupported where a model gives its last hidden state and nothing else."""
+    if not info.opens:
+        raise Unsupported(
+            f"This model runs as a graph that gives its last hidden state and no {what}: export it with "
+            "`headlight export MODEL FOLDER`, and serve that folder.",
+            field=field,
+        )
+
+
+def _check_given(info: ModelInfo, layers: Sequence[int], field: str) -> None:
+    if any(layer != info.layers for layer in layers):
+        check_opens(info, "other hidden states", field)
 
 
 def resolve(

@@ -3,6 +3,8 @@
 import ctypes
 import os
 
+from threadpoolctl import threadpool_limits
+
 # Between the products of one pass the threads of PyTorch should spin, since waking them takes longer than a
 # small product; between passes they should sleep, and leave the cores to others. So many turns are some
 # microseconds (`benchmarks/README.md` has the measurement that chose them).
@@ -25,6 +27,15 @@ def set_environment() -> None:
     # The cores have batches to run: texts are tokenized by the one thread that was given them. Measured: a
     # third less time for a short text, as much for 32 texts, which two threads tokenize no faster.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def limit_products() -> None:
+    """Have numpy multiply on the calling thread alone; to be called when numpy is loaded.
+
+    Its products are small, and come from as many threads as there are cores already: four times as fast for
+    the queries and keys of twelve heads.
+    """
+    threadpool_limits(limits=1, user_api="blas")
 
 
 def keep_freed_memory() -> None:

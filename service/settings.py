@@ -36,11 +36,14 @@ class Settings(BaseSettings):
         EMBEDDED,
         description="a folder, a hub name, or several as name=source,name=source; the first is the default",
     )
-    backend: Literal["auto", "torch"] = Field("auto", description="what runs the model")
+    backend: Literal["auto", "torch", "onnx"] = Field(
+        "auto", description="what runs the model; auto: torch where it is installed, else onnx"
+    )
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda|cuda:\d+)$", description="auto, cpu, cuda or cuda:N"
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+    tensorrt: bool = Field(default=False, description="run ONNX graphs through TensorRT on CUDA devices")
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="precision of the products; auto: bfloat16 where the hardware multiplies it"
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; all by default")

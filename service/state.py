@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
-from model.errors import CheckpointError, ModelError
-from model.source import resolve
+from model.errors import ModelError
+from model.loading import both_packages, load_model
 from service.device import Device
 from service.engine import Engine
 from service.holding import ANSWERS, Holding
@@ -48,26 +48,25 @@ _EXPLANATIONS = {
 
 def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
     """Load every model that the settings name; raises ModelError."""
-    # Imported here, in the loading thread: PyTorch takes seconds, and the server listens meanwhile.
-    try:
-        from model.checkpoint import load_checkpoint  # noqa: PLC0415
-        from model.torch_backend import TorchBackend, choose_lanes  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise CheckpointError(
-            f"{error.name} is not installed, and the torch backend needs it: `pip install torch==2.13.0`."
-        ) from error
-
-    device = Device(choose_lanes(settings.device, settings.threads))
-    engines = {}
+    if (sentence := both_packages()) is not None:
+        log.warning(sentence)
+    loaded = {}
     for name, source in settings.models.items():
         log.info("loading %s from %s", name, source)
-        checkpoint = load_checkpoint(resolve(source))
-        backend = TorchBackend(
-            checkpoint, device=settings.device, dtype=settings.dtype, threads=settings.threads
+        loaded[name] = load_model(
+            source,
+            kind=settings.backend,
+            device=settings.device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+            tensorrt=settings.tensorrt,
         )
+    device = Device(min(backend.lanes for _, backend in loaded.values()))
+    engines = {}
+    for name, (tokenizer, backend) in loaded.items():
         engines[name] = Engine(
             name,
-            checkpoint.tokenizer,
+            tokenizer,
             backend,
             metrics,
             max_batch_tokens=settings.max_batch_tokens,

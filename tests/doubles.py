@@ -42,7 +42,7 @@ class Watched:
         self.inner = inner or minilm()
         self.batches: list[list[int]] = []
         """The lengths of the sequences of every batch that was begun."""
-        self.lanes: list[int] = []
+        self.shared: list[int] = []
         """Among how many lanes the cores were shared, of every batch that was begun."""
         self.wants: list[int] = []
         """How many sequences of each batch wanted attention."""
@@ -55,7 +55,7 @@ class Watched:
     def forget(self) -> None:
         """Forget what was run so far, the warm-up for one."""
         self.batches.clear()
-        self.lanes.clear()
+        self.shared.clear()
         self.wants.clear()
         self.entered.clear()
 
@@ -63,12 +63,20 @@ class Watched:
     def info(self) -> ModelInfo:
         return self.inner.info
 
+    @property
+    def lanes(self) -> int:
+        return self.inner.lanes
+
+    @property
+    def budgets(self) -> Sequence[int]:
+        return self.inner.budgets
+
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
-        self.lanes.append(lanes)
+        self.shared.append(lanes)
         self.wants.append(sum(want.attention is not None for want in batch.wants))
         self.entered.set()
         assert self.gate.wait(20), "nobody opened the gate"

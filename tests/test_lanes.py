@@ -7,7 +7,7 @@ import time
 import pytest
 
 from model.errors import InferenceError
-from model.torch_backend import choose_lanes
+from model.lanes import choose_lanes
 from service.device import Device
 from service.metrics import Metrics
 from service.queueing import WORTH_A_LANE, Job, Waiting, WaitingQueue
@@ -96,11 +96,11 @@ def test_a_lone_batch_has_all_cores_and_others_their_share() -> None:
 
         async def work() -> None:
             await made.submit(encode("alone"), [SENTENCE])
-            assert backend.lanes == [1]
+            assert backend.shared == [1]
             holder = await hold(made, backend)
             second = submit(made, [words(WORTH_A_LANE)])
             await until(lambda: len(backend.batches) == 3)
-            assert backend.lanes == [1, 1, 2]
+            assert backend.shared == [1, 1, 2]
             backend.gate.set()
             await asyncio.gather(holder, second)
 
@@ -156,7 +156,7 @@ def test_a_process_that_was_stopped_has_not_hung() -> None:
 )
 def test_lanes_use_as_many_cores_as_they_can(cores: int, lanes: int) -> None:
     """Each has the same share of them; four at most."""
-    assert choose_lanes("cpu", cores) == lanes
+    assert choose_lanes(cores) == lanes
 
 
 def test_a_lane_that_hangs_does_not_hold_up_the_other() -> None:

@@ -48,8 +48,10 @@ def test_info_describes_what_runs(several: Service) -> None:
         "prompts": {},
         "default_prompt_name": None,
         "backend": "torch",
+        "provider": None,
         "device": "cpu",
         "dtype": "float32",
+        "attention": True,
         "max_batch_tokens": 256,
         "max_queue_tokens": 512,
     }

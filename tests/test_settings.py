@@ -78,7 +78,7 @@ IMPOSSIBLE = [
     ("backend", "tensorflow"),
     ("device", "tpu"),
     ("device", "cuda:x"),
-    ("dtype", "int8"),
+    ("dtype", "int4"),
     ("threads", "0"),
     ("threads", "1.5"),
     ("max_batch_tokens", "0"),

@@ -54,8 +54,10 @@ async def info(request: Request) -> Info:
                 prompts=engine.info.prompts,
                 default_prompt_name=engine.info.default_prompt_name,
                 backend=engine.info.backend,
+                provider=engine.info.provider,
                 device=engine.info.device,
                 dtype=engine.info.dtype,
+                attention=engine.info.opens,
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,
             )

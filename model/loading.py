@@ -1,0 +1,96 @@
+"""The source of a model -> what runs it, with PyTorch or with ONNX Runtime."""
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from model.errors import CheckpointError
+from model.folder import read_folder
+from model.onnx_file import OnnxFile, find_graph
+from model.source import resolve
+from model.tokenizer import TextTokenizer
+from model.types import Backend
+
+Kind = Literal["auto", "torch", "onnx"]
+"""The ways to run a model; "auto" takes PyTorch for a checkpoint where it is installed, else a graph."""
+
+_EXPORT = "`headlight export MODEL FOLDER`, where PyTorch is installed, makes a folder that runs without it"
+
+
+def load_model(
+    source: str,
+    *,
+    kind: Kind = "auto",
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    tensorrt: bool = False,
+) -> tuple[TextTokenizer, Backend]:
+    """Load a model; raises ModelError, in one sentence, when it cannot be run as is asked.
+
+    `threads` are the cores there are to use (None: all); `tensorrt` runs graphs through TensorRT.
+    """
+    path = resolve(source)
+    graph = find_graph(path)
+    if choose_kind(kind, path, graph) == "onnx" and graph is not None:
+        return _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
+    return _load_torch(path, device, dtype, threads)
+
+
+def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
+    """Choose between the ways to run what lies at a path; raises CheckpointError when there is none."""
+    torch = find_spec("torch") is not None
+    checkpoint = path.is_dir() and not (graph is not None and graph.path.parent == path)
+    if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
+        if graph is None:
+            lacking = "" if kind == "onnx" else ", and PyTorch is not installed to run its checkpoint"
+            raise CheckpointError(f"{path} has no model.onnx{lacking}: {_EXPORT}.")
+        return "onnx"
+    if not checkpoint:
+        raise CheckpointError(
+            f"{path} is an exported graph, without the weights that PyTorch runs: choose the backend onnx."
+        )
+    if not torch:
+        raise CheckpointError(
+            "torch is not installed, and the torch backend needs it: `pip install torch==2.13.0`; or "
+            f"{_EXPORT}."
+        )
+    return "torch"
+
+
+def both_packages() -> str | None:
+    """Say, in a sentence, that both packages of ONNX Runtime are installed, where they are."""
+    try:
+        versions = [version(name) for name in ("onnxruntime", "onnxruntime-gpu")]
+    except PackageNotFoundError:
+        return None
+    return (
+        f"onnxruntime {versions[0]} and onnxruntime-gpu {versions[1]} are both installed and overwrite each "
+        "other's files: uninstall both, then install one of them."
+    )
+
+
+def _load_torch(path: Path, device: str, dtype: str, threads: int | None) -> tuple[TextTokenizer, Backend]:
+    # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be there.
+    from model.checkpoint import load_checkpoint  # noqa: PLC0415
+    from model.torch_backend import TorchBackend  # noqa: PLC0415
+
+    checkpoint = load_checkpoint(path)
+    backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads)
+    return checkpoint.tokenizer, backend
+
+
+def _load_onnx(
+    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool
+) -> tuple[TextTokenizer, Backend]:
+    try:
+        from model.onnx_backend import OnnxBackend  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            f"{error.name} is not installed, and {graph.path} needs it: `pip install onnxruntime`, or "
+            "`onnxruntime-gpu` for CUDA."
+        ) from error
+    folder = read_folder(graph.folder)
+    backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads, tensorrt=tensorrt)
+    return folder.tokenizer, backend
