@@ -1,6 +1,7 @@
 """`python -m export MODEL OUT_DIR`: writes a folder from which the service runs a model without PyTorch."""
 
 import argparse
+import shlex
 import signal
 import sys
 import time
@@ -79,12 +80,12 @@ def _export(options: argparse.Namespace) -> int:
     except (ExportError, ModelError) as error:
         return _refuse(str(error))
     except OSError as error:
-        return _refuse(f"{error.filename or options.folder} cannot be read or written: {error.strerror}.")
+        place = error.filename or options.folder
+        return _refuse(f"{place} cannot be read or written: {error.strerror or error}.")
     sys.stdout.write(table(rows))
     sys.stdout.flush()
-    sys.stderr.write(
-        f"Serve it with `headlight --model {options.folder}`, or HEADLIGHT_MODEL={options.folder}\n"
-    )
+    folder = shlex.quote(str(options.folder))
+    sys.stderr.write(f"Serve it with `headlight --model {folder}`, or HEADLIGHT_MODEL={folder}\n")
     return 0
 
 

@@ -34,8 +34,9 @@ def copy_contents(source: Path, layout: Layout, target: Path) -> None:
     """
     folders = {source: _GENERAL, **dict.fromkeys(_other_modules(source), _MODULE)}
     folders[layout.transformer] = (*folders.get(layout.transformer, ()), *_TRANSFORMER)
+    places = {folder: target / _within(source, folder) for folder in folders}
     for folder, names in folders.items():
-        place = target / _within(source, folder)
+        place = places[folder]
         for name in names:
             if (folder / name).is_file():
                 place.mkdir(parents=True, exist_ok=True)

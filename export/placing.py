@@ -17,18 +17,16 @@ def check_place(target: Path, source: Path, *, overwrite: bool) -> None:
     target, source = target.resolve(), source.resolve()
     if not target.parent.is_dir():
         raise ExportError(f"{target.parent} is not a folder: make it first, or write to another one.")
-    if not os.access(target.parent, os.W_OK):
-        raise ExportError(f"{target.parent} cannot be written: choose another folder.")
     if source.is_relative_to(target):
         raise ExportError(f"{target} holds the model itself: write to another folder.")
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise ExportError(f"{target} is a file: write to another folder.")
     if target.is_mount():
         raise ExportError(f"{target} is a mount point, which cannot be replaced: write to a folder in it.")
-    if any(target.iterdir()) and not overwrite:
+    if target.exists() and not target.is_dir():
+        raise ExportError(f"{target} is a file: write to another folder.")
+    if target.exists() and any(target.iterdir()) and not overwrite:
         raise ExportError(f"{target} is not empty: write to another folder, or replace it with --overwrite.")
+    if not os.access(target.parent, os.W_OK):
+        raise ExportError(f"{target.parent} cannot be written: choose another folder.")
 
 
 @contextmanager

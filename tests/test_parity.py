@@ -1,6 +1,6 @@
 """Two backends are held to each other in everything they tell."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,10 +13,17 @@ from export.texts import TEXTS
 from model.checkpoint import load_checkpoint
 from model.torch_backend import TorchBackend
 from model.types import Batch, Encoding, Output, SummaryWant
+from tests.exported import one_thread
 from tests.reference import write_bert
 
 ALL: tuple[Quantity, ...] = get_args(Quantity)
 BOUNDS: dict[Quantity, float] = dict.fromkeys(ALL, 1e-5)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def alone() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +119,11 @@ def test_what_is_hidden_must_be_hidden(folder: Path, plain: TorchBackend) -> Non
         return replace(output, attention=scores)
 
     hidden, groups = Disturbed(folder, hide), {"texts": encodings(folder)[:2]}
-    scores = {"texts": {"scores": 1e-5}}
-    same = {row.what: row for row in compare(hidden, Disturbed(folder, hide), groups, scores)}  # type: ignore[dict-item]
+    bound: dict[Quantity, float] = {"scores": 1e-5}
+    scores = {"texts": bound}
+    same = {row.what: row for row in compare(hidden, Disturbed(folder, hide), groups, scores)}
     assert same["scores"].largest < 1e-6
-    other = {row.what: row for row in compare(hidden, plain, groups, scores)}  # type: ignore[dict-item]
+    other = {row.what: row for row in compare(hidden, plain, groups, scores)}
     assert not other["scores"].ok
 
 
