@@ -1,0 +1,253 @@
+"""An exported graph with int8 products, which become float32 ones when somebody looks at what follows from them.
+
+Weights are rounded to int8, one scale per output; what is multiplied with them is rounded to uint8 when
+it is known, one scale per run, and sums are exact (int32). That is what processors multiply fastest. It is
+precise enough for sentence vectors, but not for attention: a softmax tells apart what differs by less
+than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products repairs that: rounding
+the weights alone moves maps by 0.1. So each product that a map, queries, keys or value norms depend on
+keeps its float32 weights as well, and runs with those in a run that asks for one of these. Which they are
+is read from the graph: the products upstream of the outputs of `model.graph.layer_outputs`.
+
+The tables of embeddings, of which a run reads a few rows, are stored in float16, which is 2⁻¹¹ exact.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from model import graph as names
+
+_CONTRIB = "com.microsoft"  # operators of ONNX Runtime
+_NONE = "int8.none"  # the constant 0
+_LARGEST = 127  # of int8 weights, symmetric: −128 is not used
+_EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the graph, where shape inference reads them
+
+
+@dataclass(frozen=True)
+class _Product:
+    """x W + b with a constant W (in, out): a MatMul and, where there is a bias, the Add after it."""
+
+    matmul: NodeProto
+    add: NodeProto | None
+    bias: str  # "" where there is none
+
+    @property
+    def result(self) -> str:
+        return (self.matmul if self.add is None else self.add).output[0]
+
+    @property
+    def nodes(self) -> list[NodeProto]:
+        return [self.matmul] if self.add is None else [self.matmul, self.add]
+
+
+def quantize(source: Path, target: Path) -> None:
+    """Read the graph `source` with its external data, and write it to `target` and `target`.data as int8.
+
+    Only products with constant weights change; inputs, outputs and metadata stay as they are, and
+    `model.graph.DTYPE_KEY` says "int8". The same source gives the same bytes. Files that stand at `target` are
+    replaced when all is written.
+    """
+    model = onnx.load(source)
+    _quantize_products(model.graph)
+    _halve_tables(model.graph)
+    _drop_unused(model.graph)
+    if all(opset.domain != _CONTRIB for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    about = {entry.key: entry.value for entry in model.metadata_props} | {names.DTYPE_KEY: "int8"}
+    helper.set_model_props(model, about)
+    _write(model, target)
+
+
+# ------------------------------------------------------------------------------------------ products
+
+
+def _quantize_products(graph: GraphProto) -> None:
+    """Replace every product, those of one input and of the same looks together."""
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    looks = _looks(graph)
+    groups: dict[tuple[str, tuple[int, ...]], list[_Product]] = {}
+    for product in _products(graph, weights):
+        key = (product.matmul.input[0], looks.get(product.matmul.output[0], ()))
+        groups.setdefault(key, []).append(product)
+
+    replaced: dict[str, list[NodeProto]] = {}  # the result of a node -> what stands in its place
+    for (x, layers), products in groups.items():
+        for product in products:
+            replaced |= {node.output[0]: [] for node in product.nodes}
+            graph.initializer.extend(_rounded(weights[product.matmul.input[1]]))
+        nodes = _int8_nodes(x, products)
+        replaced[products[0].matmul.output[0]] = [_choice(layers, products, nodes)] if layers else nodes
+
+    kept = [new for old in graph.node for new in replaced.get(old.output[0], [old])]
+    del graph.node[:]
+    for layers in sorted({layers for _, layers in groups if layers}):
+        graph.node.extend(_asked(layers))
+    graph.node.extend(kept)
+    graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), _NONE))
+
+
+def _products(graph: GraphProto, weights: dict[str, TensorProto]) -> Iterator[_Product]:
+    """Find the products of activations (…, in) with constant float32 weights (in, out)."""
+    users = _users(graph)
+    for node in graph.node:
+        if node.op_type != "MatMul" or node.input[1] not in weights:
+            continue
+        weight = weights[node.input[1]]
+        if len(weight.dims) != 2 or weight.data_type != TensorProto.FLOAT:
+            continue
+        after = users.get(node.output[0], [])
+        add = after[0] if len(after) == 1 and after[0].op_type == "Add" else None
+        biases = [] if add is None else [name for name in add.input if name in weights]
+        biases = [name for name in biases if list(weights[name].dims) == list(weight.dims[1:])]
+        yield _Product(node, add, biases[0]) if biases else _Product(node, None, "")
+
+
+def _looks(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+    """For each value, the layers of which something that can be looked at depends on it, in order."""
+    made_by = {output: node for node in graph.node for output in node.output}
+    outputs = {output.name for output in graph.output}
+    found: dict[str, tuple[int, ...]] = {}
+    for layer in range(len(outputs)):
+        open_ = [name for name in names.layer_outputs(layer) if name in outputs]
+        if not open_:
+            break
+        seen = set()
+        while open_:
+            name = open_.pop()
+            if name not in seen and name in made_by:
+                seen.add(name)
+                open_ += made_by[name].input
+        found |= {name: (*found.get(name, ()), layer) for name in seen}
+    return found
+
+
+def _asked(layers: tuple[int, ...]) -> list[NodeProto]:
+    """Tell whether a run looks at one of these layers: whether one of their lists of heads is not empty."""
+    name = _condition(layers)
+    lists = [of(i) for i in layers for of in (names.heads, names.pair_heads, names.norm_heads)]
+    return [
+        helper.make_node("Concat", lists, [f"{name}.lists"], name=f"{name}.lists", axis=0),
+        helper.make_node("Size", [f"{name}.lists"], [f"{name}.size"], name=f"{name}.size"),
+        helper.make_node("Greater", [f"{name}.size", _NONE], [name], name=name),
+    ]
+
+
+def _condition(layers: tuple[int, ...]) -> str:
+    return "int8.looked_" + "_".join(map(str, layers))
+
+
+def _choice(layers: tuple[int, ...], products: list[_Product], quantized: list[NodeProto]) -> NodeProto:
+    """Run products of one input in float32 where somebody looks at one of these layers, else in int8."""
+    float_ = [node for product in products for node in product.nodes]
+    results = [product.result for product in products]
+    branches = {}
+    for branch, nodes in (("then", float_), ("else", quantized)):
+        renamed = {result: f"{result}.{branch}" for result in results}
+        outputs = [helper.make_tensor_value_info(renamed[r], TensorProto.FLOAT, None) for r in results]
+        graph = helper.make_graph(nodes, f"{results[0]}.{branch}", [], outputs)  # copies the nodes
+        for node in graph.node:
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+        branches[f"{branch}_branch"] = graph
+    return helper.make_node("If", [_condition(layers)], results, name=f"{results[0]}.choice", **branches)
+
+
+def _int8_nodes(x: str, products: list[_Product]) -> list[NodeProto]:
+    """Round x once, and multiply it with each of the rounded weights."""
+    rounded = [f"{x}.{part}" for part in ("int8", "scale", "zero")]
+    nodes = [helper.make_node("DynamicQuantizeLinear", [x], rounded, name=f"{x}.int8")]
+    for product in products:
+        weight, (value, scale, zero) = product.matmul.input[1], rounded
+        operands = [value, f"{weight}.int8", scale, f"{weight}.scale", zero, "", product.bias]
+        node = helper.make_node(
+            "MatMulIntegerToFloat", operands, [product.result], name=f"{product.result}.int8", domain=_CONTRIB
+        )
+        nodes.append(node)
+    return nodes
+
+
+def _rounded(weight: TensorProto) -> list[TensorProto]:
+    """Round a weight (in, out) to the int8 multiples of a scale for each output: (in, out) and (out,)."""
+    exact = numpy_helper.to_array(weight)
+    largest = np.abs(exact).max(axis=0)  # (out,)
+    scale = np.where(largest > 0, largest / _LARGEST, 1).astype(np.float32)
+    value = np.clip(np.rint(exact / scale), -_LARGEST, _LARGEST).astype(np.int8)
+    return [
+        numpy_helper.from_array(value, f"{weight.name}.int8"),
+        numpy_helper.from_array(scale, f"{weight.name}.scale"),
+    ]
+
+
+# ------------------------------------------------------------------------------------------ the rest
+
+
+def _halve_tables(graph: GraphProto) -> None:
+    """Store the float32 tables (rows, columns) of which rows are read, and nothing else, in float16."""
+    users = _users(graph)
+    read: dict[str, NodeProto] = {}
+    for tensor in graph.initializer:
+        by = users.get(tensor.name, [])
+        is_table = len(tensor.dims) == 2 and tensor.data_type == TensorProto.FLOAT
+        if is_table and by and all(node.op_type == "Gather" and node.input[0] == tensor.name for node in by):
+            table = numpy_helper.to_array(tensor)
+            if np.abs(table).max() <= np.finfo(np.float16).max:
+                tensor.CopyFrom(numpy_helper.from_array(table.astype(np.float16), tensor.name))
+                read |= {node.output[0]: node for node in by}
+
+    nodes = []
+    for node in graph.node:
+        nodes.append(node)
+        if (result := node.output[0]) in read:
+            node.output[0] = f"{result}.half"
+            nodes.append(
+                helper.make_node("Cast", [f"{result}.half"], [result], name=f"{result}.cast", to=TensorProto.FLOAT)
+            )
+    kept = list(nodes)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _users(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    """For each value, the nodes that read it."""
+    users: dict[str, list[NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    return users
+
+
+def _drop_unused(graph: GraphProto) -> None:
+    """Leave out the constants that no node reads."""
+    used = set(_read(graph))
+    kept = [tensor for tensor in graph.initializer if tensor.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    del graph.value_info[:]  # it tells of values that are gone
+
+
+def _read(graph: GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _read(attribute.g)
+    yield from (output.name for output in graph.output)
+
+
+def _write(model: ModelProto, target: Path) -> None:
+    """Write the graph and its data under other names, then move both to where they belong."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".int8-") as folder:
+        written = Path(folder) / target.name
+        data = f"{target.name}.data"
+        graph = onnx_ir.from_proto(model)
+        onnx_ir.save(graph, written, external_data=data, size_threshold_bytes=_EXTERNAL_FROM)
+        (written.parent / data).replace(target.parent / data)
+        written.replace(target)
