@@ -21,6 +21,9 @@ _MOST_TOKENS = 512
 _MOST_TOKENS_CUDA = 16384
 # The maps of all heads of a rectangle stand side by side in memory.
 _MOST_LOOKED_CUDA = 2048
+# What is run at once is a rectangle: a larger batch only fills the last of them better.
+_BUDGETS = (1024,)
+_BUDGETS_CUDA = (1024, 4096, 16384)
 _STEP_CUDA = 32
 """On CUDA, lengths are padded to multiples of this: each new shape is planned anew."""
 
@@ -48,6 +51,7 @@ class OnnxBackend:
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
         self.lanes = choose_lanes(cores) if self._on_cpu else 1
+        self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
         self._shared = Graph(file.path, self._processor, max(1, cores // self.lanes))
         self._opens = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)

@@ -20,6 +20,8 @@ from model.pooling import Bags
 from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
 from model.vectors import finish
 
+_BUDGETS = (256, 512, 1024, 2048)
+_BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -63,6 +65,7 @@ class TorchBackend:
         device = choose_device(device)
         dtype = choose_dtype(dtype, device)
         self._threads = threads or torch.get_num_threads()
+        self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
         self.lanes = choose_lanes(self._threads) if device == "cpu" else 1
         self.device = torch.device(device)
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()

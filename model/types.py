@@ -220,6 +220,11 @@ class Backend(Protocol):
         """What is served."""
         ...
 
+    @property
+    def budgets(self) -> Sequence[int]:
+        """The sizes of batches, in tokens, of which one runs best, in order; a single one needs no trial."""
+        ...
+
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         """Run one batch; the outputs stand in the order of the sequences.
 

@@ -7,10 +7,6 @@ from itertools import cycle, islice
 
 from model.types import Backend, Batch, Encoding, Want
 
-BUDGETS = (256, 512, 1024, 2048)
-"""The sizes that are tried on a CPU, in tokens."""
-CUDA_BUDGETS = (1024, 2048, 4096, 8192, 16384, 32768)
-
 # Within so much of the best rate, a smaller batch is the better one: its requests wait less.
 _NEAR_BEST = 0.95
 _ROUNDS = 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from model.errors import InferenceError
 from model.tokenizer import Text, TextTokenizer, Truncation
 from model.types import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
-from service.budget import BUDGETS, CUDA_BUDGETS, measure_rates, smallest_near_best
+from service.budget import measure_rates, smallest_near_best
 from service.device import Device
 from service.metrics import Metrics
 from service.pace import Pace
@@ -79,7 +79,7 @@ class Engine:
         self._backend = backend
         self._metrics = metrics
         self._given_budget = max_batch_tokens
-        budget = max_batch_tokens or BUDGETS[-1]
+        budget = max_batch_tokens or backend.budgets[-1]
         self._given_queue = max_queue_tokens
         self._queue = WaitingQueue(name, metrics, max_queue_tokens or _QUEUE_BATCHES * budget)
         self._pace = Pace(budget)
@@ -272,9 +272,11 @@ class Engine:
                     self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
 
     def _measure_budget(self) -> int:
+        sizes = self._backend.budgets
+        if len(sizes) == 1:
+            return sizes[0]
         sample = self._tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
         want = Want(sentence=self._sentence_want())
-        sizes = BUDGETS if self.info.device == "cpu" else CUDA_BUDGETS
         rates = measure_rates(self._backend, sample, want, sizes, self._lanes)
         budget = smallest_near_best(rates)
         told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())

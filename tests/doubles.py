@@ -67,6 +67,10 @@ class Watched:
     def lanes(self) -> int:
         return self.inner.lanes
 
+    @property
+    def budgets(self) -> Sequence[int]:
+        return self.inner.budgets
+
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from service.budget import BUDGETS, measure_rates, smallest_near_best
+from service.budget import measure_rates, smallest_near_best
 from tests.doubles import Watched, engine
 from tests.engines import SENTENCE, running, words
 
@@ -19,11 +19,12 @@ def test_the_smallest_near_the_best_is_chosen() -> None:
 def test_each_size_is_run_full() -> None:
     """The batches that are timed have about as many tokens as the budget they stand for."""
     backend = Watched()
-    rates = measure_rates(backend, [words(8), words(24), words(40)], SENTENCE, BUDGETS, lanes=2)
-    assert list(rates) == list(BUDGETS)
+    budgets = backend.budgets
+    rates = measure_rates(backend, [words(8), words(24), words(40)], SENTENCE, budgets, lanes=2)
+    assert list(rates) == list(budgets)
     assert all(rate > 0 for rate in rates.values())
     sizes = {sum(batch) for batch in backend.batches}
-    for budget in BUDGETS:
+    for budget in budgets:
         assert any(0.8 * budget <= size <= 1.2 * budget for size in sizes)
 
 
@@ -33,7 +34,7 @@ def test_an_engine_measures_its_budget_unless_it_is_given(caplog: pytest.LogCapt
         caplog.at_level(logging.INFO),
         running(engine(Watched(), max_batch_tokens=None, max_queue_tokens=None)) as made,
     ):
-        assert made.max_batch_tokens in BUDGETS
+        assert made.max_batch_tokens in Watched().budgets
         assert made.max_queue_tokens == 64 * made.max_batch_tokens
     assert "k/s" in caplog.text
     backend = Watched()

@@ -1,0 +1,112 @@
+"""`python -m export MODEL OUT_DIR`: writes a folder from which the service runs a model without PyTorch."""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from export.errors import ExportError
+from model.errors import ModelError
+
+_NEEDED = ("torch", "onnx", "onnxscript", "onnxruntime")
+_INTERRUPTED = 130
+
+_DESCRIPTION = """\
+Write MODEL as an ONNX graph, with its tokenizer and all else that the service reads, to the folder OUT_DIR.
+What is written is run beside PyTorch, on random tokens and on real texts: every hidden state, every
+attention map and the sentence vectors are compared, and the folder appears only
+when none is further off than its bound.
+"""
+_EPILOG = "Then serve it: headlight --model OUT_DIR"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Export a model; returns 0, or 1 when it could not be done, with the reason on standard error."""
+    options = _parser().parse_args(arguments)
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        return _refuse(
+            f"Exporting needs {', '.join(missing)}, which this environment has not: "
+            "run `pip install 'headlight[export]'`."
+        )
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _export(options)
+    except KeyboardInterrupt:
+        _refuse("Interrupted: nothing was written.")
+        return _INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m export", description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument(
+        "model", metavar="MODEL", help="a model as the service takes it: its name, a folder, or a hub name"
+    )
+    parser.add_argument(
+        "folder", metavar="OUT_DIR", type=Path, help="the folder to write, in one that exists"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="what products are computed in; float16 halves their weights, residuals and norms stay float32 "
+        "(default: float32)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace OUT_DIR, with all that is in it, when all is done"
+    )
+    return parser
+
+
+def _export(options: argparse.Namespace) -> int:
+    # Imported here: it takes seconds, and needs what may be missing.
+    from export.exporting import ParityMissed, export  # noqa: PLC0415
+    from export.parity import table  # noqa: PLC0415
+
+    try:
+        rows = export(
+            options.model, options.folder, dtype=options.dtype, overwrite=options.overwrite, step=_step
+        )
+    except ParityMissed as error:
+        sys.stdout.write(table(error.rows))
+        return _refuse(str(error))
+    except (ExportError, ModelError) as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename or options.folder} cannot be read or written: {error.strerror}.")
+    sys.stdout.write(table(rows))
+    sys.stdout.flush()
+    sys.stderr.write(
+        f"Serve it with `headlight --model {options.folder}`, or HEADLIGHT_MODEL={options.folder}\n"
+    )
+    return 0
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Write what is being done, and how long it took, as one line."""
+    start = time.perf_counter()
+    sys.stderr.write(f"{what} ... ")
+    sys.stderr.flush()
+    try:
+        yield
+    except BaseException:
+        sys.stderr.write("\n")
+        raise
+    sys.stderr.write(f"{time.perf_counter() - start:.1f} s\n")
+
+
+def _refuse(sentence: str) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"export: {sentence}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The small files of an exported folder: what is kept of the model's own, and the manifest."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from export.errors import ExportError
+from model.layout import Layout, read_json
+from model.onnx_file import MANIFEST
+
+# Of the model's folder, of the transformer's, and of each other module's: what exists of these.
+_GENERAL = ("modules.json", "config_sentence_transformers.json", "LICENSE", "LICENSE.txt", "NOTICE")
+_TRANSFORMER = (
+    "config.json",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+)
+_MODULE = ("config.json", "model.safetensors")
+_INDEX = "model.safetensors.index.json"
+
+
+def copy_contents(source: Path, layout: Layout, target: Path) -> None:
+    """Copy what `read_layout` and the tokenizer read of a model's folder, laid out alike.
+
+    The weights of the linear layers after the pooling are copied, those of the transformer are not. Raises
+    ExportError for a module outside of the folder.
+    """
+    folders = {source: _GENERAL, **dict.fromkeys(_other_modules(source), _MODULE)}
+    folders[layout.transformer] = (*folders.get(layout.transformer, ()), *_TRANSFORMER)
+    for folder, names in folders.items():
+        place = target / _within(source, folder)
+        for name in names:
+            if (folder / name).is_file():
+                place.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / name, place / name)
+
+
+def _other_modules(source: Path) -> Iterator[Path]:
+    """Yield the folders of what follows the transformer."""
+    for entry in read_json(source / "modules.json", optional=True, kind=list):
+        if str(entry["type"]).rpartition(".")[2] != "Transformer":
+            yield source / entry["path"]
+
+
+def source_weights(layout: Layout) -> list[Path]:
+    """List the files with weights that a model is made of, in order."""
+    index = layout.transformer / _INDEX
+    names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
+    return [*(layout.transformer / name for name in names), *(d / "model.safetensors" for d in layout.dense)]
+
+
+def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:
+    """Give the SHA-256 and the size in bytes of files, by their names within a folder."""
+    found = {}
+    for file in files:
+        with file.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        found[_within(folder, file).as_posix()] = {"sha256": digest, "size": file.stat().st_size}
+    return found
+
+
+def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+    """Write what a folder holds and what it was made of."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _within(folder: Path, part: Path) -> Path:
+    """Name a part of a folder relative to it."""
+    try:
+        # Not resolved: the files of a hub's cache are links that lead out of it.
+        relative = part.relative_to(folder)
+    except ValueError:
+        relative = Path("..")
+    if ".." in relative.parts:
+        raise ExportError(f"{folder / 'modules.json'} names {part}, which is not in {folder}: move it there.")
+    return relative

@@ -1,0 +1,151 @@
+"""From a model to a folder that runs without PyTorch, held to what PyTorch computes before it appears."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from export.contents import copy_contents, digests, source_weights, write_manifest
+from export.errors import ExportError
+from export.parity import Quantity, Row, as_data, compare, random_encodings
+from export.placing import check_place, whole
+from export.texts import TEXTS
+from export.writing import OPSET, WEIGHTS, write_graph
+from model.checkpoint import Checkpoint, load_checkpoint
+from model.folder import read_folder
+from model.graph import DTYPE_KEY, FORMAT
+from model.onnx_backend import OnnxBackend
+from model.onnx_file import GRAPH, OnnxFile
+from model.source import model_name, resolve
+from model.torch_backend import TorchBackend
+from model.types import Encoding
+
+Dtype = Literal["float32", "float16"]
+Step = Callable[[str], AbstractContextManager[None]]
+"""Says what is being done while a block runs, and how long it took."""
+
+RANDOM, REAL = "random tokens", "texts"
+_EXACT: Mapping[Quantity, float] = {
+    "hidden states": 1e-4,
+    "attention": 1e-4,
+    "scores": 1e-4,
+    "value norms": 1e-4,
+    "summaries": 1e-4,
+    "sentence vectors": 1e-4,
+    "1 - sentence cosine": 1e-6,
+}
+# Hidden states and vectors are as large as a model makes them, so that no bound in float16 fits all of them.
+_HALF: Mapping[Quantity, float] = {
+    "attention": 0.02,
+    "scores": 0.01,
+    "value norms": 0.02,
+    "summaries": 0.01,
+    "1 - sentence cosine": 1e-4,
+}
+BOUNDS: Mapping[Dtype, Mapping[str, Mapping[Quantity, float]]] = {
+    "float32": {RANDOM: _EXACT, REAL: _EXACT},
+    "float16": {RANDOM: _HALF, REAL: _HALF},
+}
+"""The largest differences from PyTorch in float32 with which a folder appears."""
+
+
+class ParityMissed(ExportError):
+    """What was written computes something else than the model; `rows` is the comparison."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        missed = ", ".join(f"{row.what} of {row.inputs}" for row in rows if not row.ok)
+        super().__init__(
+            f"What was written differs from PyTorch by more than the bound ({missed}), so nothing is kept: "
+            "export in float32, or serve the model with PyTorch."
+        )
+        self.rows = rows
+
+
+def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: Step) -> list[Row]:
+    """Write a model to the folder `target`, and compare what was written with the model.
+
+    Returns the comparison. Raises ExportError, ModelError or OSError, and then `target` is as it was.
+    """
+    with step(f"Finding {source}"):
+        folder = resolve(source)
+    check_place(target, folder, overwrite=overwrite)
+    with whole(target) as new:
+        with step("Reading the weights"):
+            checkpoint = load_checkpoint(folder)
+        with step(f"Tracing and writing the graph in {dtype}"):
+            _write(checkpoint, new, dtype)
+        with step("Copying the tokenizer and what follows the encoder"):
+            copy_contents(folder, checkpoint.folder.layout, new)
+            manifest = _manifest(source, folder, checkpoint, dtype, new)
+        with step("Comparing with PyTorch in float32"):
+            rows = _compare(folder, new, BOUNDS[dtype])
+        write_manifest(new, {**manifest, "parity": as_data(rows)})
+        if not all(row.ok for row in rows):
+            raise ParityMissed(rows)
+    return rows
+
+
+def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
+    """Write the graph, and into it what it is of."""
+    config = checkpoint.encoder.config
+    described = {
+        DTYPE_KEY: dtype,
+        "headlight.family": checkpoint.folder.family.name,
+        "headlight.layers": config.num_layers,
+        "headlight.heads": config.num_heads,
+        "headlight.hidden_size": config.hidden_size,
+    }
+    checkpoint.encoder.reduce_precision(getattr(torch, dtype))
+    write_graph(checkpoint.encoder, new, {key: str(value) for key, value in described.items()})
+
+
+def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:
+    """Say what was made of what, and by what; nothing of when and where."""
+    layout = checkpoint.folder.layout
+    weights = digests(source_weights(layout), folder)
+    return {
+        "format": FORMAT,
+        "model": _name(source, folder),
+        "family": checkpoint.folder.family.name,
+        "dtype": dtype,
+        "opset": OPSET,
+        "max_length": checkpoint.tokenizer.max_length,
+        "source_weights": {name: facts["sha256"] for name, facts in weights.items()},
+        "files": digests([new / GRAPH, new / WEIGHTS], new),
+        "versions": {
+            "headlight": version("headlight"),
+            "torch": torch.__version__,
+            **{name: version(name) for name in ("onnx", "onnxscript")},
+            "onnxruntime": _runtime_version(),
+        },
+    }
+
+
+def _runtime_version() -> str:
+    # Imported here: after `model.onnx_session`, which has the environment set that it reads when it is.
+    import onnxruntime  # noqa: PLC0415
+
+    return str(onnxruntime.__version__)
+
+
+def _name(source: str, folder: Path) -> str:
+    """Name a model as the service does, and one that is called by where it stands by its folder."""
+    name = model_name(source)
+    return folder.resolve().name if name in ("", ".", "..") else name
+
+
+def _compare(folder: Path, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
+    """Run what was written, as it is served, beside the model itself."""
+    checkpoint = load_checkpoint(folder)
+    config = checkpoint.encoder.config
+    reference = TorchBackend(checkpoint, device="cpu", dtype="float32")
+    file = OnnxFile(new / GRAPH, new)
+    written = OnnxBackend(read_folder(new), file, device="cpu", threads=torch.get_num_threads())
+    inputs: dict[str, list[Encoding]] = {
+        RANDOM: random_encodings(reference.info, config.vocab_size, config.segments),
+        REAL: checkpoint.tokenizer.encode(TEXTS),
+    }
+    return compare(reference, written, inputs, bounds)

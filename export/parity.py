@@ -1,0 +1,223 @@
+"""Two backends that should compute the same: run on the same inputs, and compared in everything they tell.
+
+Every input is run alone and in batches of mixed lengths, and asked for every hidden state, every map of every
+layer in three weights, every statistic and its sentence vector.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from model.types import (
+    AttentionWant,
+    Backend,
+    Batch,
+    Encoding,
+    FloatArray,
+    ModelInfo,
+    Output,
+    SentenceWant,
+    SummaryWant,
+    Want,
+    Weights,
+)
+
+Quantity = Literal[
+    "hidden states",
+    "attention",
+    "scores",
+    "value norms",
+    "summaries",
+    "sentence vectors",
+    "1 - sentence cosine",
+]
+"""What is compared. Differences are absolute, but those of scores, value norms and summaries in units of the
+largest number there, where that is more than 1."""
+
+_RELATIVE = ("scores", "value norms", "summaries")
+_WEIGHTS: dict[Weights, Quantity] = {
+    "probability": "attention",
+    "score": "scores",
+    "value_norm": "value norms",
+}
+# What is not visible has a score below all others, which says only that.
+_HIDDEN = -1e30
+# Numbers that one run may give: 128 MiB.
+_ROOM = 2**25
+# Tokens of a mixed batch.
+_BATCH_TOKENS = 1024
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: the largest difference among `inputs`; `bound` is None where none is set."""
+
+    inputs: str
+    what: Quantity
+    largest: float
+    bound: float | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bound is kept; a difference that is not a number keeps none."""
+        return self.largest <= self.bound if self.bound is not None else bool(np.isfinite(self.largest))
+
+
+def compare(
+    reference: Backend,
+    written: Backend,
+    inputs: Mapping[str, Sequence[Encoding]],
+    bounds: Mapping[str, Mapping[Quantity, float]],
+) -> list[Row]:
+    """Run groups of inputs on both, alone and mixed; `bounds` go by the names of the groups."""
+    rows = []
+    for name, encodings in inputs.items():
+        largest: dict[Quantity, float] = {}
+        for batch in _batches(encodings):
+            for what, difference in _differences(reference, written, batch):
+                # A difference that is not a number is larger than all.
+                known = difference if np.isfinite(difference) else np.inf
+                largest[what] = max(largest.get(what, 0.0), known)
+        rows += [Row(name, what, number, bounds[name].get(what)) for what, number in largest.items()]
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Lay the comparison out as aligned text, a line for each row."""
+    head = ("what", "inputs", "largest difference", "bound", "ok")
+    lines = [
+        (
+            row.what,
+            row.inputs,
+            f"{row.largest:.2g}",
+            "" if row.bound is None else f"{row.bound:g}",
+            _word(row),
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    return "".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+        for line in (head, *lines)
+    )
+
+
+def _word(row: Row) -> str:
+    if not row.ok:
+        return "NO"
+    return "" if row.bound is None else "yes"
+
+
+def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Give the comparison as what JSON can hold."""
+    return [{**asdict(row), "ok": row.ok} for row in rows]
+
+
+def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[Encoding]:
+    """Make sequences of random tokens, the same ones each time.
+
+    They have the lengths 1, powers of 2 and their neighbours, and the longest that the model reads.
+    """
+    random = np.random.default_rng(0)
+    near = {2**power + step for power in range(10) for step in (-1, 0, 1)}
+    lengths = sorted({length for length in near if 1 <= length < info.max_length} | {info.max_length})
+    return [
+        Encoding(
+            token_ids=random.integers(0, vocabulary, length).tolist(),
+            segment_ids=np.sort(random.integers(0, max(1, segments), length)).tolist(),
+            tokens=[""] * length,
+            offsets=[(0, 0)] * length,
+            word_ids=[None] * length,
+            special=[place in (0, length - 1) for place in range(length)],
+            truncated=False,
+            original_length=length,
+        )
+        for length in lengths
+    ]
+
+
+def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
+    """Yield each encoding alone, then all of them in batches whose lengths are mixed."""
+    yield from ([encoding] for encoding in encodings)
+    batch: list[Encoding] = []
+    for i in np.random.default_rng(1).permutation(len(encodings)):
+        if batch and sum(map(len, batch)) + len(encodings[i]) > _BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(encodings[i])
+    if batch:
+        yield batch
+
+
+def _differences(
+    reference: Backend, written: Backend, batch: Sequence[Encoding]
+) -> Iterator[tuple[Quantity, float]]:
+    """Run one batch on both as often as it takes to see everything."""
+    for wants in _wants(reference.info, batch):
+        packed = Batch.pack(batch, wants)
+        for want, ours, theirs in zip(wants, reference.run(packed), written.run(packed), strict=True):
+            yield from _compare(want, ours, theirs)
+
+
+def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
+    """Yield what to ask for in each run; a run gives no more numbers than memory is sure to hold."""
+    heads = tuple(range(info.heads))
+    numbers = sum(len(encoding) ** 2 for encoding in batch) * info.heads
+    at_once = max(1, _ROOM // numbers)
+    parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
+    pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
+    first, *others = parts
+    yield [
+        Want(
+            sentence=pooling,
+            token_layers=tuple(range(info.layers + 1)),
+            attention=AttentionWant(first, heads),
+            summary=SummaryWant(
+                tuple(range(info.layers)), heads, tuple(np.flatnonzero(encoding.special).tolist())
+            ),
+        )
+        for encoding in batch
+    ]
+    for weights in _WEIGHTS:
+        for layers in others if weights == "probability" else parts:
+            yield [Want(attention=AttentionWant(layers, heads, weights)) for _ in batch]
+
+
+def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantity, float]]:
+    """Compare what one sequence was told."""
+    if ours.sentence is not None:
+        yield "sentence vectors", _distance("sentence vectors", ours.sentence, theirs.sentence)
+        yield "1 - sentence cosine", _below_one(ours.sentence, theirs.sentence)
+    if ours.tokens is not None:
+        yield "hidden states", _distance("hidden states", ours.tokens, theirs.tokens)
+    if ours.attention is not None and want.attention is not None:
+        what = _WEIGHTS[want.attention.weights]
+        yield what, _distance(what, ours.attention, theirs.attention)
+    if ours.summary is not None:
+        for name, statistic in ours.summary.items():
+            yield "summaries", _distance("summaries", statistic, (theirs.summary or {}).get(name))
+
+
+def _distance(what: Quantity, ours: FloatArray, theirs: FloatArray | None) -> float:
+    """Find the largest difference between two arrays; infinite where they cannot be compared."""
+    if theirs is None or ours.shape != theirs.shape:
+        return np.inf
+    if what == "scores":
+        seen = ours > _HIDDEN
+        if not np.array_equal(seen, theirs > _HIDDEN):
+            return np.inf
+        ours, theirs = ours[seen], theirs[seen]
+    difference = float(np.abs(ours - theirs).max(initial=0.0))
+    unit = max(1.0, float(np.abs(ours).max(initial=0.0))) if what in _RELATIVE else 1.0
+    return difference / unit
+
+
+def _below_one(ours: FloatArray, theirs: FloatArray | None) -> float:
+    """Find how far the cosine of two vectors is below 1."""
+    if theirs is None or ours.shape != theirs.shape:
+        return np.inf
+    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return max(0.0, 1.0 - float(a @ b) / norms) if norms else float(np.abs(a - b).max())

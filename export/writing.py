@@ -1,0 +1,115 @@
+"""An encoder as `model.onnx` beside its weights in `model.onnx.data`, which a runtime maps into memory."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import onnx_ir
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+from export.graph import Graph
+from model import graph as names
+from model.encoder import Encoder
+from model.errors import Unsupported
+from model.onnx_file import GRAPH
+
+WEIGHTS = f"{GRAPH}.data"
+"""The file beside the graph that has its tables."""
+OPSET = 23
+"""The first ONNX release that has the operator Attention."""
+
+# Sizes of the traced example: none is 0 or 1, which the tracer would take for constants.
+_BATCH, _LENGTH, _LISTED = 2, 7, 2
+
+
+def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> Path:
+    """Write an encoder to `folder`, which exists, as GRAPH and WEIGHTS; returns the former's path.
+
+    The encoder is on the CPU and not prepacked, in the precision that it is to run in. `metadata` is put
+    beside the format into the file. The same encoder gives the same bytes. Raises Unsupported for an
+    encoder whose similarity has no graph, and OSError when the folder cannot be written.
+    """
+    config = encoder.config
+    if config.similarity != "dot_product":
+        raise Unsupported(
+            f'An encoder whose similarity is "{config.similarity}" has no ONNX graph, only one whose '
+            'similarity is "dot_product": serve it with PyTorch.',
+            field="similarity",
+        )
+    model = _trace(encoder)
+    _strip(model)
+    model.producer_name, model.producer_version = "headlight", None
+    model.metadata_props.update({names.FORMAT_KEY: names.FORMAT, **metadata})
+    onnx_ir.save(model, folder / GRAPH, external_data=WEIGHTS, size_threshold_bytes=256)
+    return folder / GRAPH
+
+
+def _trace(encoder: Encoder) -> onnx_ir.Model:
+    """Trace the graph with an example; every axis that differs from call to call has a name."""
+    layers = encoder.config.num_layers
+    batch, length = Dim("batch"), Dim("length")
+    # Three tensors: the tracer takes one tensor given twice for one input.
+    ids, mask, segments = (torch.full((_BATCH, _LENGTH), fill) for fill in (0, 1, 0))
+    tokens = tuple(torch.arange(_LISTED) for _ in range(layers + 1))
+    token_axes = tuple({0: Dim(names.tokens(state), min=0)} for state in range(layers + 1))
+    lists: list[Tensor] = []
+    list_axes: list[dict[int, Dim]] = []
+    for layer in range(layers):
+        *listed, _cells = names.layer_inputs(layer)
+        lists += [torch.zeros(_LISTED, dtype=torch.int64) for _ in listed]
+        list_axes += [{0: Dim(name, min=0)} for name in listed]
+        lists.append(torch.arange(_BATCH * _LENGTH).view(_BATCH, _LENGTH))
+        list_axes.append({0: Dim(f"batch_{layer}"), 1: Dim(f"length_{layer}")})
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            Graph(encoder).eval(),
+            (ids, mask, segments, tokens, tuple(lists)),
+            dynamo=True,
+            opset_version=OPSET,
+            dynamic_shapes=(*[{0: batch, 1: length}] * 3, token_axes, tuple(list_axes)),
+            input_names=names.input_names(layers),
+            output_names=names.output_names(layers),
+            verbose=False,
+        )
+    return cast(torch.onnx.ONNXProgram, program).model
+
+
+def _strip(model: onnx_ir.Model) -> None:
+    """Take out what the tracer notes of this machine and program: paths, source lines, stack traces."""
+    graph = model.graph
+    nodes = list(graph.all_nodes())
+    values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
+    parts: list[onnx_ir.Model | onnx_ir.Graph | onnx_ir.Node | onnx_ir.Value] = [
+        model,
+        graph,
+        *nodes,
+        *values,
+    ]
+    for part in parts:
+        part.doc_string = None
+        part.metadata_props.clear()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what the tracer says of itself and not of the encoder."""
+    # It looks for torchvision, whose operators no encoder has, and warns once for each.
+    registration = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = registration.level
+    registration.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # PyTorch's tracer copies a class of its own that PyTorch has deprecated.
+            warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
+            # The first three inputs share their axes, so that two of the names for each are not used.
+            warnings.filterwarnings(
+                "ignore", r"# The axis name: (batch|length) will not be used", UserWarning
+            )
+            yield
+    finally:
+        registration.setLevel(level)
