@@ -1,4 +1,4 @@
-"""An exported graph with int8 products, which become float32 ones when somebody looks at what follows from them.
+"""An exported graph with int8 products, which run in float32 where somebody looks at what follows.
 
 Weights are rounded to int8, one scale per output; what is multiplied with them is rounded to uint8 when
 it is known, one scale per run, and sums are exact (int32). That is what processors multiply fastest. It is
@@ -8,20 +8,17 @@ the weights alone moves maps by 0.1. So each product that a map, queries, keys o
 keeps its float32 weights as well, and runs with those in a run that asks for one of these. Which they are
 is read from the graph: the products upstream of the outputs of `model.graph.layer_outputs`.
 
-The tables of embeddings, of which a run reads a few rows, are stored in float16, which is 2⁻¹¹ exact.
+The table of token embeddings, of which a run reads a few rows, is stored in float16: exact to 2⁻¹¹.
 """
 
-import contextlib
-import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir
-from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from model import graph as names
@@ -53,12 +50,12 @@ def quantize(source: Path, target: Path) -> None:
     """Read the graph `source` with its external data, and write it to `target` and `target`.data as int8.
 
     Only products with constant weights change; inputs, outputs and metadata stay as they are, and
-    `model.graph.DTYPE_KEY` says "int8". The same source gives the same bytes. Files that stand at `target` are
-    replaced when all is written.
+    `model.graph.DTYPE_KEY` says "int8". The same source gives the same bytes. Files that stand at `target`
+    are replaced when all is written.
     """
     model = onnx.load(source)
     _quantize_products(model.graph)
-    _halve_tables(model.graph)
+    _halve_table(model.graph)
     _drop_unused(model.graph)
     if all(opset.domain != _CONTRIB for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
@@ -189,30 +186,22 @@ def _rounded(weight: TensorProto) -> list[TensorProto]:
 # ------------------------------------------------------------------------------------------ the rest
 
 
-def _halve_tables(graph: GraphProto) -> None:
-    """Store the float32 tables (rows, columns) of which rows are read, and nothing else, in float16."""
+def _halve_table(graph: GraphProto) -> None:
+    """Store the float32 table of token embeddings in float16, unless one does not fit."""
+    tables = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT}
     users = _users(graph)
-    read: dict[str, NodeProto] = {}
-    for tensor in graph.initializer:
-        by = users.get(tensor.name, [])
-        is_table = len(tensor.dims) == 2 and tensor.data_type == TensorProto.FLOAT
-        if is_table and by and all(node.op_type == "Gather" and node.input[0] == tensor.name for node in by):
-            table = numpy_helper.to_array(tensor)
-            if np.abs(table).max() <= np.finfo(np.float16).max:
-                tensor.CopyFrom(numpy_helper.from_array(table.astype(np.float16), tensor.name))
-                read |= {node.output[0]: node for node in by}
-
-    nodes = []
-    for node in graph.node:
-        nodes.append(node)
-        if (result := node.output[0]) in read:
-            node.output[0] = f"{result}.half"
-            nodes.append(
-                helper.make_node("Cast", [f"{result}.half"], [result], name=f"{result}.cast", to=TensorProto.FLOAT)
-            )
-    kept = list(nodes)
-    del graph.node[:]
-    graph.node.extend(kept)
+    for at, node in enumerate(graph.node):
+        if node.op_type != "Gather" or node.input[1] != names.INPUT_IDS or node.input[0] not in tables:
+            continue
+        tensor, read = tables[node.input[0]], node.output[0]
+        table = numpy_helper.to_array(tensor)
+        if len(users[tensor.name]) > 1 or np.abs(table).max() > np.finfo(np.float16).max:
+            continue
+        tensor.CopyFrom(numpy_helper.from_array(table.astype(np.float16), tensor.name))
+        node.output[0] = f"{read}.half"
+        cast = helper.make_node("Cast", [f"{read}.half"], [read], name=f"{read}.cast", to=TensorProto.FLOAT)
+        graph.node.insert(at + 1, cast)
+        return
 
 
 def _users(graph: GraphProto) -> dict[str, list[NodeProto]]:
