@@ -12,7 +12,7 @@ The table of token embeddings, of which a run reads a few rows, is stored in flo
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,9 @@ import onnx
 import onnx_ir
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from export.outliers import Channels, evened, largest_inputs, set_apart
 from model import graph as names
+from model.types import FloatArray
 
 _CONTRIB = "com.microsoft"  # operators of ONNX Runtime
 _NONE = "int8.none"  # the constant 0
@@ -29,13 +31,17 @@ _LARGEST = 127  # of int8 weights, symmetric: −128 is not used
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the graph, where shape inference reads them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Product:
     """x W + b with a constant W (in, out): a MatMul and, where there is a bias, the Add after it."""
 
     matmul: NodeProto
     add: NodeProto | None
     bias: str  # "" where there is none
+
+    @property
+    def weight(self) -> str:
+        return self.matmul.input[1]
 
     @property
     def result(self) -> str:
@@ -46,6 +52,9 @@ class _Product:
         return [self.matmul] if self.add is None else [self.matmul, self.add]
 
 
+_Groups = dict[tuple[str, tuple[int, ...]], list[_Product]]  # by input, and by the layers of looks
+
+
 def quantize(source: Path, target: Path) -> None:
     """Read the graph `source` with its external data, and write it to `target` and `target`.data as int8.
 
@@ -54,34 +63,47 @@ def quantize(source: Path, target: Path) -> None:
     are replaced when all is written.
     """
     model = onnx.load(source)
-    _quantize_products(model.graph)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".int8-") as folder:
+        _quantize(model, Path(folder))
+        _write(model, target, Path(folder))
+
+
+def _quantize(model: ModelProto, folder: Path) -> None:
+    groups = _groups(model.graph)
+    largest = largest_inputs(model, sorted({x for x, _ in groups}), folder)
+    _quantize_products(model.graph, groups, largest)
     _halve_table(model.graph)
     _drop_unused(model.graph)
     if all(opset.domain != _CONTRIB for opset in model.opset_import):
         model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     about = {entry.key: entry.value for entry in model.metadata_props} | {names.DTYPE_KEY: "int8"}
     helper.set_model_props(model, about)
-    _write(model, target)
 
 
 # ------------------------------------------------------------------------------------------ products
 
 
-def _quantize_products(graph: GraphProto) -> None:
-    """Replace every product, those of one input and of the same looks together."""
-    weights = {tensor.name: tensor for tensor in graph.initializer}
+def _groups(graph: GraphProto) -> _Groups:
+    """Find all products; those of one input and of the same looks stand together."""
     looks = _looks(graph)
-    groups: dict[tuple[str, tuple[int, ...]], list[_Product]] = {}
-    for product in _products(graph, weights):
+    groups: _Groups = {}
+    for product in _products(graph):
         key = (product.matmul.input[0], looks.get(product.matmul.output[0], ()))
         groups.setdefault(key, []).append(product)
+    return groups
 
+
+def _quantize_products(graph: GraphProto, groups: _Groups, largest: dict[str, FloatArray]) -> None:
+    """Replace every product."""
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    made_by = {output: node for node in graph.node for output in node.output}
     replaced: dict[str, list[NodeProto]] = {}  # the result of a node -> what stands in its place
     for (x, layers), products in groups.items():
-        for product in products:
-            replaced |= {node.output[0]: [] for node in product.nodes}
-            graph.initializer.extend(_rounded(weights[product.matmul.input[1]]))
-        nodes = _int8_nodes(x, products)
+        exact = {p: numpy_helper.to_array(weights[p.weight]) for p in products}
+        channels = _channels(_is_normed(x, made_by), largest[x], list(exact.values()))
+        nodes, constants = _int8(x, exact, channels)
+        graph.initializer.extend(constants)
+        replaced |= {node.output[0]: [] for product in products for node in product.nodes}
         replaced[products[0].matmul.output[0]] = [_choice(layers, products, nodes)] if layers else nodes
 
     kept = [new for old in graph.node for new in replaced.get(old.output[0], [old])]
@@ -92,8 +114,9 @@ def _quantize_products(graph: GraphProto) -> None:
     graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), _NONE))
 
 
-def _products(graph: GraphProto, weights: dict[str, TensorProto]) -> Iterator[_Product]:
+def _products(graph: GraphProto) -> Iterator[_Product]:
     """Find the products of activations (…, in) with constant float32 weights (in, out)."""
+    weights = {tensor.name: tensor for tensor in graph.initializer}
     users = _users(graph)
     for node in graph.node:
         if node.op_type != "MatMul" or node.input[1] not in weights:
@@ -157,29 +180,64 @@ def _choice(layers: tuple[int, ...], products: list[_Product], quantized: list[N
     return helper.make_node("If", [_condition(layers)], results, name=f"{results[0]}.choice", **branches)
 
 
-def _int8_nodes(x: str, products: list[_Product]) -> list[NodeProto]:
-    """Round x once, and multiply it with each of the rounded weights."""
-    rounded = [f"{x}.{part}" for part in ("int8", "scale", "zero")]
-    nodes = [helper.make_node("DynamicQuantizeLinear", [x], rounded, name=f"{x}.int8")]
-    for product in products:
-        weight, (value, scale, zero) = product.matmul.input[1], rounded
-        operands = [value, f"{weight}.int8", scale, f"{weight}.scale", zero, "", product.bias]
-        node = helper.make_node(
-            "MatMulIntegerToFloat", operands, [product.result], name=f"{product.result}.int8", domain=_CONTRIB
+def _is_normed(x: str, made_by: dict[str, NodeProto]) -> bool:
+    """Tell whether a value is what a layer norm gives, or rows of that."""
+    while x in made_by and made_by[x].op_type in ("Reshape", "Gather"):
+        x = made_by[x].input[0]
+    return x in made_by and made_by[x].op_type == "LayerNormalization"
+
+
+def _channels(normed: bool, inputs: FloatArray, weights: Sequence[FloatArray]) -> Channels | None:
+    """Choose what is done about large channels of an input of these weights; None is nothing."""
+    reach = np.abs(np.concatenate(weights, axis=1)).max(axis=1)  # (in,)
+    if normed:
+        return evened(inputs, reach)
+    size, outputs = weights[0].shape
+    return set_apart(inputs, reach) if size > outputs else None
+
+
+def _int8(
+    x: str, products: Mapping[_Product, FloatArray], channels: Channels | None
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Round x once, and multiply it with each of the rounded weights; gives nodes and their constants."""
+    nodes, constants, even = [], [], x
+    if channels is not None:
+        even = f"{x}.even"
+        constants.append(numpy_helper.from_array(channels.factors, f"{x}.factors"))
+        nodes.append(helper.make_node("Mul", [x, f"{x}.factors"], [even], name=even))
+    value, scale, zero = (f"{x}.{part}" for part in ("int8", "scale", "zero"))
+    nodes.append(helper.make_node("DynamicQuantizeLinear", [even], [value, scale, zero], name=value))
+    for product, weight in products.items():
+        name, apart = product.weight, channels is not None and len(channels.apart) > 0
+        constants += _rounded(name, weight, channels)
+        operands = [value, f"{name}.int8", scale, f"{name}.scale", zero, "", product.bias]
+        result = f"{product.result}.most" if apart else product.result
+        nodes.append(
+            helper.make_node("MatMulIntegerToFloat", operands, [result], name=result, domain=_CONTRIB)
         )
-        nodes.append(node)
-    return nodes
+        if channels is not None and apart:
+            constants.append(numpy_helper.from_array(channels.apart, f"{name}.apart"))
+            constants.append(numpy_helper.from_array(weight[channels.apart], f"{name}.rows"))
+            few = f"{product.result}.few"
+            nodes += [
+                helper.make_node("Gather", [x, f"{name}.apart"], [f"{few}.x"], name=f"{few}.x", axis=-1),
+                helper.make_node("MatMul", [f"{few}.x", f"{name}.rows"], [few], name=few),
+                helper.make_node("Add", [result, few], [product.result], name=f"{few}.added"),
+            ]
+    return nodes, constants
 
 
-def _rounded(weight: TensorProto) -> list[TensorProto]:
+def _rounded(name: str, weight: FloatArray, channels: Channels | None) -> list[TensorProto]:
     """Round a weight (in, out) to the int8 multiples of a scale for each output: (in, out) and (out,)."""
-    exact = numpy_helper.to_array(weight)
-    largest = np.abs(exact).max(axis=0)  # (out,)
+    if channels is not None:
+        factors = channels.factors[:, None]
+        weight = np.divide(weight, factors, out=np.zeros_like(weight), where=factors > 0)
+    largest = np.abs(weight).max(axis=0)  # (out,)
     scale = np.where(largest > 0, largest / _LARGEST, 1).astype(np.float32)
-    value = np.clip(np.rint(exact / scale), -_LARGEST, _LARGEST).astype(np.int8)
+    value = np.clip(np.rint(weight / scale), -_LARGEST, _LARGEST).astype(np.int8)
     return [
-        numpy_helper.from_array(value, f"{weight.name}.int8"),
-        numpy_helper.from_array(scale, f"{weight.name}.scale"),
+        numpy_helper.from_array(value, f"{name}.int8"),
+        numpy_helper.from_array(scale, f"{name}.scale"),
     ]
 
 
@@ -231,12 +289,10 @@ def _read(graph: GraphProto) -> Iterator[str]:
     yield from (output.name for output in graph.output)
 
 
-def _write(model: ModelProto, target: Path) -> None:
-    """Write the graph and its data under other names, then move both to where they belong."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".int8-") as folder:
-        written = Path(folder) / target.name
-        data = f"{target.name}.data"
-        graph = onnx_ir.from_proto(model)
-        onnx_ir.save(graph, written, external_data=data, size_threshold_bytes=_EXTERNAL_FROM)
-        (written.parent / data).replace(target.parent / data)
-        written.replace(target)
+def _write(model: ModelProto, target: Path, folder: Path) -> None:
+    """Write the graph and its data to a folder, then move both to where they belong."""
+    data = f"{target.name}.data"
+    graph = onnx_ir.from_proto(model)
+    onnx_ir.save(graph, folder / target.name, external_data=data, size_threshold_bytes=_EXTERNAL_FROM)
+    for name in (data, target.name):
+        (folder / name).replace(target.parent / name)
