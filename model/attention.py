@@ -6,6 +6,7 @@ The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ Indices = Places | Tensor
 _LONGEST = 512
 # The heads of sequences that are no longer are copied together in less time than calls take one by one.
 _SHORT = 32
+# What FlashAttention asks of head sizes, and of devices: Ampere and later.
+_FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
 _LOWEST = torch.finfo(torch.float32).min
 
 
@@ -119,6 +122,13 @@ class SelfAttention(nn.Module):
         """Attend within each sequence: q, k, v (T, H, D) to (T, C); `bias` (H, longest, longest)."""
         if self.in_rectangles(packing):
             return self.output(attend_in_rectangles(q, k, v, packing.rectangles).flatten(1))  # (T, C)
+        if self.packed(packing):
+            # Imported here: it takes more than a second, and only CUDA needs it.
+            from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+
+            starts, longest = packing.boundaries(q.device), max(packing.lengths)
+            outputs = varlen_attn(q, k, v, starts, starts, longest, longest)  # (T, H, D)
+            return self.output(cast(Tensor, outputs).flatten(1))  # (T, C)
         mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
         mixed[packing.tokens :] = 0
         for run in packing.runs:
@@ -127,6 +137,14 @@ class SelfAttention(nn.Module):
             # (b, H, n, D) back to (b, n, H, D)
             mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
         return self.output(mixed.flatten(1))  # (T, C)
+
+    def packed(self, packing: Packing) -> bool:
+        """Whether sequences of all lengths attend in one call, on CUDA by FlashAttention (Dao 2023)."""
+        place = self.qkv.bias
+        if place.device.type != "cuda" or not packing.tokens or not self.config.plain_attention:
+            return False
+        suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
+        return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
 
     def in_rectangles(self, packing: Packing) -> bool:
         """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""

@@ -56,6 +56,11 @@ class OnnxBackend:
         self._opens = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
         found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
+        if found == "int8" and not self._on_cpu:
+            raise Unsupported(
+                f"{file.path} has int8 products, which are for CPUs: for CUDA export it in float16.",
+                field="device",
+            )
         if dtype not in ("auto", found):
             raise Unsupported(
                 f"{file.path} computes in {found} and {dtype} was asked for: choose auto, or export it anew.",

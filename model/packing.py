@@ -1,7 +1,7 @@
 """How sequences of different lengths lie in one tensor without padding."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
 
@@ -35,6 +35,7 @@ class Packing:
     """Where each sequence of a packed batch lies."""
 
     lengths: tuple[int, ...]
+    _boundaries: dict[torch.device, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, lengths: Iterable[int]) -> "Packing":
@@ -65,6 +66,12 @@ class Packing:
     def tokens(self) -> int:
         """How many tokens there are."""
         return self.starts[-1]
+
+    def boundaries(self, device: torch.device) -> Tensor:
+        """Give `starts` as int32 (B + 1,) on a device, moved there once."""
+        if device not in self._boundaries:
+            self._boundaries[device] = torch.tensor(self.starts, dtype=torch.int32, device=device)
+        return self._boundaries[device]
 
     def positions(self, device: torch.device) -> Tensor:
         """Count each token from the start of its own sequence: int64 of shape (T,)."""
