@@ -40,7 +40,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks import common
-from model.checkpoint import load_checkpoint
+from model.checkpoint import Checkpoint, load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.source import EMBEDDED, resolve
@@ -104,7 +104,7 @@ def whole_numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def load(model: str, dtype: str) -> TorchBackend:
+def load_model(model: str) -> Checkpoint:
     """Load the embedded model, or put random weights of another size into its place."""
     checkpoint = load_checkpoint(resolve(EMBEDDED))
     if model != EMBEDDED:
@@ -117,8 +117,13 @@ def load(model: str, dtype: str) -> TorchBackend:
             segments=2,
         )
         encoder = Encoder.from_seed(config, 0).requires_grad_(requires_grad=False)
-        checkpoint = replace(checkpoint, encoder=encoder)
-    return TorchBackend(checkpoint, device="cpu", dtype=dtype)
+        checkpoint = Checkpoint(replace(checkpoint.folder, config=config), encoder)
+    return checkpoint
+
+
+def load(model: str, dtype: str) -> TorchBackend:
+    """Load one of the models, ready to run."""
+    return TorchBackend(load_model(model), device="cpu", dtype=dtype)
 
 
 @dataclass(frozen=True)
