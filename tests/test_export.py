@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +25,6 @@ from export.errors import ExportError
 from export.writing import OPSET, WEIGHTS
 from model.layout import Layout, read_layout
 from model.onnx_file import GRAPH, MANIFEST
-from tests.exported import one_thread
 from tests.reference import write_bert
 
 ROOT = Path(__file__).parent.parent
@@ -70,12 +68,6 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "export", *map(str, arguments)]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def alone() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
 @dataclass(frozen=True)
 class Run:
     """An export that was run as it is by hand: from which model, to where, and what it said."""
@@ -90,7 +82,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     place = tmp_path_factory.mktemp("export")
     model, folder = place / "small", place / "exported"
     write_model(model, transformer="0_Transformer")
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
     done = subprocess.run(
         command(model, folder),
         cwd=ROOT,

@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
 
 from export.parity import Quantity, Row, as_data, compare, random_encodings, table
 from export.texts import TEXTS
 from model.checkpoint import load_checkpoint
 from model.torch_backend import TorchBackend
 from model.types import Batch, Encoding, Output, SummaryWant
-from tests.exported import one_thread
 from tests.reference import write_bert
 
 ALL: tuple[Quantity, ...] = get_args(Quantity)
@@ -22,8 +22,11 @@ BOUNDS: dict[Quantity, float] = dict.fromkeys(ALL, 1e-5)
 
 @pytest.fixture(autouse=True, scope="module")
 def alone() -> Iterator[None]:
-    with one_thread():
-        yield
+    """One core: two backends that run side by side would wait for each other's threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
