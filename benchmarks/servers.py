@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -115,15 +116,18 @@ class Server(Process):
 
 
 class Headlight(Server):
-    """The service; settings without their prefix go before those of this program's environment."""
+    """The service; settings without their prefix go before those of this program's environment.
 
-    def __init__(self, **settings: object) -> None:
+    `python` is that of the environment it is installed in, this program's by default.
+    """
+
+    def __init__(self, *, python: str | Path = sys.executable, **settings: object) -> None:
         environment = {
             "HEADLIGHT_LOG_LEVEL": os.environ.get("HEADLIGHT_LOG_LEVEL", "warning"),
             "HEADLIGHT_HOST": "127.0.0.1",
             **_variables(settings),
         }
-        super().__init__([sys.executable, "-m", "service", "--port", "{port}"], environment, ready="/readyz")
+        super().__init__([str(python), "-m", "service", "--port", "{port}"], environment, ready="/readyz")
 
     def metrics(self) -> dict[str, float]:
         """Read every sample of /metrics, by its name with its labels."""

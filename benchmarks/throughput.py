@@ -3,6 +3,7 @@
 Starts on free ports of the loopback interface:
 
 - headlight, as this program's environment says (`HEADLIGHT_…`);
+- or, with `--graph`, an exported folder of the same model, run by ONNX Runtime;
 - the peer, infinity-emb, with the same folder of weights, the same dtype and its own defaults otherwise;
   `--peer` is its command, and without it headlight is measured alone;
 - for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed
@@ -90,6 +91,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
     parser.add_argument("--peer", help="the command infinity_emb, of version 0.0.78")
     parser.add_argument("--model", default=EMBEDDED, help="the embedded model, a folder or a hub name")
+    parser.add_argument(
+        "--graph", type=Path, help="an exported folder of that model, which headlight serves in its place"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
     parser.add_argument("--workloads", type=common.some_of(NAMES), default=NAMES, help=",".join(NAMES))
@@ -100,7 +104,7 @@ def start(
     stack: ExitStack, arguments: argparse.Namespace, mixed: Workload
 ) -> tuple[dict[str, tuple[Process, Loaded]], list[tuple[str, str]]]:
     """Start who takes part, one after the other, and stop each; the stack ends them. Also names the facts."""
-    headlight = Headlight(model=arguments.model)
+    headlight = Headlight(model=arguments.graph or arguments.model)
     stack.callback(headlight.end)
     headlight.wait_until_ready(_START_S)
     info = httpx.get(f"{headlight.url}/info", trust_env=False).json()["models"][0]
@@ -110,6 +114,7 @@ def start(
     facts = [
         *common.machine(info["dtype"]),
         ("model", arguments.model),
+        ("backend", info["backend"]),
         ("batches", f"{info['max_batch_tokens']} tokens"),
     ]
     headlight.pause()
@@ -120,7 +125,8 @@ def start(
         headlight.pause()
         peer.pause()
         contestants[PEER] = (peer, partial(drive_peer, peer))
-    if set(arguments.workloads) & set(OF_BARE):
+    # The bare model is PyTorch's: what it runs is no measure of a graph.
+    if arguments.graph is None and set(arguments.workloads) & set(OF_BARE):
         bare = Bare([text for request in mixed.requests for text in request], model=arguments.model)
         stack.callback(bare.end)
         facts.append(("bare", describe(bare.ask("calibrate"))))

@@ -13,6 +13,7 @@ from export.contents import copy_contents, digests, source_weights, write_manife
 from export.errors import ExportError
 from export.parity import Quantity, Row, as_data, compare, random_encodings
 from export.placing import check_place, whole
+from export.quantizing import quantize
 from export.texts import TEXTS
 from export.writing import OPSET, WEIGHTS, write_graph
 from model.checkpoint import Checkpoint, load_checkpoint
@@ -24,7 +25,8 @@ from model.source import model_name, resolve
 from model.torch_backend import TorchBackend
 from model.types import Encoding
 
-Dtype = Literal["float32", "float16"]
+Dtype = Literal["float32", "float16", "int8"]
+"""What products are computed in."""
 Step = Callable[[str], AbstractContextManager[None]]
 """Says what is being done while a block runs, and how long it took."""
 
@@ -46,9 +48,18 @@ _HALF: Mapping[Quantity, float] = {
     "summaries": 0.01,
     "1 - sentence cosine": 1e-4,
 }
+# Where nobody looks, products are rounded to eight bits; where somebody does, they are those of float32.
+_EIGHT_BITS: Mapping[Quantity, float] = {
+    "attention": 0.02,
+    "scores": 0.01,
+    "value norms": 0.02,
+    "summaries": 0.01,
+    "1 - sentence cosine": 0.02,
+}
 BOUNDS: Mapping[Dtype, Mapping[str, Mapping[Quantity, float]]] = {
     "float32": {RANDOM: _EXACT, REAL: _EXACT},
     "float16": {RANDOM: _HALF, REAL: _HALF},
+    "int8": {RANDOM: _EIGHT_BITS, REAL: _EIGHT_BITS},
 }
 """The largest differences from PyTorch in float32 with which a folder appears."""
 
@@ -93,14 +104,17 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
     """Write the graph, and into it what it is of."""
     config = checkpoint.encoder.config
     described = {
-        DTYPE_KEY: dtype,
+        DTYPE_KEY: "float32" if dtype == "int8" else dtype,
         "headlight.family": checkpoint.folder.family.name,
         "headlight.layers": config.num_layers,
         "headlight.heads": config.num_heads,
         "headlight.hidden_size": config.hidden_size,
     }
-    checkpoint.encoder.reduce_precision(getattr(torch, dtype))
-    write_graph(checkpoint.encoder, new, {key: str(value) for key, value in described.items()})
+    if dtype == "float16":
+        checkpoint.encoder.reduce_precision(torch.float16)
+    path = write_graph(checkpoint.encoder, new, {key: str(value) for key, value in described.items()})
+    if dtype == "int8":
+        quantize(path, path)
 
 
 def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:

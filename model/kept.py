@@ -64,7 +64,7 @@ class Kept:
         if self._top is None:
             finite = np.ones(1, bool)
             if self.dtype != np.float32:
-                finite = np.isfinite(weights.reshape(len(weights), -1).sum(1))
+                finite = np.isfinite(weights.sum(tuple(range(1, weights.ndim))))
             self.put(self._rounded(weights), where, finite)
             return
         found = measures.top_k(weights, self._top.keys.shape[-1], self._units.positions)

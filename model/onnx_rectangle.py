@@ -68,10 +68,10 @@ class Rectangle:
             feed[graph.cells(i)] = cells if i < self.ask.depth else _NO_CELLS
         every = np.arange(self._real.shape[1])
         for layer, heads, rows in self.ask.maps:
-            feed[graph.heads(layer)] = np.array(heads)
-            feed[graph.rows(layer)] = every if rows is None else np.array(rows)
-        feed.update((graph.pair_heads(layer), np.array(heads)) for layer, heads in self.ask.pairs)
-        feed.update((graph.norm_heads(layer), np.array(heads)) for layer, heads in self.ask.norms)
+            feed[graph.heads(layer)] = np.array(heads, np.int64)
+            feed[graph.rows(layer)] = every if rows is None else np.array(rows, np.int64)
+        feed.update((graph.pair_heads(layer), np.array(heads, np.int64)) for layer, heads in self.ask.pairs)
+        feed.update((graph.norm_heads(layer), np.array(heads, np.int64)) for layer, heads in self.ask.norms)
         return feed
 
     def _cells(self, state: int) -> NDArray[np.int64]:
@@ -167,14 +167,14 @@ class Rectangle:
         layers: dict[int, ArrayLayer] = defaultdict(ArrayLayer)
         for number, heads, rows in self.ask.maps:
             weights = results[graph.attention(number)][member, :, :, :n]
-            listed = None if rows is None else np.array(rows)
-            layers[number] = ArrayLayer(maps=Listed(np.array(heads), (weights,)), rows=listed)
+            listed = None if rows is None else np.array(rows, np.int64)
+            layers[number] = ArrayLayer(maps=Listed(np.array(heads, np.int64), (weights,)), rows=listed)
         for number, heads in self.ask.pairs:
             q, k = (results[name(number)][member, :, :n] for name in (graph.queries, graph.keys))
-            layers[number] = replace(layers[number], pairs=Listed(np.array(heads), (q, k)))
+            layers[number] = replace(layers[number], pairs=Listed(np.array(heads, np.int64), (q, k)))
         for number, heads in self.ask.norms:
             norms = results[graph.value_norms(number)][member, :, :n]
-            layers[number] = replace(layers[number], norms=Listed(np.array(heads), (norms,)))
+            layers[number] = replace(layers[number], norms=Listed(np.array(heads, np.int64), (norms,)))
         return layers
 
 

@@ -64,17 +64,7 @@ class Graph:
     def __init__(self, path: Path, processor: Processor, threads: int, *, spin: bool = False) -> None:
         self.path = path
         self._device = processor
-        options = ort.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        # Waking a thread takes longer than a small product, so they may wait in a loop, but only within a
-        # run: between runs the cores are for others.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
-        options.add_session_config_entry("session.force_spinning_stop", "1")
-        # Lengths differ from run to run: what one needed says nothing of the next.
-        options.enable_mem_pattern = False
-        self._session = _open(path, options, processor)
+        self._session = _open(path, serving_options(threads, spin=spin), processor)
         self.inputs: dict[str, Any] = {x.name: x for x in self._session.get_inputs()}
         self.outputs: dict[str, Any] = {x.name: x for x in self._session.get_outputs()}
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
@@ -107,6 +97,21 @@ class Graph:
             binding.bind_output(name, "cuda", self._device.index)
         self._session.run_with_iobinding(binding)
         return [np.asarray(array) for array in binding.copy_outputs_to_cpu()]
+
+
+def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
+    """Say how a session uses the machine; `spin` lets its threads wait for each other in a loop."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Waking a thread takes longer than a small product, so they may wait in a loop, but only within a run:
+    # between runs the cores are for others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Lengths differ from run to run: what one needed says nothing of the next.
+    options.enable_mem_pattern = False
+    return options
 
 
 def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.InferenceSession:

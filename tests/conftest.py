@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import settings
 
 from model.source import resolve
 from tests.attention_answers import Subject
+from tests.backends import BACKENDS, Kept
 from tests.client import Service, serve
 from tests.naive_attention import in_float64
 from tests.reference import MINILM, Reference, write_bert
@@ -17,14 +19,33 @@ from tests.reference import MINILM, Reference, write_bert
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked `both_backends`, and needs one, with each."""
+    if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_backends"):
+        metafunc.parametrize("backend", BACKENDS, indirect=True, scope="session")
+
+
 PROMPTS = {"query": "the man: ", "passage": "hello world "}
 
 
 @pytest.fixture(scope="session")
-def service() -> Iterator[Service]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    """The services and exported folders of each backend."""
+    with ExitStack() as stack:
+        yield Kept(stack, tmp_path_factory.mktemp("graphs"))
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """What runs the models: PyTorch, and in modules of `both_backends` also ONNX Runtime."""
+    return str(getattr(request, "param", "torch"))
+
+
+@pytest.fixture(scope="session")
+def service(kept: Kept, backend: str) -> Service:
     """The service as it comes: the embedded model, default limits."""
-    with serve() as started:
-        yield started
+    return kept.service(("service", backend), lambda: kept.embedded(backend))
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +81,15 @@ def prompted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def several(prompted_folder: Path) -> Iterator[Service]:
+def several(kept: Kept, backend: str, prompted_folder: Path) -> Service:
     """A service of two models, with a small batch and queue so that it is soon overloaded."""
-    models = f"mini={MINILM},{prompted_folder}"
-    with serve(model=models, max_batch_tokens=256, max_queue_tokens=512, threads=1) as started:
-        yield started
+
+    def start() -> AbstractContextManager[Service]:
+        mini, prompted = (kept.folder(folder, backend) for folder in (resolve(MINILM), prompted_folder))
+        models = f"mini={mini},prompted={prompted}"
+        return serve(model=models, max_batch_tokens=256, max_queue_tokens=512, threads=1)
+
+    return kept.service(("several", backend), start)
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +117,7 @@ def prompted(several: Service, prompted_reference: Reference) -> Subject:
 
 
 @pytest.fixture(scope="session")
-def uniform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+def uniform_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model whose queries are zero, so that it attends to all tokens alike."""
     folder = tmp_path_factory.mktemp("models") / "uniform"
     model = write_bert(folder)
@@ -100,5 +125,13 @@ def uniform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
         block.attention.self.query.weight.data.zero_()
         block.attention.self.query.bias.data.zero_()
     model.save_pretrained(folder)
-    with serve(model=folder, threads=1) as started:
-        yield Subject(started, in_float64(Reference.load(folder)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def uniform(kept: Kept, backend: str, uniform_folder: Path) -> Subject:
+    """That model, served, and in float64."""
+    started = kept.service(
+        ("uniform", backend), lambda: serve(model=kept.folder(uniform_folder, backend), threads=1)
+    )
+    return Subject(started, in_float64(Reference.load(uniform_folder)))

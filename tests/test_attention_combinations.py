@@ -6,8 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.attention_answers import Subject
+from tests.backends import both_backends
 from tests.client import Json
 from tests.naive_attention import Text, groups_and_kept
+
+pytestmark = both_backends
 
 WORDS = ["the", "man", "manbeats", "boying", "hello", "worldly", "日本", "🙂", "naïve", "[SEP]", ".", "a1:b2"]
 

@@ -7,10 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.attention_answers import PAIR, ROUNDING, SHORT, TEXT, Subject
+from tests.backends import both_backends
 from tests.client import LONG
 from tests.naive_attention import Text
 from tests.reference import distance, relative_distance, softmax
 from tests.test_encode import PAIRS, TEXTS
+
+pytestmark = both_backends
 
 Array = NDArray[np.float64]
 WEIGHTS = ["probability", "score", "value_norm"]

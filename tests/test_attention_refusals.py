@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.backends import both_backends
 from tests.client import Json, Service, answered, assert_problem, batches, post
+
+pytestmark = both_backends
 
 STATISTICS: Json = {"summary": True, "maps": False}
 

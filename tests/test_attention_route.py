@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.backends import both_backends
 from tests.client import Json, Service
 from tests.reference import Reference, distance
 from tests.test_encode import LONG, PAIRS, TEXTS, assert_columns, run_reference
+
+pytestmark = both_backends
 
 Array = NDArray[np.float64]
 

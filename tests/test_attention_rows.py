@@ -7,7 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.attention_answers import SHORT, TEXT, Subject
+from tests.backends import both_backends
 from tests.reference import distance
+
+pytestmark = both_backends
 
 Array = NDArray[np.float64]
 

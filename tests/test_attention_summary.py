@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from tests.attention_answers import PAIR, ROUNDING, SHORT, TEXT, Subject
+from tests.backends import both_backends
 from tests.client import LONG, Service, post
 from tests.naive_attention import Text
 from tests.reference import distance, relative_distance
 from tests.test_encode import PAIRS, TEXTS, naive_pooling, unit
+
+pytestmark = both_backends
 
 # ------------------------------------------------------------------------------------------- summary
 

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.backends import both_backends
 from tests.client import Json, Service
 from tests.conftest import PROMPTS
 from tests.reference import Reference, distance, relative_distance
+
+pytestmark = both_backends
 
 Array = NDArray[np.float64]
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from backports import zstd
 
+from tests.backends import both_backends
 from tests.client import (
     JSON,
     LONG,
@@ -26,6 +27,8 @@ from tests.client import (
     read_safetensors,
     request_bytes,
 )
+
+pytestmark = both_backends
 
 TEXTS = ["The cat sat on the mat.", "one", ""]
 BODIES: dict[str, Json] = {

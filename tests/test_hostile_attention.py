@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.client import LONG, NPZ, Service, answered, assert_problem, post, serve
+from tests.backends import Kept, both_backends
+from tests.client import LONG, NPZ, Service, answered, assert_problem, post
+
+pytestmark = both_backends
 
 REPEATED = [1] * 4096
 PIECES = " ".join(
@@ -18,9 +21,9 @@ PIECES = " ".join(
 
 
 @pytest.fixture(scope="module")
-def quiet() -> Iterator[Service]:
+def quiet(kept: Kept, backend: str) -> Iterator[Service]:
     """A service that nobody else uses."""
-    with serve() as started:
+    with kept.embedded(backend) as started:
         yield started
 
 

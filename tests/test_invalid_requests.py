@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.backends import both_backends
 from tests.client import LONG, ROUTES, Json, Service, answered, assert_problem, batches, post, send
+
+pytestmark = both_backends
 
 BOTH: list[tuple[Json, str]] = [
     ({}, "inputs"),

@@ -9,6 +9,7 @@ from http.client import BadStatusLine
 import httpx
 import pytest
 
+from tests.backends import both_backends
 from tests.client import (
     JSON_TYPE,
     LONG,
@@ -23,6 +24,8 @@ from tests.client import (
     send,
     serve,
 )
+
+pytestmark = both_backends
 
 # ----------------------------------------------------------------------------------------------- 408
 

@@ -16,8 +16,11 @@ import torch
 from model import tokenizer
 from service import client_calls, schemas
 from service.client import AsyncHeadlight, Headlight, HeadlightError
+from tests.backends import both_backends
 from tests.client import ROOT, Json, Service
 from tests.stand_in import assert_columns, refused, stand_in
+
+pytestmark = both_backends
 
 AXES = ["layer", "head", "query", "key"]
 TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字"]

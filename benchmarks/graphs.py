@@ -1,0 +1,241 @@
+"""Exported graphs in ONNX Runtime on the CPU, beside a plain export of the same weights.
+
+The plain export is `transformers`' own module, traced by PyTorch's exporter, with the last hidden state as
+its only output; it runs once with ONNX Runtime's default optimisations and once without the one that
+headlight leaves out, and waits for its threads as headlight does. All are sessions with all cores, and each
+shape is one call: no service, no tokenizer, and none of the grouping that a service would do.
+
+Rows, each beside the faster of the plain ones, or for int8 and float16 beside the float32 graph:
+
+- graph: headlight's graph, asked for the last hidden state alone;
+- one head: one map of one middle layer besides, beside `graph`;
+- CLS row: the row of the first token of every layer and head, beside `graph`;
+- all maps: every map of every layer, beside `graph`;
+- int8, float16: those variants, asked for the last hidden state alone.
+
+They take turns in rounds, in a new order each round. A ratio is formed within a round; the median is shown,
+with the quartiles in brackets. Folders are written by `python -m export` and named here:
+
+    python -m benchmarks.graphs FLOAT32 [--int8 FOLDER] [--float16 FOLDER] [--rounds 9]
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.export import Dim
+from transformers import AutoModel
+
+from benchmarks import common
+from model import graph
+from model.folder import ModelFolder, read_folder
+from model.onnx_file import GRAPH
+from model.onnx_session import CPU, Graph, Processor, serving_options
+from model.source import EMBEDDED, resolve
+
+import onnxruntime  # isort: skip  # after the environment that it reads is set
+
+SHAPES = ((1, 16), (32, 128), (256, 16), (8, 512))
+SPEED, ONE_HEAD, INT8 = 0.95, 1.05, 1.9
+"""At least as fast as the plain export, at most what a head may cost, and how much faster int8 is to be."""
+
+_NONE = np.zeros(0, np.int64)
+_VOCABULARY = (1000, 30_000)
+Feed = dict[str, NDArray[np.int64]]
+
+
+class Plain:
+    """The plain export, with the optimisers that are named left out."""
+
+    def __init__(self, path: Path, threads: int, disabled: Sequence[str]) -> None:
+        options = serving_options(threads, spin=True)
+        self._session = onnxruntime.InferenceSession(
+            path, options, providers=[CPU], disabled_optimizers=disabled
+        )
+
+    def run(self, feed: Feed) -> Any:
+        """Give the last hidden state."""
+        return self._session.run(None, feed)
+
+
+def main() -> None:
+    """Export the plain graph, measure and print."""
+    arguments = parse_arguments()
+    threads = torch.get_num_threads()
+    folder = read_folder(arguments.float32)
+    common.print_facts(
+        "Machine", [*common.machine("float32"), ("onnxruntime", onnxruntime.__version__), ("model", EMBEDDED)]
+    )
+    with tempfile.TemporaryDirectory() as place:
+        path = export_plain(Path(place))
+        plain = {
+            "plain": Plain(path, threads, []),
+            "plain, fewer fusions": Plain(path, threads, ["SkipLayerNormFusion"]),
+        }
+        ours = open_graph(arguments.float32, threads)
+        variants = {
+            name: open_graph(variant, threads)
+            for name, variant in (("int8", arguments.int8), ("float16", arguments.float16))
+            if variant is not None
+        }
+        seconds = {shape: measure(shape, folder, plain, ours, variants, arguments.rounds) for shape in SHAPES}
+    print_speeds(seconds)
+    common.print_checks(make_checks(seconds))
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("float32", type=Path, help=f"an exported folder of {EMBEDDED}")
+    parser.add_argument("--int8", type=Path, help="the same with --quantize int8")
+    parser.add_argument("--float16", type=Path, help="the same with --dtype float16")
+    parser.add_argument("--rounds", type=int, default=9)
+    return parser.parse_args()
+
+
+def export_plain(place: Path) -> Path:
+    """Write the embedded model as anyone would: `transformers`' module through PyTorch's exporter."""
+    model = AutoModel.from_pretrained(resolve(EMBEDDED), attn_implementation="sdpa").eval()
+    axes = {0: Dim("batch"), 1: Dim("length")}
+    names = [graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS]
+    example = {name: torch.full((2, 7), fill) for name, fill in zip(names, (7, 1, 0), strict=True)}
+    program = torch.onnx.export(
+        _LastHiddenState(model).eval(),
+        tuple(example.values()),
+        dynamo=True,
+        opset_version=23,
+        dynamic_shapes=(axes, axes, axes),
+        input_names=names,
+        output_names=[graph.LAST_HIDDEN_STATE[0]],
+        verbose=False,
+    )
+    assert program is not None
+    program.save(place / GRAPH)
+    return place / GRAPH
+
+
+class _LastHiddenState(torch.nn.Module):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+        return self.model(
+            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).last_hidden_state
+
+
+def open_graph(folder: Path, threads: int) -> Graph:
+    """Open an exported folder as the service does when one batch has all cores."""
+    return Graph(folder / GRAPH, Processor("cpu", CPU), threads, spin=True)
+
+
+def measure(
+    shape: tuple[int, int],
+    folder: ModelFolder,
+    plain: dict[str, Plain],
+    ours: Graph,
+    variants: dict[str, Graph],
+    rounds: int,
+) -> dict[str, list[float]]:
+    """Time everyone on one rectangle: seconds a call, round by round."""
+    layers, heads = folder.config.num_layers, folder.config.num_heads
+    tokens = texts(shape)
+    every, all_heads = np.arange(shape[1]), np.arange(heads)
+    looks: dict[str, list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]] = {
+        "graph": [],
+        "one head": [(layers // 2, np.array([heads // 2]), every)],
+        "CLS row": [(layer, all_heads, np.array([0])) for layer in range(layers)],
+        "all maps": [(layer, all_heads, every) for layer in range(layers)],
+    }
+    contestants: dict[str, Callable[[], object]] = {
+        name: partial(one.run, tokens) for name, one in plain.items()
+    }
+    for name, look in looks.items():
+        outputs = [graph.state(layers), *(graph.attention(layer) for layer, *_ in look)]
+        contestants[name] = partial(ours.run, make_feed(tokens, layers, look), outputs)
+    for name, variant in variants.items():
+        contestants[name] = partial(variant.run, make_feed(tokens, layers, []), [graph.state(layers)])
+    return common.take_turns(contestants, rounds)
+
+
+def texts(shape: tuple[int, int]) -> Feed:
+    """Make a rectangle of random tokens; speed does not depend on which."""
+    ids = np.random.default_rng(0).integers(*_VOCABULARY, shape)
+    return {
+        graph.INPUT_IDS: ids,
+        graph.ATTENTION_MASK: np.ones_like(ids),
+        graph.TOKEN_TYPE_IDS: np.zeros_like(ids),
+    }
+
+
+def make_feed(
+    tokens: Feed, layers: int, look: Sequence[tuple[int, NDArray[np.int64], NDArray[np.int64]]]
+) -> Feed:
+    """Ask for the last hidden state, and for heads and rows of some layers."""
+    shape = tokens[graph.INPUT_IDS].shape
+    cells = np.arange(np.prod(shape)).reshape(shape)
+    feed = tokens | {graph.tokens(i): _NONE for i in range(layers)}
+    feed[graph.tokens(layers)] = cells.ravel()
+    for layer in range(layers):
+        feed |= dict.fromkeys(graph.layer_inputs(layer), _NONE)
+        feed[graph.cells(layer)] = cells
+    for layer, heads, rows in look:
+        feed[graph.heads(layer)], feed[graph.rows(layer)] = heads, rows
+    return feed
+
+
+def print_speeds(seconds: dict[tuple[int, int], dict[str, list[float]]]) -> None:
+    """Print thousands of tokens a second, and the ratios within a round."""
+    names = list(next(iter(seconds.values())))
+    shown = [f"{b}×{n}" for b, n in seconds]
+    rows = [
+        [name, *(f"{b * n / np.median(measured[name]) / 1e3:.1f}" for (b, n), measured in seconds.items())]
+        for name in names
+    ]
+    common.print_table("Thousands of tokens a second", ["", *shown], rows)
+    compared = [("graph", "best plain"), *((v, "graph") for v in ("int8", "float16") if v in names)]
+    ratios = [
+        [f"{name} / {other}", *(common.ratio(m[other], m[name]) for m in map(with_best, seconds.values()))]
+        for name, other in compared
+    ]
+    ratios += [
+        [f"{name}: time of graph", *(common.ratio(m[name], m["graph"]) for m in seconds.values())]
+        for name in ("one head", "CLS row", "all maps")
+    ]
+    common.print_table("Ratios", ["", *shown], ratios)
+
+
+def with_best(measured: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Add the plain export that is faster over all rounds."""
+    plain = [name for name in measured if name.startswith("plain")]
+    return measured | {"best plain": measured[min(plain, key=lambda name: float(np.median(measured[name])))]}
+
+
+def make_checks(seconds: dict[tuple[int, int], dict[str, list[float]]]) -> list[common.Check]:
+    """Hold the ratios to their bounds."""
+    checks = []
+    for (b, n), measured in seconds.items():
+        best = with_best(measured)["best plain"]
+        shape = f"{b}×{n}"
+        checks.append(
+            common.Check(f"{shape}: speed of plain", list(np.divide(best, measured["graph"])), SPEED)
+        )
+        head = list(np.divide(measured["one head"], measured["graph"]))
+        checks.append(common.Check(f"{shape}: time with one head", head, ONE_HEAD, at_most=True))
+        if "int8" in measured and shape == "32×128":
+            int8 = list(np.divide(measured["graph"], measured["int8"]))
+            checks.append(common.Check(f"{shape}: int8, speed of float32", int8, INT8))
+    return checks
+
+
+if __name__ == "__main__":
+    main()
