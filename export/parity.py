@@ -172,11 +172,12 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     at_once = max(1, _ROOM // numbers)
     parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
+    # Alone first: a graph may compute what nobody looks at in other ways than what somebody does.
+    yield [Want(sentence=pooling, token_layers=tuple(range(info.layers + 1))) for _ in batch]
     first, *others = parts
     yield [
         Want(
             sentence=pooling,
-            token_layers=tuple(range(info.layers + 1)),
             attention=AttentionWant(first, heads),
             summary=SummaryWant(
                 tuple(range(info.layers)), heads, tuple(np.flatnonzero(encoding.special).tolist())

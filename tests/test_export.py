@@ -330,6 +330,8 @@ def test_what_cannot_be_done_is_refused(
         (["a"], "OUT_DIR"),
         (["a", "b", "c"], "c"),
         (["a", "b", "--dtype", "bfloat16"], "'bfloat16'"),
+        (["a", "b", "--quantize", "int4"], "'int4'"),
+        (["a", "b", "--quantize", "int8", "--dtype", "float16"], "leave --dtype float16 out"),
         (["a", "b", "--nothing"], "--nothing"),
     ],
 )
@@ -349,7 +351,7 @@ def test_the_help_names_every_argument(capsys: pytest.CaptureFixture[str]) -> No
         main(["--help"])
     assert end.value.code == 0
     out = capsys.readouterr().out
-    for named in ("MODEL", "OUT_DIR", "--dtype", "--overwrite", "headlight --model OUT_DIR"):
+    for named in ("MODEL", "OUT_DIR", "--dtype", "--quantize", "--overwrite", "headlight --model OUT_DIR"):
         assert named in out
 
 
