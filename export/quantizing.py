@@ -1,12 +1,13 @@
 """An exported graph with int8 products, which run in float32 where somebody looks at what follows.
 
 Weights are rounded to int8, one scale per output; what is multiplied with them is rounded to uint8 when
-it is known, one scale per run, and sums are exact (int32). That is what processors multiply fastest. It is
-precise enough for sentence vectors, but not for attention: a softmax tells apart what differs by less
-than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products repairs that: rounding
-the weights alone moves maps by 0.1. So each product that a map, queries, keys or value norms depend on
-keeps its float32 weights as well, and runs with those in a run that asks for one of these. Which they are
-is read from the graph: the products upstream of the outputs of `model.graph.layer_outputs`.
+it is known, one scale per run, so that a text's vector depends a little on what it runs with. Sums are
+exact where processors have instructions for them (VNNI, or those of ARM); x86 without them caps the sums of
+pairs. It is precise enough for sentence vectors, but not for attention: a softmax tells apart what differs by
+less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products repairs that:
+rounding the weights alone moves maps by 0.1. So each product that a map, queries, keys or value norms
+depend on keeps its float32 weights as well, and runs with those in a run that asks for one of these.
+Which they are is read from the graph: the products upstream of the outputs of `model.graph.layer_outputs`.
 
 The table of token embeddings, of which a run reads a few rows, is stored in float16: exact to 2⁻¹¹.
 """
