@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from export.contents import copy_contents, digests, source_weights, write_manifest
 from export.errors import ExportError
@@ -155,11 +156,13 @@ def _compare(folder: Path, new: Path, bounds: Mapping[str, Mapping[Quantity, flo
     """Run what was written, as it is served, beside the model itself."""
     checkpoint = load_checkpoint(folder)
     config = checkpoint.encoder.config
-    reference = TorchBackend(checkpoint, device="cpu", dtype="float32")
-    file = OnnxFile(new / GRAPH, new)
-    written = OnnxBackend(read_folder(new), file, device="cpu", threads=torch.get_num_threads())
+    # Side by side, and numpy on the thread that calls it: of more threads than cores, most wait for others.
+    threads = max(1, torch.get_num_threads() // 2)
+    reference = TorchBackend(checkpoint, device="cpu", dtype="float32", threads=threads)
+    written = OnnxBackend(read_folder(new), OnnxFile(new / GRAPH, new), device="cpu", threads=threads)
     inputs: dict[str, list[Encoding]] = {
         RANDOM: random_encodings(reference.info, config.vocab_size, config.segments),
         REAL: checkpoint.tokenizer.encode(TEXTS),
     }
-    return compare(reference, written, inputs, bounds)
+    with threadpool_limits(limits=1, user_api="blas"):
+        return compare(reference, written, inputs, bounds)

@@ -5,6 +5,7 @@ layer in three weights, every statistic and its sentence vector.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -73,14 +74,15 @@ def compare(
 ) -> list[Row]:
     """Run groups of inputs on both, alone and mixed; `bounds` go by the names of the groups."""
     rows = []
-    for name, encodings in inputs.items():
-        largest: dict[Quantity, float] = {}
-        for batch in _batches(encodings):
-            for what, difference in _differences(reference, written, batch):
-                # A difference that is not a number is larger than all.
-                known = difference if np.isfinite(difference) else np.inf
-                largest[what] = max(largest.get(what, 0.0), known)
-        rows += [Row(name, what, number, bounds[name].get(what)) for what, number in largest.items()]
+    with ThreadPoolExecutor(1) as beside:
+        for name, encodings in inputs.items():
+            largest: dict[Quantity, float] = {}
+            for batch in _batches(encodings):
+                for what, difference in _differences(reference, written, batch, beside):
+                    # A difference that is not a number is larger than all.
+                    known = difference if np.isfinite(difference) else np.inf
+                    largest[what] = max(largest.get(what, 0.0), known)
+            rows += [Row(name, what, number, bounds[name].get(what)) for what, number in largest.items()]
     return rows
 
 
@@ -152,12 +154,14 @@ def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
 
 
 def _differences(
-    reference: Backend, written: Backend, batch: Sequence[Encoding]
+    reference: Backend, written: Backend, batch: Sequence[Encoding], beside: Executor
 ) -> Iterator[tuple[Quantity, float]]:
-    """Run one batch on both as often as it takes to see everything."""
+    """Run one batch on both, side by side, as often as it takes to see everything."""
     for wants in _wants(reference.info, batch):
         packed = Batch.pack(batch, wants)
-        for want, ours, theirs in zip(wants, reference.run(packed), written.run(packed), strict=True):
+        expected = beside.submit(reference.run, packed)
+        found = written.run(packed)
+        for want, ours, theirs in zip(wants, expected.result(), found, strict=True):
             yield from _compare(want, ours, theirs)
 
 
@@ -168,11 +172,12 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     at_once = max(1, _ROOM // numbers)
     parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
+    # Alone first: a graph may compute what nobody looks at in other ways than what somebody does.
+    yield [Want(sentence=pooling, token_layers=tuple(range(info.layers + 1))) for _ in batch]
     first, *others = parts
     yield [
         Want(
             sentence=pooling,
-            token_layers=tuple(range(info.layers + 1)),
             attention=AttentionWant(first, heads),
             summary=SummaryWant(
                 tuple(range(info.layers)), heads, tuple(np.flatnonzero(encoding.special).tolist())

@@ -4,28 +4,17 @@ import os
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
-import torch
 from numpy.typing import NDArray
 
 from model import graph
 
 NOTHING = np.zeros(0, np.int64)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run on one core: two runtimes that take turns at small products would wait for each other's threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class ExportedGraph:

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +25,6 @@ from export.errors import ExportError
 from export.writing import OPSET, WEIGHTS
 from model.layout import Layout, read_layout
 from model.onnx_file import GRAPH, MANIFEST
-from tests.exported import one_thread
 from tests.reference import write_bert
 
 ROOT = Path(__file__).parent.parent
@@ -70,12 +68,6 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "export", *map(str, arguments)]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def alone() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
 @dataclass(frozen=True)
 class Run:
     """An export that was run as it is by hand: from which model, to where, and what it said."""
@@ -90,7 +82,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     place = tmp_path_factory.mktemp("export")
     model, folder = place / "small", place / "exported"
     write_model(model, transformer="0_Transformer")
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
     done = subprocess.run(
         command(model, folder),
         cwd=ROOT,
@@ -338,6 +330,8 @@ def test_what_cannot_be_done_is_refused(
         (["a"], "OUT_DIR"),
         (["a", "b", "c"], "c"),
         (["a", "b", "--dtype", "bfloat16"], "'bfloat16'"),
+        (["a", "b", "--quantize", "int4"], "'int4'"),
+        (["a", "b", "--quantize", "int8", "--dtype", "float16"], "leave --dtype float16 out"),
         (["a", "b", "--nothing"], "--nothing"),
     ],
 )
@@ -357,7 +351,7 @@ def test_the_help_names_every_argument(capsys: pytest.CaptureFixture[str]) -> No
         main(["--help"])
     assert end.value.code == 0
     out = capsys.readouterr().out
-    for named in ("MODEL", "OUT_DIR", "--dtype", "--overwrite", "headlight --model OUT_DIR"):
+    for named in ("MODEL", "OUT_DIR", "--dtype", "--quantize", "--overwrite", "headlight --model OUT_DIR"):
         assert named in out
 
 
