@@ -111,8 +111,10 @@ def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
     # between runs the cores are for others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    # Lengths differ from run to run: what one needed says nothing of the next.
+    # Lengths differ from run to run: what one needed says nothing of the next. And an arena would never give
+    # back what the longest needed, for every session anew, at no gain in speed where malloc keeps memory.
     options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = False
     return options
 
 

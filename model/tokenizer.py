@@ -1,5 +1,6 @@
 """Text -> Encoding: token ids, and where each token comes from in the text."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,8 @@ class TextTokenizer:
         tokenizer.no_truncation()
         self.max_length = max_length
         self._whole = tokenizer
-        self._cut = {side: _with_truncation(tokenizer, max_length, side) for side in ("right", "left")}
+        self._cut: dict[Side, Tokenizer] = {}
+        self._lock = threading.Lock()
 
     @classmethod
     def from_file(cls, path: Path, *, max_length: int, lower_case: bool = False) -> "TextTokenizer":
@@ -78,11 +80,18 @@ class TextTokenizer:
             if (length := len(raw)) <= self.max_length:
                 encodings.append(_columns(raw, raw, prompt))
             elif truncation.allowed:
-                cut = self._cut[truncation.side].encode_batch([prompted[i]])[0]
+                cut = self._cutting(truncation.side).encode_batch([prompted[i]])[0]
                 encodings.append(_columns(cut, raw, prompt))
             else:
                 raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
         return encodings
+
+    def _cutting(self, side: Side) -> Tokenizer:
+        """Give the tokenizer that cuts at a side: a copy of some megabytes, made when it is first needed."""
+        with self._lock:
+            if side not in self._cut:
+                self._cut[side] = _with_truncation(self._whole, self.max_length, side)
+            return self._cut[side]
 
 
 def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:
