@@ -113,7 +113,7 @@ class OnnxBackend:
         if self._opens:
             return runner.run(rectangle.feed(layers), rectangle.outputs)
         tokens = {name: array for name, array in rectangle.tokens().items() if name in runner.inputs}
-        (output,) = (name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
+        output = next(name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
         states = runner.run(tokens, [output])[output]
         return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
 
