@@ -29,9 +29,11 @@ def load_model(
 ) -> tuple[TextTokenizer, Backend]:
     """Load a model; raises ModelError, in one sentence, when it cannot be run as is asked.
 
-    `threads` are the cores there are to use (None: all); `tensorrt` runs graphs through TensorRT.
+    `source` is that of `resolve`, or the path of an .onnx file. `threads` are the cores there are to use
+    (None: all); `tensorrt` runs graphs through TensorRT.
     """
-    path = resolve(source)
+    named = Path(source).expanduser()
+    path = named if named.suffix == ".onnx" and named.is_file() else resolve(source)
     graph = find_graph(path)
     if choose_kind(kind, path, graph) == "onnx" and graph is not None:
         return _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)

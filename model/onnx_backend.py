@@ -118,7 +118,7 @@ class OnnxBackend:
         if self._opens:
             return runner.run(rectangle.feed(layers), rectangle.outputs)
         tokens = {name: array for name, array in rectangle.tokens().items() if name in runner.inputs}
-        (output,) = (name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
+        output = next(name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
         states = runner.run(tokens, [output])[output]
         return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
 
@@ -142,13 +142,16 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
         )
     names = (graph.input_names(config.num_layers), graph.output_names(config.num_layers))
     if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
-        raise CheckpointError(f"{path} has not the {config.num_layers} layers of {_config(folder)}.")
+        raise CheckpointError(
+            f"{path} has not the {config.num_layers} layers of {_config(folder)}: they do not belong "
+            "together, export the model again."
+        )
     sizes = {graph.state(0): config.hidden_size, graph.queries(0): config.head_size}
     for name, size in sizes.items():
         if (found := opened.outputs[name].shape[-1]) != size:
             raise CheckpointError(
                 f"{path} gives {name} of {found} components and {_config(folder)} says {size}: they do not "
-                "belong together."
+                "belong together, export the model again."
             )
 
 
@@ -163,11 +166,11 @@ def _check_foreign(opened: Graph, folder: ModelFolder) -> None:
             f"text encoder that can be served, which takes {', '.join(sorted(needed))} and gives "
             f"{graph.LAST_HIDDEN_STATE[0]}; export the model with `headlight export`."
         )
-    size = opened.outputs[given[0]].shape[-1]
+    (size,) = opened.outputs[given[0]].shape[-1:] or [None]  # a graph need not say
     if isinstance(size, int) and size != folder.config.hidden_size:
         raise CheckpointError(
             f"{opened.path} gives hidden states of {size} components and {_config(folder)} says "
-            f"{folder.config.hidden_size}: they do not belong together."
+            f"{folder.config.hidden_size}: they do not belong together, export the model again."
         )
 
 

@@ -11,10 +11,6 @@ GRAPH = "model.onnx"
 MANIFEST = "manifest.json"
 """Written beside an exported graph: `files` has the size in bytes and the SHA-256 of each of its files."""
 
-_CHUNK = 1 << 20
-# What the runtime says of the file itself stands between its own code and a stack trace.
-HOW_TO_EXPORT = "`headlight export MODEL FOLDER` writes one"
-
 
 @dataclass(frozen=True)
 class OnnxFile:

@@ -1,6 +1,7 @@
 """Opens a graph with ONNX Runtime, for serving, on the processor that is asked for and no other."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ _ERRORS_ONLY = 3
 _SLOWER = ["SkipLayerNormFusion", "BiasGeluFusion", "MatMulAddFusion"]
 """Optimisations whose kernels for CPUs are slower than what they replace, by 2 to 6 % of a run."""
 _SAID = 300
+# What stands before the reason in an error of the runtime: its code, the file, a place in its source.
+_CODE, _FILE = r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", r"(Load model from .*? failed: ?)?"
+_AROUND = re.compile(f"{_CODE}{_FILE}(.*onnxruntime::)?")
 
 Array = NDArray[Any]
 
@@ -151,12 +155,11 @@ def _providers(processor: Processor) -> list[Any]:
 
 def _reason(error: str) -> str:
     """Say what is wrong with a file; what the runtime says has places in its source and codes around it."""
-    release = f"this ONNX Runtime, {ort.__version__},"
     if "IR version" in error or "under development" in error:
-        return f"is for a newer ONNX Runtime than {release} reads: upgrade it, or export the model again"
+        return f"needs a newer ONNX Runtime than this one, {ort.__version__}: upgrade it, or export again"
     if "xternal" in error:
         return "has weights in a file of their own, which is missing or damaged: export the model again"
     if "rotobuf" in error:
         return "is damaged or is no ONNX file: export the model again"
-    said = " ".join(error.split()).rpartition("onnxruntime::")[2][:_SAID]
-    return f"cannot be opened by {release} which says: {said.rstrip('.')}"
+    said = _AROUND.sub("", " ".join(error.split()))[:_SAID]
+    return f"cannot be opened by ONNX Runtime {ort.__version__}, which says: {said.rstrip('.')}"

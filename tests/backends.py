@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import pytest
 
@@ -11,9 +14,12 @@ from export.contents import copy_contents
 from export.writing import write_graph
 from model.checkpoint import load_checkpoint
 from model.graph import DTYPE_KEY
+from model.loading import Kind, load_model
 from model.source import resolve
+from model.tokenizer import TextTokenizer
+from model.types import Backend
 from tests.client import Service, serve
-from tests.reference import MINILM
+from tests.reference import MINILM, NaiveEncoder, write_bert
 
 BACKENDS = ("torch", "onnx")
 both_backends = pytest.mark.both_backends
@@ -27,6 +33,31 @@ def export_folder(source: Path, target: Path) -> Path:
     write_graph(checkpoint.encoder, target, {DTYPE_KEY: "float32"})
     copy_contents(source, checkpoint.folder.layout, target)
     return target
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small model, loaded in float32, and the same written out in float64 numpy."""
+
+    backend: Backend
+    tokenizer: TextTokenizer
+    naive: NaiveEncoder
+
+
+@cache
+def small(backend: str) -> Small:
+    """A BERT of three layers and four heads, of random weights, run by a backend on the CPU."""
+    with TemporaryDirectory() as place:
+        source = Path(place) / "source"
+        write_bert(source, num_hidden_layers=3)
+        folder = source if backend == "torch" else export_folder(source, Path(place) / "graph")
+        tokenizer, loaded = load(folder, backend)
+        return Small(loaded, tokenizer, NaiveEncoder(load_checkpoint(source).encoder))
+
+
+def load(folder: Path, backend: str) -> tuple[TextTokenizer, Backend]:
+    """Load a folder in float32 on the CPU."""
+    return load_model(str(folder), kind=cast(Kind, backend), device="cpu", dtype="float32")
 
 
 class Kept:

@@ -27,7 +27,7 @@ from model.encoder import Encoder
 from model.packing import Packing
 from model.source import resolve
 from model.torch_backend import TorchBackend
-from model.types import AttentionWant, Batch, Encoding, Output, Want
+from model.types import AttentionWant, Backend, Batch, Encoding, Output, Want
 
 Array = NDArray[np.float64]
 Ids = Sequence[int]
@@ -242,7 +242,7 @@ def probe_maps(encoder: Encoder, ids: Ids) -> Array:
     return np.stack([maps[layer] for layer in layers])
 
 
-def want_all(backend: TorchBackend) -> Want:
+def want_all(backend: Backend) -> Want:
     """Every hidden state and every map."""
     layers, heads = backend.info.layers, backend.info.heads
     return Want(
@@ -251,7 +251,7 @@ def want_all(backend: TorchBackend) -> Want:
     )
 
 
-def run(backend: TorchBackend, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output]:
+def run(backend: Backend, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output]:
     """Run encodings as one batch."""
     return backend.run(Batch.pack(encodings, wants))
 

@@ -1,0 +1,132 @@
+"""What a sequence needs of a graph follows from what it must return, and is no more than that."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.asking import Ask, Heads, Maps, ask
+from model.types import Aggregate, AttentionWant, Axis, SentenceWant, SummaryWant, Want, Weights
+
+WORDS = Axis((1, 0), tokens=(1, 2, 3), starts=(0, 2))
+"""Two words, of the pieces 1 and 2, and of 3."""
+
+
+def looks(
+    layers: tuple[int, ...] = (2, 0, 2),
+    heads: tuple[int, ...] = (3, 1, 1),
+    weights: Weights = "probability",
+    aggregate: Aggregate = "none",
+    queries: Axis | None = None,
+    keys: Axis | None = None,
+) -> Want:
+    return Want(attention=AttentionWant(layers, heads, weights, aggregate, queries, keys))
+
+
+@pytest.mark.parametrize(
+    ("want", "depth"),
+    [
+        (Want(), 0),
+        (Want(token_layers=(0,)), 0),
+        (Want(token_layers=(1, 3, 0)), 3),
+        (Want(sentence=SentenceWant(layers=(4, 2))), 4),
+        (Want(sentence=SentenceWant(layers=(1,)), token_layers=(2,)), 2),
+        (looks((0,)), 0),
+        (looks((4, 1)), 4),
+        (looks((3,), aggregate="rollout"), 3),
+        (Want(summary=SummaryWant((2, 1), (0,), ())), 2),
+        (Want(token_layers=(1,), attention=AttentionWant((3,), (0,))), 3),
+        (Want(token_layers=(5,), summary=SummaryWant((3,), (0,), ())), 5),
+    ],
+)
+def test_a_graph_runs_as_deep_as_the_deepest_want(want: Want, depth: int) -> None:
+    """Hidden state i takes i whole layers, and so does a look into layer i, whose rest is not run."""
+    assert ask(want).depth == depth
+
+
+@pytest.mark.parametrize(
+    "want",
+    [
+        Want(),
+        Want(token_layers=(3, 1)),
+        Want(sentence=SentenceWant(("max",), (2,), normalize=True, dimensions=3, skip=1), token_layers=(3,)),
+    ],
+)
+def test_states_need_no_look(want: Want) -> None:
+    """Nothing of the attention is asked for, so that it costs nothing."""
+    assert ask(want) == Ask(depth=ask(want).depth)
+
+
+def test_maps_are_taken_as_the_graph_gives_them() -> None:
+    """Each layer and head once and in order, however often it is listed; all rows unless some are listed."""
+    assert ask(looks()).maps == (Maps(0, (1, 3), None), Maps(2, (1, 3), None))
+    assert (ask(looks()).pairs, ask(looks()).norms) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("queries", "rows"), [(None, None), (Axis((6, 2, 6)), (2, 6)), (Axis((0,)), (0,)), (WORDS, None)]
+)
+def test_only_rows_that_are_listed_are_asked_for(queries: Axis | None, rows: tuple[int, ...] | None) -> None:
+    """All of them for words, whose tokens differ from text to text; columns change nothing."""
+    for keys in (None, Axis((5,)), WORDS):
+        assert [maps.rows for maps in ask(looks(queries=queries, keys=keys)).maps] == [rows, rows]
+
+
+def test_value_norms_are_asked_for_beside_the_maps() -> None:
+    """Of the same layers and heads."""
+    asked = ask(looks(weights="value_norm"))
+    assert asked.norms == (Heads(0, (1, 3)), Heads(2, (1, 3)))
+    assert asked.maps == ask(looks()).maps
+    assert asked.pairs == ()
+
+
+@pytest.mark.parametrize("queries", [None, Axis((6, 2))])
+def test_scores_and_aggregates_are_made_of_queries_and_keys(queries: Axis | None) -> None:
+    """No map of all heads is ever handed out for them."""
+    pairs = (Heads(0, (1, 3)), Heads(2, (1, 3)))
+    for weights, aggregate in (("score", "none"), ("score", "mean"), ("probability", "max")):
+        asked = ask(looks(weights=weights, aggregate=aggregate, queries=queries))  # type: ignore[arg-type]
+        assert asked == Ask(2, pairs=pairs)
+    merged = ask(looks(weights="value_norm", aggregate="mean", queries=queries))
+    assert merged == Ask(2, pairs=pairs, norms=pairs)
+
+
+def test_a_rollout_looks_at_every_layer_below() -> None:
+    """From layer 0 to the last that is listed."""
+    asked = ask(looks((2, 1), aggregate="rollout"))
+    assert asked == Ask(2, pairs=(Heads(0, (1, 3)), Heads(1, (1, 3)), Heads(2, (1, 3))))
+
+
+def test_statistics_are_made_of_queries_and_keys() -> None:
+    """Each layer and head once; which tokens are special is not the graph's to know."""
+    asked = ask(Want(summary=SummaryWant((2, 0, 2), (3, 0, 3), (0, 5))))
+    assert asked == Ask(2, pairs=(Heads(0, (0, 3)), Heads(2, (0, 3))))
+    assert asked == ask(Want(summary=SummaryWant((0, 2), (0, 3), (1,))))
+
+
+def test_what_both_need_is_asked_for_once() -> None:
+    """Statistics and aggregated maps share queries and keys: in a layer of both, of the heads of either."""
+    summary = SummaryWant((1, 2), (0, 2), ())
+    aggregated = Want(attention=AttentionWant((1, 0), (2, 3), aggregate="mean"), summary=summary)
+    assert ask(aggregated) == Ask(2, pairs=(Heads(0, (2, 3)), Heads(1, (0, 2, 3)), Heads(2, (0, 2))))
+    plain = Want(attention=AttentionWant((1,), (3,)), summary=summary)
+    assert ask(plain) == Ask(2, maps=(Maps(1, (3,), None),), pairs=(Heads(1, (0, 2)), Heads(2, (0, 2))))
+
+
+NUMBERS = st.lists(st.integers(0, 5), min_size=1, max_size=5).map(tuple)
+
+
+@given(NUMBERS, NUMBERS, NUMBERS, st.sampled_from(["none", "mean", "rollout"]))
+def test_the_order_in_which_things_are_listed_changes_nothing(
+    layers: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...], aggregate: Aggregate
+) -> None:
+    """Those that need the same run together, whichever way they put it."""
+
+    def listed(*, once: bool) -> Want:
+        def way(numbers: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(sorted(set(numbers))) if once else numbers
+
+        attention = AttentionWant(way(layers), way(heads), aggregate=aggregate, queries=Axis(way(rows)))
+        return Want(None, way(layers), attention, SummaryWant(way(layers), way(rows), ()))
+
+    assert ask(listed(once=True)) == ask(listed(once=False))
+    assert len({ask(listed(once=True)), ask(listed(once=False))}) == 1

@@ -1,0 +1,154 @@
+"""What runs a model follows from what lies in its folder, what is installed, and what was asked for."""
+
+import re
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from model import loading
+from model.errors import CheckpointError, ModelError
+from model.loading import Kind, both_packages, choose_kind, load_model
+from model.onnx_file import OnnxFile, find_graph
+
+CONTENTS = {
+    "checkpoint": ["config.json", "model.safetensors"],
+    "exported": ["config.json", "model.onnx", "model.onnx.data"],
+    "both": ["config.json", "model.safetensors", "onnx/model.onnx"],
+    "empty": [],
+}
+"""What is in a folder; `both` is how sentence-transformers publishes some of its models."""
+
+
+@pytest.fixture(params=[True, False], ids=["with torch", "without torch"])
+def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether PyTorch is installed, as far as can be seen."""
+    monkeypatch.setattr(loading, "find_spec", lambda name: ModuleSpec(name, None) if request.param else None)
+    return bool(request.param)
+
+
+@pytest.fixture
+def lay_out(tmp_path: Path) -> Callable[[str], tuple[Path, OnnxFile | None]]:
+    """Make a folder of empty files, or name the graph in one, and find its graph."""
+
+    def make(what: str) -> tuple[Path, OnnxFile | None]:
+        for name in CONTENTS["both" if what == "file" else what]:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+        path = tmp_path / "onnx/model.onnx" if what == "file" else tmp_path
+        return path, find_graph(path)
+
+    return make
+
+
+LayOut = Callable[[str], tuple[Path, OnnxFile | None]]
+TORCH, ONNX = "torch", "onnx"
+NO_GRAPH = "has no model.onnx: `headlight export MODEL FOLDER`"
+NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `headlight export"
+NO_WEIGHTS = "is an exported graph, without the weights that PyTorch runs: choose the backend onnx"
+NO_TORCH = "the torch backend needs it: `pip install torch"
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "with_torch", "without"),
+    [
+        ("checkpoint", "auto", TORCH, NEITHER),
+        ("checkpoint", "torch", TORCH, NO_TORCH),
+        ("checkpoint", "onnx", NO_GRAPH, NO_GRAPH),
+        ("exported", "auto", ONNX, ONNX),
+        ("exported", "torch", NO_WEIGHTS, NO_WEIGHTS),
+        ("exported", "onnx", ONNX, ONNX),
+        ("both", "auto", TORCH, ONNX),
+        ("both", "torch", TORCH, NO_TORCH),
+        ("both", "onnx", ONNX, ONNX),
+        ("file", "auto", ONNX, ONNX),
+        ("file", "torch", NO_WEIGHTS, NO_WEIGHTS),
+        ("file", "onnx", ONNX, ONNX),
+        ("empty", "auto", TORCH, NEITHER),
+        ("empty", "torch", TORCH, NO_TORCH),
+        ("empty", "onnx", NO_GRAPH, NO_GRAPH),
+    ],
+)
+def test_what_runs_a_model_follows_from_what_is_there(
+    torch: bool, lay_out: LayOut, what: str, kind: Kind, with_torch: str, without: str
+) -> None:
+    """PyTorch for a checkpoint where it is installed, else a graph; else a way out."""
+    path, graph = lay_out(what)
+    expected = with_torch if torch else without
+    if expected in (TORCH, ONNX):
+        assert choose_kind(kind, path, graph) == expected
+        return
+    with pytest.raises(CheckpointError, match=re.escape(expected)) as caught:
+        choose_kind(kind, path, graph)
+    sentence = str(caught.value)
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    assert str(path) in sentence or expected == NO_TORCH
+
+
+def test_the_graph_of_a_folder_is_found_where_exporters_put_it(lay_out: LayOut, tmp_path: Path) -> None:
+    """At its top or in onnx/, the former first; a file that is named belongs to the folder around it."""
+    nested = OnnxFile(tmp_path / "onnx/model.onnx", tmp_path)
+    assert lay_out("both")[1] == nested
+    assert find_graph(nested.path) == nested
+    (tmp_path / "model.onnx").touch()
+    assert find_graph(tmp_path) == OnnxFile(tmp_path / "model.onnx", tmp_path)
+    (tmp_path / "other.onnx").touch()
+    assert find_graph(tmp_path / "other.onnx") == OnnxFile(tmp_path / "other.onnx", tmp_path)
+    assert find_graph(tmp_path / "config.json") is None
+    assert find_graph(tmp_path / "none.onnx") is None
+
+
+def test_a_graph_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """The file that was named is named back."""
+    with pytest.raises(ModelError, match=r"none\.onnx is not a folder with a checkpoint"):
+        load_model(str(tmp_path / "none.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("installed", "told"),
+    [
+        ({}, False),
+        ({"onnxruntime": "1.31.1"}, False),
+        ({"onnxruntime-gpu": "1.31.0"}, False),
+        ({"onnxruntime": "1.31.1", "onnxruntime-gpu": "1.31.0"}, True),
+    ],
+)
+def test_both_packages_of_the_runtime_are_told(
+    installed: dict[str, str], told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each overwrites files of the other: only one of them may be installed."""
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(loading, "version", version)
+    sentence = both_packages()
+    if not told:
+        assert sentence is None
+        return
+    assert sentence == (
+        "onnxruntime 1.31.1 and onnxruntime-gpu 1.31.0 are both installed and overwrite each other's files: "
+        "uninstall both, then install one of them."
+    )
+
+
+def test_a_runtime_that_is_missing_is_named_with_the_way_to_install_it(
+    lay_out: LayOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As is the graph that needs it."""
+    path, _ = lay_out("exported")
+    for name in ("model.onnx_backend", "model.onnx_session"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(CheckpointError) as caught:
+        load_model(str(path))
+    assert str(caught.value) == (
+        f"onnxruntime is not installed, and {path / 'model.onnx'} needs it: `pip install onnxruntime`, or "
+        "`onnxruntime-gpu` for CUDA."
+    )
