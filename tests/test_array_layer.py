@@ -202,11 +202,11 @@ def test_maps_larger_than_a_block_are_cut_and_joined(aggregate: Aggregate) -> No
     whole = np.stack([reference.softmax(scores(layer))[[3, 1, 1]] for layer in of_torch(800)[:2]])
     steps = [(maps.mean(0) + np.eye(800)) / 2 for maps in whole]
     expected = {
-        "none": lambda: whole,
-        "mean": lambda: whole.mean(1),
-        "max": lambda: whole.max(1),
-        "rollout": lambda: steps[1] @ steps[0],
-    }[aggregate]()
+        "none": whole,
+        "mean": whole.mean(1),
+        "max": whole.max(1),
+        "rollout": steps[1] @ steps[0],
+    }[aggregate]
     made = [handed_out(layer, [1, 3], None, maps=False) for layer in of_torch(800)]
     assert distance(looked(want, made, 800).attention, expected) <= 1e-5
 
