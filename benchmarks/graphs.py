@@ -13,6 +13,9 @@ Rows, each beside the faster of the plain ones, or for int8 and float16 beside t
 - all maps: every map of every layer, beside `graph`;
 - int8, float16: those variants, asked for the last hidden state alone.
 
+The second table has batches as the service runs them, in rectangles of at most 512 tokens and one batch on
+each core, asked for sentence vectors.
+
 They take turns in rounds, in a new order each round. A ratio is formed within a round; the median is shown,
 with the quartiles in brackets. Folders are written by `python -m export` and named here:
 
@@ -22,6 +25,7 @@ with the quartiles in brackets. Folders are written by `python -m export` and na
 import argparse
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,16 +39,20 @@ from transformers import AutoModel
 from benchmarks import common
 from model import graph
 from model.folder import ModelFolder, read_folder
+from model.loading import load_model
 from model.onnx_file import GRAPH
 from model.onnx_session import CPU, Graph, Processor, serving_options
 from model.source import EMBEDDED, resolve
+from model.types import Backend, Batch
+from service.process import keep_freed_memory
 
 import onnxruntime  # isort: skip  # after the environment that it reads is set
 
-SHAPES = ((1, 16), (32, 128), (256, 16), (8, 512))
+SHAPES = ((1, 16), (4, 128), (32, 128), (256, 16), (1, 512))
 SPEED, ONE_HEAD, INT8 = 0.95, 1.05, 1.9
 """At least as fast as the plain export, at most what a head may cost, and how much faster int8 is to be."""
 
+_INT8_SHAPE = "32×128"
 _NONE = np.zeros(0, np.int64)
 _VOCABULARY = (1000, 30_000)
 Feed = dict[str, NDArray[np.int64]]
@@ -67,6 +75,7 @@ class Plain:
 def main() -> None:
     """Export the plain graph, measure and print."""
     arguments = parse_arguments()
+    keep_freed_memory()
     threads = torch.get_num_threads()
     folder = read_folder(arguments.float32)
     common.print_facts(
@@ -86,7 +95,8 @@ def main() -> None:
         }
         seconds = {shape: measure(shape, folder, plain, ours, variants, arguments.rounds) for shape in SHAPES}
     print_speeds(seconds)
-    common.print_checks(make_checks(seconds))
+    served = measure_served(arguments)
+    common.print_checks([*make_checks(seconds), *served])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -193,6 +203,34 @@ def make_feed(
     return feed
 
 
+def measure_served(arguments: argparse.Namespace) -> list[common.Check]:
+    """Time the variants as the service runs them, and print; returns what is held to a bound."""
+    folders = {"float32": arguments.float32, "int8": arguments.int8, "float16": arguments.float16}
+    backends = {name: load_model(str(path))[1] for name, path in folders.items() if path is not None}
+    header, rows, checks = ["", *backends], [], []
+    for count, length in SHAPES[2:4]:
+        ids = common.random_ids([length] * count, _VOCABULARY[1], *_VOCABULARY)
+        shape = f"{count}×{length}"
+        with ThreadPoolExecutor(next(iter(backends.values())).lanes) as pool:
+            contestants = {
+                name: partial(side_by_side, pool, backend, common.pack_ids(ids, backend.info))
+                for name, backend in backends.items()
+            }
+            seconds = common.take_turns(contestants, arguments.rounds)
+        both = 2 * count * length
+        rows.append([shape, *(f"{both / np.median(seconds[name]) / 1e3:.1f}" for name in backends)])
+        if "int8" in backends and shape == _INT8_SHAPE:
+            ratios = list(np.divide(seconds["float32"], seconds["int8"]))
+            checks.append(common.Check(f"{shape} as served: int8, speed of float32", ratios, INT8))
+    common.print_table("As served: thousands of tokens a second", header, rows)
+    return checks
+
+
+def side_by_side(pool: Executor, backend: Backend, batch: Batch) -> None:
+    """Run a batch in each of two lanes."""
+    list(pool.map(lambda _: backend.run(batch, lanes=2), range(2)))
+
+
 def print_speeds(seconds: dict[tuple[int, int], dict[str, list[float]]]) -> None:
     """Print thousands of tokens a second, and the ratios within a round."""
     names = list(next(iter(seconds.values())))
@@ -231,7 +269,7 @@ def make_checks(seconds: dict[tuple[int, int], dict[str, list[float]]]) -> list[
         )
         head = list(np.divide(measured["one head"], measured["graph"]))
         checks.append(common.Check(f"{shape}: time with one head", head, ONE_HEAD, at_most=True))
-        if "int8" in measured and shape == "32×128":
+        if "int8" in measured and shape == _INT8_SHAPE:
             int8 = list(np.divide(measured["graph"], measured["int8"]))
             checks.append(common.Check(f"{shape}: int8, speed of float32", int8, INT8))
     return checks

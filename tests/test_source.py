@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from huggingface_hub.utils import filter_repo_objects
+from huggingface_hub.utils._paths import filter_repo_objects
 
 from model.errors import CheckpointError
 from model.source import EMBEDDED, model_name, resolve
