@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.backends import both_backends
 from tests.client import Service
+
+pytestmark = both_backends
 
 # The ONE exception to schemathesis' own checks: a request that fits the schema may still be refused with 422,
 # because JSON Schema cannot say the rules between fields (an option without effect, both prompts, an index
