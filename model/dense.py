@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, deserialize
 
 from model.errors import CheckpointError
 from model.layout import read_json
 from model.types import FloatArray
 
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
@@ -98,6 +98,19 @@ def _tensors(path: Path) -> dict[str, FloatArray]:
     if not path.exists():
         raise CheckpointError(f"{path} is missing: only safetensors are read.")
     try:
-        return {name: array.astype(np.float32) for name, array in load_file(path).items()}
-    except (SafetensorError, OSError, KeyError) as error:
+        tensors: list[tuple[str, Any]] = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+        return {name: _widened(**tensor) for name, tensor in tensors}
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    except KeyError as error:
+        raise CheckpointError(
+            f"{path} has a tensor of dtype {error}, which is none of {', '.join(_DTYPES)}."
+        ) from error
+
+
+def _widened(dtype: str, shape: Sequence[int], data: bytes) -> FloatArray:
+    """Make float32 of a tensor as its file has it; bfloat16, which numpy has not, is its upper half."""
+    array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
+    if dtype == "BF16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)

@@ -283,6 +283,28 @@ def test_dense_layers_follow_the_pooling(
     assert distance(output.sentence, vector / np.linalg.norm(vector)) < 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_a_dense_layer_is_read_in_every_precision(folder: Path, dtype: torch.dtype) -> None:
+    """Its weights are those that the file has, in float32."""
+    write_sentence_model(folder, "Dense")
+    weight, bias = write_dense(folder, "2_Dense", 32, 7)
+    tensors = {"linear.weight": weight.to(dtype), "linear.bias": bias.to(dtype).contiguous()}
+    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    (dense,) = load_checkpoint(folder).folder.dense
+    assert dense.weight.dtype == dense.bias.dtype == np.float32
+    assert np.array_equal(dense.weight, weight.to(dtype).float().numpy())
+    assert np.array_equal(dense.bias, bias.to(dtype).float().numpy())
+
+
+def test_a_dense_layer_of_whole_numbers_is_refused(folder: Path) -> None:
+    """The sentence names the file and the dtype."""
+    write_sentence_model(folder, "Dense")
+    write_dense(folder, "2_Dense", 32, 7)
+    tensors = {"linear.weight": torch.zeros(7, 32, dtype=torch.int8), "linear.bias": torch.zeros(7)}
+    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    assert "has a tensor of dtype 'I8', which is none of F64, F32, F16, BF16" in refusal(folder)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
