@@ -140,7 +140,7 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
         session = ort.InferenceSession(
             path,
             options,
-            providers=_providers(processor),
+            providers=_providers(processor, path.parent),
             disabled_optimizers=_SLOWER if processor.provider == CPU else None,
         )
     except Exception as error:  # the runtime's errors have no class in common
@@ -156,14 +156,16 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
     return session
 
 
-def _providers(processor: Processor) -> list[Any]:
+def _providers(processor: Processor, folder: Path) -> list[Any]:
     index = {"device_id": processor.index}
     if processor.provider == CPU:
         return [CPU]
     cuda = (CUDA, index | {"arena_extend_strategy": "kSameAsRequested"})
     if processor.provider == CUDA:
         return [cuda, CPU]
-    return [(TENSORRT, index | {"trt_fp16_enable": False, "trt_engine_cache_enable": True}), cuda, CPU]
+    # Engines take minutes to build: they are kept beside the graph that they are of.
+    kept = {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(folder / "tensorrt")}
+    return [(TENSORRT, index | kept), cuda, CPU]
 
 
 def _reason(error: str) -> str:
