@@ -44,7 +44,9 @@ def load_model(
 def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
     """Choose between the ways to run what lies at a path; raises CheckpointError when there is none."""
     torch = find_spec("torch") is not None
-    checkpoint = path.is_dir() and not (graph is not None and graph.path.parent == path)
+    # An exported folder has a graph in the place of the weights; other exporters put theirs beside them.
+    exported = graph is not None and graph.path.parent == path and not any(path.glob("model.safetensors*"))
+    checkpoint = path.is_dir() and not exported
     if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
         if graph is None:
             lacking = "" if kind == "onnx" else ", and PyTorch is not installed to run its checkpoint"

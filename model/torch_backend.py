@@ -40,8 +40,17 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """Resolve "auto": bfloat16 where the hardware multiplies it natively, else float32."""
+    """Resolve "auto": bfloat16 where the hardware multiplies it natively, else float32.
+
+    Raises Unsupported for what PyTorch does not run there.
+    """
     if dtype != "auto":
+        if dtype not in _DTYPES:
+            raise Unsupported(
+                f"dtype {dtype} is for graphs, and PyTorch runs this model in {', '.join(_DTYPES)}: choose "
+                f"one of these, or export it with `--quantize {dtype}`.",
+                field="dtype",
+            )
         if dtype == "float16" and device == "cpu":
             raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
         return dtype

@@ -18,6 +18,8 @@ CONTENTS = {
     "checkpoint": ["config.json", "model.safetensors"],
     "exported": ["config.json", "model.onnx", "model.onnx.data"],
     "both": ["config.json", "model.safetensors", "onnx/model.onnx"],
+    "beside": ["config.json", "model.safetensors", "model.onnx"],
+    "shards": ["config.json", "model.safetensors.index.json", "model.onnx"],
     "empty": [],
 }
 """What is in a folder; `both` is how sentence-transformers publishes some of its models."""
@@ -64,6 +66,10 @@ NO_TORCH = "the torch backend needs it: `pip install torch"
         ("both", "auto", TORCH, ONNX),
         ("both", "torch", TORCH, NO_TORCH),
         ("both", "onnx", ONNX, ONNX),
+        ("beside", "auto", TORCH, ONNX),
+        ("beside", "torch", TORCH, NO_TORCH),
+        ("beside", "onnx", ONNX, ONNX),
+        ("shards", "auto", TORCH, ONNX),
         ("file", "auto", ONNX, ONNX),
         ("file", "torch", NO_WEIGHTS, NO_WEIGHTS),
         ("file", "onnx", ONNX, ONNX),
