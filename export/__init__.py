@@ -1,1 +1,1 @@
-"""Home of the offline ONNX exporter; it holds no code yet, and nothing in the service needs it."""
+"""Offline: writes models as ONNX graphs, rounds them, and holds them to PyTorch."""

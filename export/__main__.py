@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Export a model; returns 0, or 1 when it could not be done, with the reason on standard error."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if not options.model:
+        parser.error("MODEL is empty: name the embedded model, a folder or a hub name")
     if options.quantize is not None and options.dtype != "float32":
         parser.error(f"--quantize {options.quantize} starts from float32: leave --dtype {options.dtype} out")
     missing = [name for name in _NEEDED if find_spec(name) is None]

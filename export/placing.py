@@ -19,6 +19,8 @@ def check_place(target: Path, source: Path, *, overwrite: bool) -> None:
         raise ExportError(f"{target.parent} is not a folder: make it first, or write to another one.")
     if source.is_relative_to(target):
         raise ExportError(f"{target} holds the model itself: write to another folder.")
+    if target.is_relative_to(source) and target.is_dir() and any(target.iterdir()):
+        raise ExportError(f"{target} is a part of the model itself: write to another folder.")
     if target.is_mount():
         raise ExportError(f"{target} is a mount point, which cannot be replaced: write to a folder in it.")
     if target.exists() and not target.is_dir():

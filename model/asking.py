@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from model.types import AttentionWant, Axis, Want
 
+_ROOM = 2**25
+"""Softmax weights of one sequence that a graph may hand out at once: 128 MiB."""
+
 
 class Maps(NamedTuple):
     """Softmax weights of one layer: sorted, distinct heads, and query positions (None: all)."""
@@ -36,8 +39,8 @@ class Ask:
     norms: tuple[Heads, ...] = ()
 
 
-def ask(want: Want) -> Ask:
-    """Translate what a sequence must return."""
+def ask(want: Want, length: int) -> Ask:
+    """Translate what a sequence of `length` tokens must return."""
     attention, summary = want.attention, want.summary
     states = (*want.token_layers, *(want.sentence.layers if want.sentence is not None else ()))
     looked = max((*(attention.layers if attention else ()), *(summary.layers if summary else ())), default=0)
@@ -50,8 +53,9 @@ def ask(want: Want) -> Ask:
         layers = _sorted(attention.layers)
         if attention.weights == "value_norm":
             norms = tuple(Heads(layer, heads) for layer in layers)
-        if _as_they_are(attention):
-            rows = _rows(attention.queries)
+        rows = _rows(attention.queries)
+        numbers = len(layers) * len(heads) * (length if rows is None else len(rows)) * length
+        if _as_they_are(attention) and numbers <= _ROOM:
             maps = tuple(Maps(layer, heads, rows) for layer in layers)
         else:
             first = 0 if attention.aggregate == "rollout" else None

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from model.errors import CheckpointError
+from model.errors import CheckpointError, Unsupported
 from model.folder import read_folder
 from model.onnx_file import OnnxFile, find_graph
 from model.source import resolve
@@ -38,6 +38,11 @@ def load_model(
     graph = find_graph(path)
     if choose_kind(kind, path, graph) == "onnx" and graph is not None:
         return _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
+    if tensorrt:
+        raise Unsupported(
+            f"TensorRT runs graphs, and {source} runs with PyTorch: leave it off, or export the model.",
+            field="tensorrt",
+        )
     return _load_torch(path, device, dtype, threads)
 
 

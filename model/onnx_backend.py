@@ -102,9 +102,9 @@ class OnnxBackend:
     def _rectangles(self, batch: Batch) -> Iterator[Rectangle]:
         """Group the sequences that ask for the same, and of those the ones of near-equal length."""
         asking: dict[Ask, list[int]] = defaultdict(list)
-        for i, want in enumerate(batch.wants):
-            asking[ask(want)].append(i)
         lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
+        for i, (want, length) in enumerate(zip(batch.wants, lengths, strict=True)):
+            asking[ask(want, length)].append(i)
         for same, members in asking.items():
             looked = bool(same.maps or same.pairs)
             for group in rectangles([lengths[i] for i in members], self._most(looked=looked)):
@@ -148,7 +148,8 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
         )
     sizes = {graph.state(0): config.hidden_size, graph.queries(0): config.head_size}
     for name, size in sizes.items():
-        if (found := opened.outputs[name].shape[-1]) != size:
+        (found,) = opened.outputs[name].shape[-1:] or [None]
+        if found != size:
             raise CheckpointError(
                 f"{path} gives {name} of {found} components and {_config(folder)} says {size}: they do not "
                 "belong together, export the model again."

@@ -161,7 +161,7 @@ def _providers(processor: Processor, folder: Path) -> list[Any]:
     index = {"device_id": processor.index}
     if processor.provider == CPU:
         return [CPU]
-    cuda = (CUDA, index | {"arena_extend_strategy": "kSameAsRequested"})
+    cuda = (CUDA, index)
     if processor.provider == CUDA:
         return [cuda, CPU]
     # Engines take minutes to build: they are kept beside the graph that they are of.

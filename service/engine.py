@@ -263,7 +263,8 @@ class Engine:
 
     def _warm_up(self) -> None:
         """Run each kind of work once, short and long, so that no client pays for a first time."""
-        for text in ("warm", "warm up " * 200):
+        # No longer than the model reads: what cuts texts is made when a client's is too long.
+        for text in ("warm", "warm " * (self.info.max_length // 2)):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
             for looking in (None, attention) if self.info.opens else (None,):

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.asking import Ask, Heads, Maps, ask
+from model import asking
+from model.asking import Ask, Heads, Maps
 from model.types import Aggregate, AttentionWant, Axis, SentenceWant, SummaryWant, Want, Weights
+
+
+def ask(want: Want, length: int = 64) -> Ask:
+    """What a sequence asks for that is not long."""
+    return asking.ask(want, length)
+
 
 WORDS = Axis((1, 0), tokens=(1, 2, 3), starts=(0, 2))
 """Two words, of the pieces 1 and 2, and of 3."""
@@ -130,3 +137,13 @@ def test_the_order_in_which_things_are_listed_changes_nothing(
 
     assert ask(listed(once=True)) == ask(listed(once=False))
     assert len({ask(listed(once=True)), ask(listed(once=False))}) == 1
+
+
+def test_maps_that_are_too_many_are_computed_from_queries_and_keys() -> None:
+    """Twelve layers of twelve heads of 512 tokens would be 151 MB at once; one row of each is not much."""
+    every = tuple(range(12))
+    whole, row = (AttentionWant(every, every, queries=axis) for axis in (None, Axis((0,))))
+    assert len(ask(Want(attention=whole), 128).maps) == 12
+    asked = ask(Want(attention=whole), 512)
+    assert (asked.maps, len(asked.pairs)) == ((), 12)
+    assert len(ask(Want(attention=row), 512).maps) == 12

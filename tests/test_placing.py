@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from export.errors import ExportError
-from export.placing import whole
+from export.placing import check_place, whole
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -62,3 +62,14 @@ def test_what_cannot_be_put_in_place_puts_back_what_was_there(tmp_path: Path) ->
     with pytest.raises(FileNotFoundError), whole(target) as new:
         new.rmdir()
     assert contents(tmp_path) == {"target/old": b"old"}
+
+
+def test_a_part_of_the_model_is_not_replaced(tmp_path: Path) -> None:
+    """Not even where folders may be; a new folder within the model's is one like any other."""
+    part = tmp_path / "1_Pooling"
+    part.mkdir()
+    check_place(part, tmp_path, overwrite=True)
+    (part / "config.json").touch()
+    with pytest.raises(ExportError, match="1_Pooling is a part of the model itself"):
+        check_place(part, tmp_path, overwrite=True)
+    check_place(tmp_path / "exported", tmp_path, overwrite=False)
