@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"headlight {VERSION}\n")
         return 0
     if list(arguments[:1]) == ["export"]:
-        # A program of its own, which serves nothing: it takes the place of this one. With -P nothing is run of
-        # the folder that one happens to be in.
+        # A program of its own, which serves nothing: it takes the place of this one. With -P nothing is run
+        # that lies in the folder one happens to be in.
         command = [sys.executable, "-P", "-m", "export", *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606
     try:
