@@ -87,7 +87,10 @@ class OnnxBackend:
         return _MOST_LOOKED_CUDA if looked else _MOST_TOKENS_CUDA
 
     def _padded(self, length: int) -> int:
-        return length if self._on_cpu else -(-length // _STEP_CUDA) * _STEP_CUDA
+        if self._on_cpu:
+            return length
+        padded = -(-length // _STEP_CUDA) * _STEP_CUDA
+        return min(padded, self._folder.config.position_limit or padded)  # padding has positions, too
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -219,3 +220,19 @@ def test_what_does_not_fit_into_memory_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="shape") as caught:
         opened.run({"shape": np.array([-7])}, ["filled"])
     assert not isinstance(caught.value, OutOfMemory)
+
+
+def test_lengths_that_are_padded_for_cuda_stay_within_the_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths go up to the next multiple of 32, and no further than the model has positions: here 64."""
+    made = backend()
+    monkeypatch.setattr(made, "_on_cpu", False)
+    assert [made.cost([n]) for n in (1, 32, 33, 64)] == [32, 32, 64, 64]
+    config = replace(made._folder.config, max_positions=50)
+    monkeypatch.setattr(made, "_folder", replace(made._folder, config=config))
+    assert made.cost([49]) == 50
+    encodings = every_length()[:5]
+    want = Want(sentence=SentenceWant(layers=(3,)))
+    padded = run(made, encodings, [want] * 5)
+    monkeypatch.undo()
+    for ours, theirs in zip(padded, run(made, encodings, [want] * 5), strict=True):
+        assert distance(ours.sentence, theirs.sentence) < 1e-5
