@@ -94,6 +94,8 @@ class Metrics:
         )
         self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
         self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
+        self.queue_limit = gauge("queue_tokens_limit", "Tokens that may wait.", "model")
+        self.batch_limit = gauge("batch_tokens_limit", "Token budget of a batch.", "model")
         self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")
         self.response_bytes = counter(
             "response_bytes_total", "Bytes of answers, as they were sent.", "route", "format"
@@ -154,6 +156,11 @@ class Metrics:
         """Say how much waits."""
         self.queue_inputs.labels(model).set(inputs)
         self.queue_tokens.labels(model).set(tokens)
+
+    def limits(self, model: str, *, queue_tokens: int, batch_tokens: int) -> None:
+        """Say what bounds the queue and a batch, so that their fill can be told from the outside."""
+        self.queue_limit.labels(model).set(queue_tokens)
+        self.batch_limit.labels(model).set(batch_tokens)
 
     def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
         """Count a batch that ran."""

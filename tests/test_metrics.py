@@ -91,6 +91,9 @@ def test_the_running_service_exposes_them_all(service: Service) -> None:
     assert samples["process_resident_memory_bytes{}"] > 1e7
     assert 'python_gc_collections_total{generation="2"}' in samples
     assert samples["headlight_ready{}"] == 1
+    (served,) = service.http.get("/info").json()["models"]
+    for name in ("queue", "batch"):
+        assert samples[f"headlight_{name}_tokens_limit{{{MODEL}}}"] == served[f"max_{name}_tokens"]
     (info,) = [sample for sample in samples if sample.startswith("headlight_model_info{")]
     for part in (MODEL, 'family="bert"', 'backend="torch"', 'device="cpu"', 'dtype="float32"'):
         assert part in info

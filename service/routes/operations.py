@@ -82,6 +82,8 @@ async def metrics(request: Request) -> Response:
     """Expose every counter in the Prometheus text format."""
     state: ServiceState = request.app.state.service
     state.metrics.ready.set(int(state.ready))
+    for name, engine in state.engines.items():
+        state.metrics.limits(name, queue_tokens=engine.max_queue_tokens, batch_tokens=engine.max_batch_tokens)
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
