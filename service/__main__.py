@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from service.app import create_app
+from service.keys import KeyFileError
 from service.logs import set_up_logs
 from service.process import keep_freed_memory, limit_products, set_environment
 from service.server import ListenError, serve
@@ -44,11 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_environment()
     limit_products()
     keep_freed_memory()
-    app = create_app(settings)
-    state: ServiceState = app.state.service
-    state.on_ready = _freeze
     try:
+        app = create_app(settings)
+        state: ServiceState = app.state.service
+        state.on_ready = _freeze
         serve(app, state)
+    except KeyFileError as error:
+        sys.stderr.write(f"headlight: {error}\n")
+        return 2
     except ListenError as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 1

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
+from service.cors import Cors
 from service.middleware import RequestContext
 from service.openapi import build_openapi
 from service.problems import Problem, from_model_error
@@ -27,12 +28,13 @@ _HANDLERS = {"/encode": native.encode, "/attention": native.attention}
 
 
 def create_app(settings: Settings, load: Loader = load_engines) -> FastAPI:
-    """Build the app. It answers at once, and loads its models in a thread."""
+    """Build the app. It answers at once, and loads its models in a thread; raises KeyFileError."""
     state = ServiceState(settings, load)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         threading.Thread(target=state.load, name="load", daemon=True).start()
+        state.keys.watch()
         supervision = asyncio.create_task(_supervise(state))
         yield
         supervision.cancel()
@@ -46,16 +48,21 @@ def create_app(settings: Settings, load: Loader = load_engines) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"auto_configure": False},  # nothing is sent because of a variable that others have set
     )
     app.state.service = state
     app.include_router(native.router)
     app.include_router(operations.router)
+    infer: ASGIApp = _infer
+    if settings.origins:
+        app.add_middleware(Cors, origins=settings.origins)
+        infer = Cors(infer, settings.origins)
     app.add_middleware(RequestContext, state=state)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(ModelError, _on_problem)
     app.add_exception_handler(HTTPException, _on_problem)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.inference = RequestContext(_infer, state)
+    app.inference = RequestContext(infer, state)
     return app
 
 
@@ -79,6 +86,7 @@ class App(FastAPI):
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     try:
+        scope["app"].state.service.keys.check(request.headers.get("authorization"))
         response = await _HANDLERS[scope["path"]](request)
     except (Problem, ModelError) as error:
         response = await _on_problem(request, error)
@@ -87,7 +95,7 @@ async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _openapi(app: FastAPI) -> dict[str, object]:
     if app.openapi_schema is None:
-        app.openapi_schema = build_openapi(app, VERSION)
+        app.openapi_schema = build_openapi(app, VERSION, keys=app.state.service.keys.required)
     return app.openapi_schema
 
 

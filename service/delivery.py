@@ -142,6 +142,7 @@ class Delivery:
 
     def _count(self, *, complete: bool) -> None:
         """Count what was sent, and what was answered with it."""
+        self.stages["serialize"] = self.written_s
         metrics, route = self.state.metrics, self.request.scope["path"]
         metrics.stage("serialize", self.model, self.written_s)
         metrics.sent(route, self.style.format, self.sent)

@@ -15,6 +15,7 @@ from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
 from service.intake import Taken, deadline, overloaded
 from service.items import AnswerStyle, Expected
+from service.middleware import STAGES
 from service.planning import choose_prompt
 from service.problems import Problem
 from service.queueing import OverloadedError
@@ -122,7 +123,7 @@ class Exchange:
         `make_item` takes an input's index and its output; of a long answer it is called in a thread.
         Raises OverloadedError, InferenceError and Problem.
         """
-        stages = {"tokenize": self.tokenize_s}
+        stages = self.request.scope["state"][STAGES] = {"tokenize": self.tokenize_s}
         delivery = Delivery(
             self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
         )

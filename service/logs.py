@@ -6,7 +6,7 @@ from typing import Literal
 
 import orjson
 
-_FIELDS = ("request_id", "route", "status", "seconds")
+_FIELDS = ("request_id", "route", "status", "seconds", "stages")
 
 
 class JsonFormatter(logging.Formatter):

@@ -121,10 +121,11 @@ class Metrics:
                 self.requests.labels(route, str(status))
         for route in (*OPERATIONS_ROUTES, UNMATCHED):
             self.request_duration.labels(route)
-            for status in (400, 404, 405, 408) if route == UNMATCHED else (200, 405):
+            for status in (200, 400, 404, 405, 408) if route == UNMATCHED else (200, 405):
                 self.requests.labels(route, str(status))
         for route in ("/readyz", "/health"):
             self.requests.labels(route, "503")
+        self.requests.labels("/info", "401")
         for reason in REJECTIONS:
             self.rejected.labels(reason)
 

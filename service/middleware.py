@@ -22,6 +22,8 @@ log = logging.getLogger("service.access")
 # Under these names a request's scope tells its task to the connection, and the connection that it has ended.
 TASK = "task"
 GONE = "gone"
+# Under this one, its seconds by stage, for the log.
+STAGES = "stages"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -109,6 +111,8 @@ class RequestContext:
         path = scope["path"]
         path = "/docs" if path.startswith("/docs/") else path
         route = path if path in (*INFERENCE_ROUTES, *OPERATIONS_ROUTES) else UNMATCHED
+        if scope["method"] == "OPTIONS" and status == 200:
+            route = UNMATCHED  # a browser asks whether it may ask
         self.state.metrics.request(route, status, seconds)
         level = logging.INFO if route in INFERENCE_ROUTES else logging.DEBUG
         log.log(
@@ -118,5 +122,11 @@ class RequestContext:
             route,
             status,
             1e3 * seconds,
-            extra={"request_id": identifier, "route": route, "status": status, "seconds": round(seconds, 6)},
+            extra={
+                "request_id": identifier,
+                "route": route,
+                "status": status,
+                "seconds": round(seconds, 6),
+                "stages": {name: round(value, 6) for name, value in scope["state"].get(STAGES, {}).items()},
+            },
         )

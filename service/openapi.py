@@ -35,11 +35,13 @@ _OTHER_FORMATS = {
         "schema": {"type": "string", "description": "A line for each item of `data`, then one with `usage`."}
     },
 }
+_BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
+_OWN_PROBLEMS = {"/readyz": {"not-ready"}, "/health": {"not-ready"}, "/info": {"unauthorized"}}
 _NOT_HERE = {"not-found", "method-not-allowed"}  # of other paths and methods
 
 
-def build_openapi(app: FastAPI, version: str) -> dict[str, Any]:
-    """Write the schema of the whole app."""
+def build_openapi(app: FastAPI, version: str, *, keys: bool) -> dict[str, Any]:
+    """Write the schema of the whole app; `keys` is whether it asks for one."""
     schema = get_openapi(
         title="headlight",
         version=version,
@@ -50,9 +52,13 @@ def build_openapi(app: FastAPI, version: str) -> dict[str, Any]:
     models: list[type[BaseModel]] = [*_BODIES.values(), ProblemDocument]
     _, definitions = models_json_schema([(model, mode) for model in models], ref_template=_REF)
     schema["components"]["schemas"].update(definitions["$defs"])
+    if keys:
+        schema["components"]["securitySchemes"] = {"bearer": _BEARER}
     for path, operations in schema["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)
+            if keys and path in (*_BODIES, "/info"):
+                operation["security"] = [{"bearer": []}]
             if path in _BODIES:
                 operation["parameters"] = [_DTYPE]
                 operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
@@ -61,8 +67,8 @@ def build_openapi(app: FastAPI, version: str) -> dict[str, Any]:
                     "content": {"application/json": {"schema": _reference(_BODIES[path])}},
                 }
                 operation["responses"].update(_problems(set(KINDS) - _NOT_HERE))
-            elif path in ("/readyz", "/health"):
-                operation["responses"].update(_problems({"not-ready"}))
+            elif path in _OWN_PROBLEMS:
+                operation["responses"].update(_problems(_OWN_PROBLEMS[path]))
     return schema
 
 

@@ -16,6 +16,7 @@ from model.errors import InferenceError, InputTooLong, ModelError, OutOfRange, U
 KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "malformed-json": (HTTPStatus.BAD_REQUEST, "The body is not JSON"),
     "malformed-request": (HTTPStatus.BAD_REQUEST, "The request is not HTTP"),
+    "unauthorized": (HTTPStatus.UNAUTHORIZED, "An API key is required"),
     "not-found": (HTTPStatus.NOT_FOUND, "There is no such route"),
     "model-not-found": (HTTPStatus.NOT_FOUND, "There is no such model"),
     "method-not-allowed": (HTTPStatus.METHOD_NOT_ALLOWED, "The route has no such method"),

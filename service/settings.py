@@ -1,15 +1,21 @@
 """ONE frozen Settings, read once from the environment and the command line."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.source import EMBEDDED, model_name
+from service.keys import parse_keys
 
 PREFIX = "HEADLIGHT_"
+_SECRET = ("api_keys",)
+_ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
 
 
 class SettingsError(Exception):
@@ -60,6 +66,13 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer what is accepted at exit"
     )
+    api_keys: SecretStr | None = Field(None, description="keys that open the service, separated by commas")
+    api_keys_file: Path | None = Field(
+        None, description="a file of such keys, one per line; read again when it changes"
+    )
+    cors_origins: str | None = Field(
+        None, description="origins whose pages may ask from a browser, separated by commas, or *"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 
@@ -74,6 +87,37 @@ class Settings(BaseSettings):
     def _readable_models(cls, value: str) -> str:
         parse_models(value)
         return value
+
+    @field_validator("api_keys")
+    @classmethod
+    def _some_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        """Refuse an empty value, most often a secret that did not arrive: it must not open the door."""
+        if value is not None and not parse_keys(value.get_secret_value()):
+            raise ValueError("it holds no key; unset it to serve everybody")
+        return value
+
+    @field_validator("api_keys_file", mode="before")
+    @classmethod
+    def _some_file(cls, value: object) -> object:
+        if value == "":
+            raise ValueError("it names no file; unset it to serve everybody")
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _readable_origins(cls, value: str | None) -> str | None:
+        parse_origins(value)
+        return value
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that are given in the settings themselves."""
+        return frozenset() if self.api_keys is None else parse_keys(self.api_keys.get_secret_value())
+
+    @property
+    def origins(self) -> list[str]:
+        """The origins that may ask from a browser."""
+        return parse_origins(self.cors_origins)
 
     @property
     def models(self) -> dict[str, str]:
@@ -95,16 +139,28 @@ def parse_models(value: str) -> dict[str, str]:
     return models
 
 
+def parse_origins(value: str | None) -> list[str]:
+    """Read origins, separated by commas; raises ValueError."""
+    origins = [part.strip() for part in (value or "").split(",") if part.strip()]
+    for origin in origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is no origin; write it like https://example.org, or *")
+    return origins
+
+
 def read_settings(arguments: Sequence[str] = ()) -> Settings:
     """Read the environment and command-line arguments (which win); raises SettingsError."""
     try:
         return Settings(_cli_parse_args=list(arguments))
     except ValidationError as error:
-        sentences = [
-            f"{PREFIX}{'_'.join(str(part) for part in e['loc']).upper()} is {e['input']!r}: {e['msg']}."
-            for e in error.errors()
-        ]
-        raise SettingsError(" ".join(sentences)) from error
+        raise SettingsError(" ".join(map(_sentence, error.errors()))) from error
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """Name a setting and repeat its wrong value, unless that is a secret."""
+    name = "_".join(map(str, error["loc"]))
+    value = "not usable" if name in _SECRET else repr(error["input"])
+    return f"{PREFIX}{name.upper()} is {value}: {error['msg']}."
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -13,6 +13,7 @@ from model.loading import both_packages, load_model
 from service.device import Device
 from service.engine import Engine
 from service.holding import ANSWERS, Holding
+from service.keys import Keys
 from service.metrics import Metrics
 from service.numbers import prepare
 from service.problems import Problem
@@ -86,7 +87,9 @@ class ServiceState:
     """Owned by the app. What is set by the loading thread and by signals are plain flags, without locks."""
 
     def __init__(self, settings: Settings, load: Loader = load_engines) -> None:
+        """Read the keys; raises KeyFileError."""
         self.settings = settings
+        self.keys = Keys(settings.keys, settings.api_keys_file)
         self.metrics = Metrics(VERSION)
         self.draining = False
         """Set by a signal: no new work is taken, what was accepted is still answered."""
@@ -191,6 +194,7 @@ class ServiceState:
         """End the engines; what they still run is left behind."""
         for engine in self._engines.values():
             engine.close(timeout=0 if self.gave_up else 0.1)
+        self.keys.close()
         self.writing.shutdown(wait=False, cancel_futures=True)
 
     def _fail(self, sentence: str) -> None:

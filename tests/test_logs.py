@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.logs import JsonFormatter, set_up_logs
-from tests.client import Json, Service
+from tests.client import ROUTES, Json, Service
 
 
 @pytest.fixture
@@ -96,6 +96,25 @@ def test_a_request_is_one_line_with_its_id(strict: Service) -> None:
     assert (good["route"], good["status"], good["level"]) == ("/encode", 200, "info")
     assert (bad["route"], bad["status"]) == ("/encode", 422)
     assert 0 < good["seconds"] < 5
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-npz", "application/x-ndjson"])
+@pytest.mark.parametrize("path", ROUTES)
+def test_a_line_says_where_the_time_went(strict: Service, path: str, accept: str) -> None:
+    """The seconds of each stage of an answer, which are not more than all of it; none for a refusal."""
+    name = f"stages-{path[1:]}-{accept[14:]}"
+    body = {"inputs": "a", "layers": [0]} | (
+        {"heads": [0]} if path == "/attention" else {"outputs": ["tokens"]}
+    )
+    headers = {"X-Request-ID": name, "Accept": accept}
+    assert strict.http.post(path, json=body, headers=headers).status_code == 200
+    line = line_of(strict, name)
+    wanted = {"tokenize", "queue", "serialize"} | (set() if "ndjson" in accept else {"compute"})
+    assert line["stages"].keys() == wanted
+    assert all(seconds >= 0 for seconds in line["stages"].values())
+    assert sum(line["stages"].values()) <= line["seconds"]
+    strict.http.post(path, json={"inputs": []}, headers={"X-Request-ID": f"{name}-refused"})
+    assert line_of(strict, f"{name}-refused")["stages"] == {}
 
 
 def test_texts_of_clients_are_never_logged(strict: Service) -> None:

@@ -19,6 +19,7 @@ from service.problems import KINDS, Problem, from_model_error
 
 TABLE = {
     400: {"malformed-json", "malformed-request"},
+    401: {"unauthorized"},
     404: {"not-found", "model-not-found"},
     405: {"method-not-allowed"},
     406: {"not-acceptable"},

@@ -2,9 +2,10 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from service.settings import SettingsError, parse_models, read_settings, unknown_variables
 
@@ -26,6 +27,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert settings.max_response_bytes == 64 * 2**20
     assert (settings.request_timeout_s, settings.drain_timeout_s) == (30, 30)
     assert (settings.log_level, settings.log_format) == ("info", "text")
+    assert (settings.api_keys, settings.api_keys_file, settings.cors_origins) == (None, None, None)
+    assert (settings.keys, settings.origins) == (frozenset(), [])
 
 
 VALUES = [
@@ -43,6 +46,9 @@ VALUES = [
     ("max_response_bytes", "2000", 2000),
     ("request_timeout_s", "1.5", 1.5),
     ("drain_timeout_s", "2", 2.0),
+    ("api_keys", "key-0123456789abcdef", SecretStr("key-0123456789abcdef")),
+    ("api_keys_file", "/run/secrets/keys", Path("/run/secrets/keys")),
+    ("cors_origins", "https://a.example,*", "https://a.example,*"),
     ("log_level", "debug", "debug"),
     ("log_format", "json", "json"),
 ]
@@ -91,6 +97,10 @@ IMPOSSIBLE = [
     ("request_timeout_s", "nan"),
     ("request_timeout_s", "inf"),
     ("drain_timeout_s", "-1"),
+    ("api_keys_file", ""),
+    ("cors_origins", "a.example"),
+    ("cors_origins", "https://a.example/"),
+    ("cors_origins", "https://a.example,ftp://b.example"),
     ("log_level", "loud"),
     ("log_format", "xml"),
 ]

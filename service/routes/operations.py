@@ -37,6 +37,7 @@ async def readyz(request: Request) -> Status:
 async def info(request: Request) -> Info:
     """Describe the version, the served models and the limits."""
     state: ServiceState = request.app.state.service
+    state.keys.check(request.headers.get("authorization"))
     settings = state.settings
     return Info(
         version=VERSION,

@@ -1,0 +1,163 @@
+"""Who may ask: API keys, known by their digests, from the settings and from a file that may change."""
+
+import hashlib
+import hmac
+import logging
+import re
+import threading
+from pathlib import Path
+
+from service.problems import Problem
+
+log = logging.getLogger(__name__)
+
+# What can be sent as a bearer token (RFC 6750 §2.1).
+_KEY = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_SHORT = 16
+_MAX_FILE_BYTES = 2**20
+_POLL_S = 1.0
+
+
+class KeyFileError(Exception):
+    """A file of keys that cannot be used; the message says which, why and what to change."""
+
+
+def parse_keys(text: str) -> frozenset[str]:
+    """Read keys, one per line or separated by commas; lines that begin with # are comments.
+
+    Raises ValueError, which says where the fault is and never what the key was.
+    """
+    keys = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        for part in [] if line.lstrip().startswith("#") else line.split(","):
+            key = part.strip()
+            if key and not _KEY.fullmatch(key):
+                raise ValueError(
+                    f"line {number} has a key that no client could send; a key has letters, digits and "
+                    "-._~+/ only, and = at its end"
+                )
+            keys.add(key)
+    return frozenset(keys - {""})
+
+
+class Keys:
+    """The keys that open the service: those `given`, and those in `file` as it is now.
+
+    Without either, everybody may ask. With a file, nobody may whose key is in neither, also while the file is
+    empty. The file is read again every second, by its name, so that a link may be turned to another file;
+    what was read twice alike counts, so that a file half written does not. While it cannot be read, or has a
+    fault, the keys that were read last go on to hold.
+    """
+
+    def __init__(self, given: frozenset[str] = frozenset(), file: Path | None = None) -> None:
+        """Read the file; raises KeyFileError."""
+        self.required = bool(given) or file is not None
+        self._given = _digests(given)
+        self._file = file
+        self._text = "" if file is None else _read(file)
+        self._digests = self._given | self._parse(self._text)
+        self._seen = self._text
+        self._fault: str | None = None
+        self._closed = threading.Event()
+        _warn_of_short(given)
+        if self.required:
+            log.info("%d API key(s) open this service%s", len(self._digests), self._locked())
+
+    def check(self, authorization: str | None) -> None:
+        """Raise the 401 that fits; nothing when this `Authorization` header opens the service.
+
+        Takes the same time whichever key it is, and for keys that are wrong (their digests are compared).
+        """
+        if not self.required:
+            return
+        scheme, _, key = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise _unauthorized("This service asks for an API key")
+        digest = _digest(key.strip())
+        # No generator: it would stop at the first that fits.
+        if not any([hmac.compare_digest(digest, known) for known in self._digests]):  # noqa: C419
+            raise _unauthorized("The API key is none of those that open this service")
+
+    def watch(self) -> None:
+        """Read the file again every second, in a thread of its own, until `close`."""
+        if self._file is not None:
+            threading.Thread(target=self._watch, name="keys", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closed.set()
+
+    def look_again(self) -> None:
+        """Read the file once more, and take its keys when it is as it was the last time."""
+        if self._file is None:
+            return
+        try:
+            text = _read(self._file)
+            stable, self._seen = text == self._seen, text
+            if stable and text != self._text:
+                self._digests = self._given | self._parse(text)
+                self._text = text
+                log.info(
+                    "the API keys have changed: %d open this service%s", len(self._digests), self._locked()
+                )
+        except KeyFileError as error:
+            if self._fault != (fault := str(error)):
+                log.error("%s The keys that were read last go on to hold.", fault)  # noqa: TRY400
+            self._fault = fault
+        else:
+            self._fault = None
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_POLL_S):
+            self.look_again()
+
+    def _parse(self, text: str) -> frozenset[bytes]:
+        try:
+            keys = parse_keys(text)
+        except ValueError as error:
+            raise KeyFileError(f"{self._file} cannot be used: {error}.") from None
+        _warn_of_short(keys)
+        return _digests(keys)
+
+    def _locked(self) -> str:
+        return "" if self._digests else ": nobody may ask until there is one"
+
+
+def _read(file: Path) -> str:
+    try:
+        if not file.is_file():
+            raise KeyFileError(
+                f"{file} is not a file: HEADLIGHT_API_KEYS_FILE names one with a key per line."
+            )
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise KeyFileError(f"{file} cannot be read ({error.strerror}): let this user read it.") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise KeyFileError(f"{file} has more than {_MAX_FILE_BYTES} bytes: a file of keys has one per line.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise KeyFileError(f"{file} is not text in UTF-8: a file of keys has one per line.") from None
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _digests(keys: frozenset[str]) -> frozenset[bytes]:
+    return frozenset(map(_digest, keys))
+
+
+def _warn_of_short(keys: frozenset[str]) -> None:
+    if short := sum(len(key) < _SHORT for key in keys):
+        log.warning("%d API key(s) have fewer than %d characters and could be guessed", short, _SHORT)
+
+
+def _unauthorized(what: str) -> Problem:
+    return Problem(
+        "unauthorized",
+        f"{what}: send one in the header Authorization, as Bearer and the key.",
+        headers={"WWW-Authenticate": "Bearer"},
+        members={"field": "Authorization"},
+    )
