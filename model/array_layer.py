@@ -43,7 +43,9 @@ class ArrayLayer:
             weights = self._scores(heads, rows)
             if kind != "score":
                 weights = softmax(weights)
-        if kind == "value_norm" and self.norms is not None:
+        if kind == "value_norm":
+            if self.norms is None:
+                raise ValueError("the norms of the values were not asked for")
             (norms,) = self.norms.of(heads)
             weights = weights * norms[:, None, :]
         return weights[None]

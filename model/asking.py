@@ -58,8 +58,7 @@ def ask(want: Want, length: int) -> Ask:
         if _as_they_are(attention) and numbers <= _ROOM:
             maps = tuple(Maps(layer, heads, rows) for layer in layers)
         else:
-            first = 0 if attention.aggregate == "rollout" else None
-            through = layers if first is None else range(first, layers[-1] + 1)
+            through = range(layers[-1] + 1) if attention.aggregate == "rollout" else layers
             pairs = {layer: set(heads) for layer in through}
     if summary is not None:
         for layer in summary.layers:

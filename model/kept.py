@@ -13,8 +13,9 @@ from model.types import AttentionWant, FloatArray, Output, Top
 
 
 class Kept:
-    """What is kept of the maps of `count` sequences, in the dtype that it is wanted in.
+    """What is kept of the maps of `count` sequences, in `dtype`, the one that it is wanted in.
 
+    `columns` are the key positions that are kept, each once (None: all).
     `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
     kept was listed. Nothing is kept or computed twice, however often it is listed.
     """

@@ -7,7 +7,9 @@ _MOST_LANES = 4
 
 def count_cores() -> int:
     """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def choose_lanes(cores: int) -> int:

@@ -68,16 +68,14 @@ class Maps:
             starts = self._rows.merged(rows)
             tokens = self._rows.tokens(rows)
             if self._want.aggregate != "none":
-                weights = self._aggregated(layer, sequences, parts, tokens)
+                weights = aggregate(
+                    layer, self._want.weights, self._want.aggregate, self._heads, sequences, parts, tokens
+                )
                 layer.keep(self._kept, weights, (sequences, place, rows), starts)
                 continue
             for part in parts:
                 weights = layer.weights(self._want.weights, sequences, self._heads.some(part), tokens)
                 layer.keep(self._kept, weights, (sequences, place, part, rows), starts)
-
-    def _aggregated(self, layer: Layer, sequences: slice, parts: Sequence[slice], tokens: Places) -> Array:
-        want = self._want
-        return aggregate(layer, want.weights, want.aggregate, self._heads, sequences, parts, tokens)
 
     def of(self, index: int) -> Output:
         """Give what one sequence wants."""

@@ -14,7 +14,7 @@ from model.lanes import choose_lanes, count_cores
 from model.onnx_file import OnnxFile, check_whole
 from model.onnx_rectangle import Arrays, Rectangle
 from model.onnx_session import CPU, Graph, Processor, choose_processor
-from model.types import Batch, FloatArray, ModelInfo, Output
+from model.types import Batch, ModelInfo, Output
 
 # A rectangle of more tokens leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
 _MOST_TOKENS = 512
@@ -98,7 +98,8 @@ class OnnxBackend:
         outputs: list[Output] = [Output()] * len(batch)
         for rectangle in self._rectangles(batch):
             results = self._compute(runner, rectangle)
-            for i, output in zip(rectangle.members, rectangle.take(results, self._project), strict=True):
+            taken = rectangle.take(results, self._folder.dense)
+            for i, output in zip(rectangle.members, taken, strict=True):
                 outputs[i] = output
         return outputs
 
@@ -116,19 +117,15 @@ class OnnxBackend:
 
     def _compute(self, runner: Graph, rectangle: Rectangle) -> Arrays:
         layers = self.info.layers
-        if not rectangle.outputs:
+        outputs = rectangle.outputs
+        if not outputs:
             return {}
         if self._opens:
-            return runner.run(rectangle.feed(layers), rectangle.outputs)
+            return runner.run(rectangle.feed(layers), outputs)
         tokens = {name: array for name, array in rectangle.tokens().items() if name in runner.inputs}
         output = next(name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
         states = runner.run(tokens, [output])[output]
         return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
-
-    def _project(self, vectors: FloatArray) -> FloatArray:
-        for dense in self._folder.dense:
-            vectors = dense(vectors)
-        return vectors
 
 
 def check_fits(opened: Graph, folder: ModelFolder) -> None:

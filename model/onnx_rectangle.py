@@ -14,7 +14,7 @@ from model.array_summaries import summarize
 from model.asking import Ask
 from model.maps import Maps, Rollout
 from model.types import AttentionWant, Batch, FloatArray, Output, SentenceWant, Want
-from model.vectors import finish, pool
+from model.vectors import pool, sentences
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -99,13 +99,17 @@ class Rectangle:
 
     # -------------------------------------------------------------------------------------- out
 
-    def take(self, results: Mapping[str, Array], project: Callable[[FloatArray], FloatArray]) -> list[Output]:
-        """Make the outputs of the members; `project` maps pooled vectors to sentence vectors."""
-        sentences = self._pool(results, project)
+    def take(
+        self, results: Mapping[str, Array], dense: Sequence[Callable[[FloatArray], FloatArray]]
+    ) -> list[Output]:
+        """Make the outputs of the members; `dense` are the layers that follow the pooling."""
+        vectors = sentences(
+            [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), dense
+        )
         return [
             replace(
                 self._looked(i, want, results),
-                sentence=sentences.get(i),
+                sentence=vectors.get(i),
                 tokens=self._states(i, want.token_layers, results),
             )
             for i, want in enumerate(self._wants)
@@ -124,21 +128,10 @@ class Rectangle:
             return None
         return np.stack([results[graph.state(i)][self._span(i, member)] for i in layers])
 
-    def _pool(
-        self, results: Mapping[str, Array], project: Callable[[FloatArray], FloatArray]
-    ) -> dict[int, FloatArray]:
-        """Pool the sequences that want the same, together."""
-        members: dict[SentenceWant, list[int]] = defaultdict(list)
-        for i, whole in enumerate(self._wants):
-            if whole.sentence is not None:
-                members[whole.sentence].append(i)
-        vectors: dict[int, FloatArray] = {}
-        for want, some in members.items():
-            by_layer = {i: self._pool_layer(results, i, some, want) for i in set(want.layers)}
-            pooled = project(np.concatenate([by_layer[i] for i in want.layers], axis=-1))
-            finished = finish(pooled, want.dimensions, normalize=want.normalize)
-            vectors.update(zip(some, finished, strict=True))
-        return vectors
+    def _pool(self, results: Mapping[str, Array], want: SentenceWant, some: list[int]) -> FloatArray:
+        """Pool some of the members, which want the same: (members, C′)."""
+        by_layer = {i: self._pool_layer(results, i, some, want) for i in set(want.layers)}
+        return np.concatenate([by_layer[i] for i in want.layers], axis=-1)
 
     def _pool_layer(
         self, results: Mapping[str, Array], layer: int, some: list[int], want: SentenceWant

@@ -1,6 +1,5 @@
 """Runs a batch with PyTorch, on the CPU or on CUDA."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -18,7 +17,7 @@ from model.looking import Looking
 from model.packing import Packing
 from model.pooling import Bags
 from model.types import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
-from model.vectors import finish
+from model.vectors import sentences
 
 _BUDGETS = (256, 512, 1024, 2048)
 _BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
@@ -124,11 +123,11 @@ class TorchBackend:
             probe=looking.look,
             probe_layers=looking.layers,
         )
-        sentences = self._pool(states, packing, [want.sentence for want in wants])
+        vectors = self._pool(states, packing, [want.sentence for want in wants])
         outputs = [
             replace(
                 looking.of(i),
-                sentence=sentences.get(i),
+                sentence=vectors.get(i),
                 tokens=_token_states(states, packing, i, want.token_layers),
             )
             for i, want in enumerate(wants)
@@ -138,22 +137,14 @@ class TorchBackend:
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
     ) -> dict[int, FloatArray]:
-        """Pool the sequences that want the same, together."""
-        members: dict[SentenceWant, list[int]] = defaultdict(list)
-        for i, want in enumerate(wants):
-            if want is not None:
-                members[want].append(i)
         starts, lengths = (np.array(x, np.int64) for x in (packing.starts[:-1], packing.lengths))
-        vectors: dict[int, FloatArray] = {}
-        for want, some in members.items():
-            bags = Bags(starts[some], lengths[some], want.skip, self.device)
+
+        def pool(want: SentenceWant, which: list[int]) -> FloatArray:
+            bags = Bags(starts[which], lengths[which], want.skip, self.device)
             by_layer = {layer: bags.pool(states[layer], want.modes) for layer in set(want.layers)}
-            pooled = _to_numpy(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
-            for dense in self.dense:
-                pooled = dense(pooled)
-            finished = finish(pooled, want.dimensions, normalize=want.normalize)
-            vectors.update(zip(some, finished, strict=True))
-        return vectors
+            return _to_numpy(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
+
+        return sentences(wants, pool, self.dense)
 
 
 def _token_states(

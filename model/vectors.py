@@ -4,12 +4,13 @@
 for both.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.types import FloatArray, PoolingMode
+from model.types import FloatArray, PoolingMode, SentenceWant
 
 
 def pool(
@@ -68,6 +69,30 @@ class _Bags:
 
     def _sums(self, rows: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(rows, self._starts, axis=0))
+
+
+def sentences(
+    wants: Sequence[SentenceWant | None],
+    pool_members: Callable[[SentenceWant, list[int]], FloatArray],
+    dense: Sequence[Callable[[FloatArray], FloatArray]],
+) -> dict[int, FloatArray]:
+    """Make the sentence vectors of a batch: which sequence -> float32 (E,), for those that want one.
+
+    Sequences that want the same are pooled together: `pool_members(want, which)` gives (len(which), C′) of
+    them. `dense` are the layers that follow.
+    """
+    members: dict[SentenceWant, list[int]] = defaultdict(list)
+    for i, want in enumerate(wants):
+        if want is not None:
+            members[want].append(i)
+    vectors: dict[int, FloatArray] = {}
+    for want, which in members.items():
+        pooled = pool_members(want, which)
+        for layer in dense:
+            pooled = layer(pooled)
+        finished = finish(pooled, want.dimensions, normalize=want.normalize)
+        vectors.update(zip(which, finished, strict=True))
+    return vectors
 
 
 def finish(vectors: FloatArray, dimensions: int | None, *, normalize: bool) -> FloatArray:
