@@ -27,13 +27,22 @@ _STOPPED_S = 1.0
 _HANDLERS = {"/encode": native.encode, "/attention": native.attention}
 
 
-def create_app(settings: Settings, load: Loader = load_engines) -> FastAPI:
-    """Build the app. It answers at once, and loads its models in a thread; raises KeyFileError."""
+def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = False) -> FastAPI:
+    """Build the app. It answers at once, and loads its models in a thread; raises KeyFileError.
+
+    With `wait` its start takes until they are loaded, and fails with them: for servers that send no request
+    before.
+    """
     state = ServiceState(settings, load)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        threading.Thread(target=state.load, name="load", daemon=True).start()
+        loading = threading.Thread(target=state.load, name="load", daemon=True)
+        loading.start()
+        if wait:
+            await asyncio.to_thread(loading.join)
+            if state.failure is not None:
+                raise RuntimeError(state.failure)
         state.keys.watch()
         supervision = asyncio.create_task(_supervise(state))
         yield

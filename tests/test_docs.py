@@ -26,6 +26,7 @@ DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "deploy").glob("*/README.md")),
 ]
 
 # Numbers shown may come from bfloat16, the service under test computes in float32, and cutting a vector to
