@@ -5,10 +5,9 @@ import json
 import os
 import re
 import subprocess
+import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,9 @@ def prepare() -> None:
     if not exists(BASE):
         tar = CACHE / "base.tar"
         if not tar.exists():
-            pytest.fail("There is no base image: run tests/deploy/install.sh, or make test-deploy.", pytrace=False)
+            pytest.fail(
+                "There is no base image: run tests/deploy/install.sh, or make test-deploy.", pytrace=False
+            )
         podman("import", str(tar), BASE, timeout=300)
 
 
@@ -110,9 +111,9 @@ def torch_index() -> str:
 
 
 def package_sources() -> dict[Path, str]:
-    """What this machine's pip is told, as read-only volumes of a build: its settings, and the files they name."""
+    """What this machine's pip is told, and the files that it names, as read-only volumes of a build."""
     settings = {}
-    for line in run("pip", "config", "list").splitlines():
+    for line in run(sys.executable, "-m", "pip", "config", "list").splitlines():
         name, _, value = line.partition("=")
         settings[name.rpartition(".")[2]] = ast.literal_eval(value)
     written = CACHE / "pip.conf"
@@ -121,20 +122,12 @@ def package_sources() -> dict[Path, str]:
     named = {word.removeprefix("file://") for value in settings.values() for word in str(value).split()}
     named.add(os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"))
     paths = {Path(word) for word in named if word.startswith("/") and Path(word).exists()}
-    paths = {path.parent if path.name == "simple" else path for path in paths}  # an index's files lie beside it
+    paths = {
+        path.parent if path.name == "simple" else path for path in paths
+    }  # an index's files lie beside it
     return {written: "/etc/pip.conf", **{path: str(path) for path in sorted(paths)}}
 
 
 def beyond_base(image: str) -> int:
     """How many bytes an image has unpacked beyond the base it was built upon."""
     return int(inspect(image)["Size"]) - int(inspect(BASE)["Size"])
-
-
-@contextmanager
-def removed_at_the_end(name: str) -> Iterator[None]:
-    """Leave no container of that name behind."""
-    podman("rm", "--force", "--ignore", "--time", "0", name)
-    try:
-        yield
-    finally:
-        podman("rm", "--force", "--ignore", "--time", "0", name)

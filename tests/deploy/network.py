@@ -1,32 +1,33 @@
-"""A network of one's own: nothing but a loopback interface, so that a server may listen on every address."""
+"""A network of one's own, with nothing but a loopback: for programs that open many ports, or fixed ones."""
 
 import ctypes
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from tests.deploy.tools import run, tool
+from pathlib import Path
 
 _CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Put this thread, and all that it starts meanwhile, into a network without a way out."""
-    before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    try:
-        _check(_libc.unshare(_CLONE_NEWNET))
+def own_network() -> Iterator[None]:
+    """Put this thread, and what it starts, into a new network namespace; fails where one may not.
+
+    Sockets stay in the namespace that they were made in.
+    """
+    with Path("/proc/thread-self/ns/net").open("rb") as before:
+        if _LIBC.unshare(_CLONE_NEWNET) != 0:
+            reason = os.strerror(ctypes.get_errno())
+            raise AssertionError(f"This test needs a network namespace of its own, as root has it: {reason}.")
         try:
-            run(tool("ip"), "link", "set", "lo", "up")
+            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
             yield
         finally:
-            _check(_libc.setns(before, _CLONE_NEWNET))
-    finally:
-        os.close(before)
+            assert _LIBC.setns(before.fileno(), _CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
 
 
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def network_of(process: int | str = "self") -> str:
+    """The name of a process's network namespace."""
+    return str(Path(f"/proc/{process}/ns/net").readlink())
