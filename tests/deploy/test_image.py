@@ -139,7 +139,7 @@ def test_the_health_check_tells_when_it_is_ready(cpu_image: str) -> None:
             assert time.monotonic() - began < 60, container.log()
         FACTS.append(f"image cpu: healthy {time.monotonic() - began:.1f} s after `podman run`")
         assert inspect(container.name)["State"]["Health"]["Status"] == "healthy"
-        assert container.http.get("/readyz").status_code == 200
+        assert container.http.post("/encode", json={"inputs": "a text"}).status_code == 401
         container.stop()
         assert not container.is_healthy()
 
@@ -158,6 +158,35 @@ def test_a_model_of_one_s_own_is_mounted(cpu_image: str, kept: Kept, prompted_fo
     volume = f"--volume={folder}:/models/own:ro"
     with running(cpu_image, options=(*HARDENED, volume), HEADLIGHT_MODEL="own=/models/own") as container:
         assert container.encode("the man")["model"] == "own"
+
+
+def test_keys_of_a_mounted_folder_are_replaced_without_a_restart(cpu_image: str, tmp_path: Path) -> None:
+    """A file that takes the place of another is seen, since the folder is mounted: the new key opens."""
+    keys = tmp_path / "keys"
+    options = (*HARDENED, f"--volume={tmp_path}:/run/headlight:ro")
+    tmp_path.chmod(0o755)
+
+    def write(key: str) -> None:
+        part = keys.with_suffix(".part")
+        part.write_text(f"{key}\n", encoding="utf-8")
+        part.chmod(0o644)
+        part.replace(keys)
+
+    write("the-first-key-of-this-test")
+    with running(cpu_image, options=options, HEADLIGHT_API_KEYS_FILE="/run/headlight/keys") as container:
+
+        def status(key: str) -> int:
+            bearer = {"Authorization": f"Bearer {key}"}
+            return container.http.post("/encode", json={"inputs": "a text"}, headers=bearer).status_code
+
+        assert status("the-first-key-of-this-test") == 200
+        assert status("the-second-key-of-this-test") == 401
+        write("the-second-key-of-this-test")
+        until = time.monotonic() + 30
+        while status("the-second-key-of-this-test") != 200:
+            assert time.monotonic() < until, container.log()
+            time.sleep(0.1)
+        assert status("the-first-key-of-this-test") == 401
 
 
 def test_a_model_of_the_hub_is_refused_without_waiting(cpu_image: str) -> None:
