@@ -83,7 +83,9 @@ LABEL org.opencontainers.image.title="headlight" \
 
 FROM runtime AS torch
 COPY --from=torch-packages /opt/headlight /opt/headlight
-ARG SOURCE="" REVISION="" CREATED=""
+ARG SOURCE=""
+ARG REVISION=""
+ARG CREATED=""
 LABEL org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
@@ -117,7 +119,9 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["/opt/headlight/bin/python", "-IS", "-c", "import os, sys, http.client as c; a = c.HTTPConnection(os.environ['HEADLIGHT_HOST'], int(os.environ['HEADLIGHT_PORT']), timeout=4); a.request('GET', '/readyz'); sys.exit(a.getresponse().status != 200)"]
 ENTRYPOINT ["headlight"]
-ARG SOURCE="" REVISION="" CREATED=""
+ARG SOURCE=""
+ARG REVISION=""
+ARG CREATED=""
 LABEL org.opencontainers.image.title="headlight" \
       org.opencontainers.image.description="Transformer encoders over HTTP, with their attention open to be read" \
       org.opencontainers.image.version="0.1.0" \
@@ -131,7 +135,9 @@ FROM runtime AS cpu
 COPY --from=onnx-packages /opt/headlight /opt/headlight
 COPY --from=exported /models /models
 ENV HEADLIGHT_MODEL=/models/all-MiniLM-L6-v2
-ARG SOURCE="" REVISION="" CREATED=""
+ARG SOURCE=""
+ARG REVISION=""
+ARG CREATED=""
 LABEL org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"

@@ -17,6 +17,7 @@ from tests.client import ROOT
 from tests.deploy.tools import CACHE, run, tool
 
 BASE = "localhost/python-base"
+LABELS = {"SOURCE": "https://example.org/headlight", "REVISION": "0123abc", "CREATED": "2001-02-03T04:05:06Z"}
 BUILD_S = 1500
 _RUN_ROOT = Path("/run/headlight-deploy")
 # runc, without systemd and without bridges: containers are on the network of whoever starts them.
@@ -61,6 +62,8 @@ def prepare() -> None:
                 "There is no base image: run tests/deploy/install.sh, or make test-deploy.", pytrace=False
             )
         podman("import", str(tar), BASE, timeout=300)
+    # What earlier builds left is of use for some days, and of gigabytes.
+    podman("image", "prune", "--force", "--filter", "until=72h", timeout=300)
 
 
 def podman(*arguments: str, timeout: float = 120, check: bool = True) -> str:
@@ -77,15 +80,22 @@ def inspect(image_or_container: str) -> dict[str, Any]:
     return found[0]
 
 
-def build(target: str, **arguments: str) -> str:
+def build(target: str) -> str:
     """Build a target of the Dockerfile, with the machine's own way to packages; returns the image's name."""
     image = f"localhost/headlight:{target}"
-    given = {"BASE_IMAGE": BASE, "CUDA_IMAGE": BASE, "TORCH_INDEX_URL": torch_index(), **arguments}
+    given = {"BASE_IMAGE": BASE, "CUDA_IMAGE": BASE, "TORCH_INDEX_URL": torch_index(), **LABELS}
     log = CACHE / f"build-{target}.log"
     with log.open("w", encoding="utf-8") as output:
         code = subprocess.run(
             [
-                *(tool("buildah"), "build", "--isolation", "chroot", "--format", "docker", "--layers"),
+                *(
+                    tool("buildah"),
+                    "build",
+                    "--isolation=chroot",
+                    "--format=docker",
+                    "--layers",
+                    "--force-rm",
+                ),
                 *("--target", target, "--tag", image),
                 *(f"--build-arg={name}={value}" for name, value in given.items()),
                 *(f"--volume={path}:{inside}:ro" for path, inside in package_sources().items()),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.backends import Kept
 from tests.client import NPZ, ROOT, read_npz
-from tests.deploy.containers import beyond_base, inspect, podman
+from tests.deploy.containers import LABELS, beyond_base, inspect, podman
 from tests.deploy.running import HARDENED, Container, running
 from tests.deploy.tools import FACTS
 from tests.reference import Reference, distance, relative_distance
@@ -48,7 +48,7 @@ def test_the_image_says_what_it_is(cpu_image: str) -> None:
     assert labels["description"] == project["description"]
     assert labels["version"] == project["version"]
     assert labels["licenses"] == project["license"]
-    assert {"source", "revision", "created"} <= labels.keys()
+    assert {name: labels[name.lower()] for name in LABELS} == LABELS
     assert config["User"] == "10001:10001"
     assert config["StopSignal"] == "SIGTERM"
     assert config["Entrypoint"] == ["headlight"]
