@@ -26,15 +26,16 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
-# HEALTHCHECK is kept by images in Docker's format alone, which podman and buildah must be told.
+# HEALTHCHECK is kept by images in Docker's format alone, which podman and buildah must be told. Labels are not given
+# as arguments, since older ones of these take those of an earlier build out of their cache.
 image:
 	@if docker info > /dev/null 2>&1; then build="docker build"; \
 	elif command -v podman > /dev/null; then build="podman build --format docker"; \
 	elif command -v buildah > /dev/null; then build="buildah build --format docker"; \
 	else echo "make image needs docker, podman or buildah." >&2; exit 1; fi; \
 	set -x; $$build --target $(TARGET) --tag headlight:$(TARGET) \
-	  --build-arg REVISION="$$(git rev-parse HEAD 2> /dev/null)" \
-	  --build-arg CREATED="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(IMAGE_OPTIONS) .
+	  --label org.opencontainers.image.revision="$$(git rev-parse HEAD 2> /dev/null)" \
+	  --label org.opencontainers.image.created="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(IMAGE_OPTIONS) .
 
 # On Debian 12, as root: the image, compose, Prometheus, really built and really run.
 test-deploy: $(VENV)/.test

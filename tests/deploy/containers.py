@@ -88,15 +88,8 @@ def build(target: str) -> str:
     with log.open("w", encoding="utf-8") as output:
         code = subprocess.run(
             [
-                *(
-                    tool("buildah"),
-                    "build",
-                    "--isolation=chroot",
-                    "--format=docker",
-                    "--layers",
-                    "--force-rm",
-                ),
-                *("--target", target, "--tag", image),
+                *(tool("buildah"), "build", "--isolation=chroot", "--format=docker"),
+                *("--layers", "--force-rm", "--target", target, "--tag", image),
                 *(f"--build-arg={name}={value}" for name, value in given.items()),
                 *(f"--volume={path}:{inside}:ro" for path, inside in package_sources().items()),
                 str(ROOT),
