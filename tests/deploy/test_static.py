@@ -1,0 +1,127 @@
+"""What is checked by looking alone: the Dockerfile by hadolint, the compose files by docker-compose."""
+
+import json
+import os
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+from service.settings import PREFIX, Settings
+from tests.client import ROOT
+from tests.deploy.tools import run, tool
+
+pytestmark = pytest.mark.deploy
+
+PLAIN, GPU = "deploy/compose/plain.yml", "docker-compose.gpu.yml"
+KEYS, MODEL = "deploy/compose/keys.yml", "deploy/compose/model.yml"
+COMBINATIONS = [[], [PLAIN], [GPU], [KEYS], [MODEL], [GPU, KEYS, MODEL], [PLAIN, KEYS, MODEL]]
+VARIABLES = {"KEYS_FOLDER": "/etc/headlight", "MODEL_FOLDER": "./exported"}
+
+
+def composed(*overrides: str, profile: str = "*", **variables: str) -> Any:
+    """The services that docker-compose makes of the files, with nothing set outside but this."""
+    files = [word for name in ("docker-compose.yml", *overrides) for word in ("--file", name)]
+    clean = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    command = [tool("docker-compose"), *files, "--profile", profile, "config", "--format", "json"]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=clean | VARIABLES | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)["services"]
+
+
+def test_hadolint_finds_nothing() -> None:
+    """The Dockerfile follows the rules of hadolint, but where it says why not."""
+    assert run(tool("hadolint"), ROOT / "Dockerfile") == ""
+
+
+@pytest.mark.parametrize("overrides", COMBINATIONS, ids=lambda names: "+".join(names) or "alone")
+def test_compose_files_are_valid(overrides: list[str]) -> None:
+    """Each combination is taken by docker-compose without a warning, with the three services."""
+    assert set(composed(*overrides)) == {"headlight", "prometheus", "grafana"}
+
+
+def test_a_folder_that_is_needed_is_asked_for() -> None:
+    """Without a folder of keys nothing starts open."""
+    files = ["--file", "docker-compose.yml", "--file", KEYS]
+    command = [tool("docker-compose"), *files, "config", "--quiet"]
+    clean = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert "KEYS_FOLDER" in done.stderr
+
+
+@pytest.mark.parametrize("overrides", COMBINATIONS, ids=lambda names: "+".join(names) or "alone")
+def test_every_service_is_hardened_and_bounded(overrides: list[str]) -> None:
+    """Read-only, without capabilities, with a limit of memory, a health check and a pinned version."""
+    for name, service in composed(*overrides).items():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert int(service["mem_limit"]) >= 2**29
+        assert service["healthcheck"]
+        assert re.fullmatch(r"headlight:(cpu|gpu)|\S+:v?\d+\.\d+\.\d+", service["image"]), name
+        for port in service.get("ports", []):
+            assert port["host_ip"] == "127.0.0.1"
+
+
+def test_services_wait_for_each_other() -> None:
+    """Prometheus for the service, Grafana for Prometheus, until they are healthy."""
+    services = composed()
+    for waiting, awaited in (("prometheus", "headlight"), ("grafana", "prometheus")):
+        assert services[waiting]["depends_on"][awaited]["condition"] == "service_healthy"
+
+
+def test_a_stop_waits_for_the_drain() -> None:
+    """The grace period is longer than what the service may take for accepted requests."""
+    grace = re.fullmatch(r"(\d+)s", composed()["headlight"]["stop_grace_period"])
+    assert grace is not None
+    assert int(grace[1]) > Settings.model_fields["drain_timeout_s"].default + 5
+
+
+def test_every_setting_is_passed_on() -> None:
+    """Those that are set outside, and no others; where it listens is the container's own affair."""
+    names = {PREFIX + name.upper() for name in Settings.model_fields} - {"HEADLIGHT_HOST", "HEADLIGHT_PORT"}
+    passed = composed()["headlight"]["environment"]
+    assert names - {"HEADLIGHT_API_KEYS_FILE"} <= passed.keys()
+    assert set(passed.values()) == {None}
+    assert composed(HEADLIGHT_DTYPE="float32")["headlight"]["environment"]["HEADLIGHT_DTYPE"] == "float32"
+    assert composed(KEYS)["headlight"]["environment"]["HEADLIGHT_API_KEYS_FILE"] == "/run/headlight/keys"
+    assert composed(HEADLIGHT_PORT="9000")["headlight"]["ports"][0]["published"] == "9000"
+
+
+def test_on_a_plain_machine_all_are_on_its_network() -> None:
+    """No bridge is asked for, no port is published, and Grafana is there only where it is wanted."""
+    services = composed(PLAIN)
+    for service in services.values():
+        assert service["network_mode"] == "host"
+        assert "ports" not in service
+        assert set(service["extra_hosts"]) == {f"{name}=127.0.0.1" for name in services}
+    assert set(composed(PLAIN, profile="")) == {"headlight", "prometheus"}
+
+
+def test_with_a_gpu_one_is_reserved() -> None:
+    """The override builds the other target and asks for a device."""
+    service = composed(GPU)["headlight"]
+    assert service["build"]["target"] == "gpu"
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+
+
+def test_nobody_signs_in_to_grafana() -> None:
+    """There is no account, so there is no password to guess: whoever reaches it may look."""
+    told = composed()["grafana"]["environment"]
+    assert told["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert told["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert told["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert "GF_SECURITY_ADMIN_PASSWORD" not in told
