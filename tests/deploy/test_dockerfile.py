@@ -59,6 +59,6 @@ def test_the_other_runtime_is_of_the_same_version() -> None:
 
 
 def test_nothing_of_this_machine_is_asked_for() -> None:
-    """No index but PyTorch's own is named, and nothing is fetched when the image runs."""
-    assert set(re.findall(r"https?://[^/\s]+", DOCKERFILE)) == {"https://download.pytorch.org"}
+    """No index is named, and nothing is fetched when the image runs."""
+    assert not re.findall(r"https?://", DOCKERFILE)
     assert "HF_HUB_OFFLINE=1" in instructions("runtime", "ENV")
