@@ -1,0 +1,1 @@
+"""What runs headlight elsewhere, really run as far as one machine allows."""
