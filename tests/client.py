@@ -176,14 +176,14 @@ def serve(
     **settings: object,
 ) -> Iterator[Service]:
     """Start a service, end it with SIGTERM and check its exit code; settings without the prefix."""
-    port = free_port()
+    port = int(str(settings.setdefault("port", free_port())))
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "log"
         with log_file.open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
-                env=environment(**({"port": port} | settings)),
+                env=environment(**settings),
                 stdout=log,
                 stderr=log,
             )

@@ -145,8 +145,15 @@ def engine(
 
 def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
     """Engines for a service whose model fails on a word and hangs on another."""
-    stuck_after_s = 2 * settings.request_timeout_s
-    return {MINILM: engine(Hanging(), metrics, name=MINILM, stuck_after_s=stuck_after_s)}
+    failing = engine(
+        Hanging(),
+        metrics,
+        name=MINILM,
+        max_batch_tokens=settings.max_batch_tokens or 1024,
+        max_queue_tokens=settings.max_queue_tokens or 65_536,
+        stuck_after_s=2 * settings.request_timeout_s,
+    )
+    return {MINILM: failing}
 
 
 def main() -> int:
