@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from service.app import create_app
 from service.keys import KeyFileError
 from service.logs import set_up_logs
-from service.process import keep_freed_memory, limit_products, set_environment
+from service.process import allow_connections, keep_freed_memory, limit_products, set_environment
 from service.server import ListenError, serve
 from service.settings import SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in unknown_variables(os.environ):
         log.warning("%s is not a setting of headlight and is ignored", name)
     set_environment()
+    allow_connections()
     limit_products()
     keep_freed_memory()
     try:

@@ -19,7 +19,7 @@ from service.items import AnswerStyle, Item
 from service.json_writer import Piece, last_line, lines
 from service.metrics import REJECTIONS
 from service.middleware import GONE
-from service.negotiation import FORMATS
+from service.negotiation import FORMATS, KEPT_CHARACTERS
 from service.problems import Problem, from_model_error, gave_up
 from service.responses import StreamedResponse
 from service.state import ServiceState
@@ -186,7 +186,9 @@ class Delivery:
         accepted = self.request.headers.getlist("accept-encoding")
         if self.style.binary or self.bound < WORTH_BYTES or not accepted:
             return None
-        return choose_coding(", ".join(accepted))
+        accept_encoding = ", ".join(accepted)
+        choose = choose_coding if len(accept_encoding) <= KEPT_CHARACTERS else choose_coding.__wrapped__
+        return choose(accept_encoding)
 
     def _headers(self, coding: str | None) -> dict[str, str]:
         timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())

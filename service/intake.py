@@ -6,12 +6,12 @@ valid.
 
 import asyncio
 from dataclasses import dataclass
-from email.message import Message
 from typing import Generic, TypeVar
 
 import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
+from werkzeug.http import parse_options_header
 
 from service.items import ArrayType, Format
 from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
@@ -23,7 +23,8 @@ from service.state import ServiceState
 
 RequestT = TypeVar("RequestT", bound=InputsRequest)
 
-_HOPELESS = 8
+HOPELESS = 8
+"""So many times its limit, a body is not read to its end for the sake of an answer."""
 # More than there are; a body with more is told so at once, not field by field.
 _MAX_FIELDS = 64
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
@@ -111,9 +112,9 @@ def _check_content(request: Request) -> None:
 
 def _is_json(content_type: str) -> bool:
     """Read a media type with its parameters (RFC 9110 §8.3)."""
-    message = Message()
-    message["Content-Type"] = content_type
-    return message.get_content_type() == "application/json" and message.get_content_charset("utf-8") in _UTF_8
+    media_type, parameters = parse_options_header(content_type)
+    charset = parameters.get("charset", "utf-8").lower()
+    return media_type.lower() == "application/json" and charset in _UTF_8
 
 
 def overloaded(error: OverloadedError) -> Problem:
@@ -170,7 +171,7 @@ async def _read_body(request: Request, settings: Settings) -> bytes:
 def _too_large(actual: int, limit: int) -> Problem:
     # A body that is hardly too large is read to its end, so that the client reads the answer; the
     # connection of a much larger one is not worth that.
-    hopeless = actual > _HOPELESS * limit
+    hopeless = actual > HOPELESS * limit
     return Problem(
         "body-too-large",
         f"The body has {actual} bytes or more and the limit is {limit}: send fewer texts per request.",

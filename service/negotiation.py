@@ -20,13 +20,16 @@ FORMATS: dict[Format, str] = {
 BINARY = frozenset(("npz", "safetensors"))
 ARRAY_TYPES: tuple[ArrayType, ...] = get_args(ArrayType)
 
+KEPT_CHARACTERS = 1000
+"""What is weighed of a longer header is not remembered: nobody sends it twice but to fill the memory."""
+
 
 def choose_format(request: Request) -> Format:
     """Choose the format that the client likes best, JSON by default; raises the 406."""
     accept = ", ".join(request.headers.getlist("accept")) or "*/*"
     if accept in ("*/*", "application/json"):
         return "json"
-    chosen = _best(accept)
+    chosen = (_best if len(accept) <= KEPT_CHARACTERS else _best.__wrapped__)(accept)
     if chosen is None:
         there = list(FORMATS.values())
         raise Problem(

@@ -1,7 +1,9 @@
 """What libraries are told so that they suit a server; whoever starts the process may say otherwise."""
 
+import contextlib
 import ctypes
 import os
+import resource
 
 from threadpoolctl import threadpool_limits
 
@@ -27,6 +29,17 @@ def set_environment() -> None:
     # The cores have batches to run: texts are tokenized by the one thread that was given them. Measured: a
     # third less time for a short text, as much for 32 texts, which two threads tokenize no faster.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def allow_connections() -> None:
+    """Raise the number of files that the process may have open, as far as it may by itself.
+
+    Each connection is one, and many systems begin at 1024.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Where there is no bound at all, macOS takes none beyond its own.
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def limit_products() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.intake import HOPELESS
 from service.metrics import UNMATCHED
 from service.middleware import GONE, TASK, request_id
 from service.problems import MEDIA_TYPE, Problem
@@ -15,14 +16,24 @@ from service.state import ServiceState
 log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request line and its headers, together."""
+"""Of a request line, its headers, and what may follow a chunked body as headers, together."""
+MAX_HEADERS = 256
+"""In memory each takes many times its bytes."""
+
+# Around a header: a colon, a space, and the end of the line.
+_AROUND_HEADER = 4
+# Parsed at a time, as long as no request waits behind another: one that waits has up to a hundred times its
+# bytes in memory.
+_PIECE_BYTES = 8 * 1024
 
 
 class Protocol(HttpToolsProtocol):
     """One connection.
 
     What is not HTTP gets a problem document, after the answers to what came before it. A head that is too
-    large or takes too long is refused, and a reader that stands still is cut off.
+    large or takes too long is refused, and a reader that stands still is cut off. Of requests that come
+    before the last one is answered a few are parsed ahead; the others wait as the bytes they are. Headers
+    behind a chunked body are left out (RFC 9110 §6.5.1).
 
     A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
     the HTTP/1.1 request it is (RFC 9110 §7.8). The parser would take what follows its head for another
@@ -37,7 +48,11 @@ class Protocol(HttpToolsProtocol):
         self._spoken = False
         self._in_head = False
         self._head_bytes = 0
-        self._unread_head_bytes = 0
+        self._headers = 0
+        self._unparsed = b""
+        self._told = False  # whether the parser had anything to tell of the last piece
+        self._untold_bytes = 0
+        self._unwanted_bytes = 0
         self._refusal: Problem | None = None
         self._served: Any = None  # what is being answered, while others may wait behind it
         self._head_timer: asyncio.TimerHandle | None = None
@@ -67,29 +82,38 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""
-        if self._refusal is not None:
-            return
-        self._unset_keepalive_if_required()
-        while data:
+        if self._refusal is None:
+            self._unset_keepalive_if_required()
+            self._unparsed += data
+            self._parse()
+
+    def _parse(self) -> None:
+        while self._unparsed and not self.pipeline:
+            piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
+            self._told = False
             try:
-                self.parser.feed_data(data)
+                self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
                 self._forget_upgrade()
-                data = data[upgrade.args[0] :]
+                self._unparsed = piece[upgrade.args[0] :] + self._unparsed
             except httptools.HttpParserError:
+                self._unparsed = b""
                 self._refuse_malformed()
                 return
             else:
-                self._bound_unread_head(len(data))
-                break
-        if self.cycle is not None and self.cycle.response_complete and not self._in_head:
+                self._bound_untold(len(piece))
+            if self.transport.is_closing():
+                return
+        if self._unparsed:
+            self.flow.pause_reading()
+        elif self.cycle is not None and self.cycle.response_complete and not self._in_head:
             self._idle_again()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._repeating_head:
-            self._in_head = self._spoken = True
-            self._head_bytes = 0
+            self._in_head = self._spoken = self._told = True
+            self._head_bytes = self._headers = self._unwanted_bytes = 0
             _cancel(self._head_timer)
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
             super().on_message_begin()
@@ -97,14 +121,18 @@ class Protocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Take a part of the target."""
         if not self._repeating_head:
+            self._told = True
             self._count_head(len(url))
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Take a header, and only count one behind the body."""
         if not self._repeating_head:
-            self._count_head(len(name) + len(value))
-            super().on_header(name, value)
+            self._told = True
+            self._headers += 1
+            self._count_head(len(name) + len(value) + _AROUND_HEADER)
+            if self._in_head:
+                super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Start to serve the request."""
@@ -112,6 +140,15 @@ class Protocol(HttpToolsProtocol):
             self._in_head = False
             _cancel(self._head_timer)
             super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body; nobody wants more of one that is answered, and much more ends it."""
+        self._told = True
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unwanted_bytes += len(body)
+            if self._unwanted_bytes > HOPELESS * self._state.settings.max_body_bytes:
+                self._close()
 
     def on_message_complete(self) -> None:
         """End the request, unless its body is still to come."""
@@ -124,18 +161,38 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._expect_reader()
+        elif self._unparsed:
+            self._unset_keepalive_if_required()
+            self._parse()
         if self._refusal is not None and not self._answering():
             self._send(self._refusal)
 
     def pause_writing(self) -> None:
         """Wait for a reader, but not for ever."""
         super().pause_writing()
-        self._reader_timer = self.loop.call_later(self._patience_s, self.transport.abort)
+        self._expect_reader()
 
     def resume_writing(self) -> None:
         """Go on: the reader has read."""
-        _cancel(self._reader_timer)
+        if not self.transport.is_closing():
+            _cancel(self._reader_timer)
         super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; its last answer may still be on its way."""
+        super().timeout_keep_alive_handler()
+        self._expect_reader()
+
+    def _close(self) -> None:
+        """Close the connection when the reader has read what is written."""
+        self.transport.close()
+        self._expect_reader()
+
+    def _expect_reader(self) -> None:
+        _cancel(self._reader_timer)
+        self._reader_timer = self.loop.call_later(self._patience_s, self.transport.abort)
 
     def _idle_again(self) -> None:
         """Take up the time of an idle connection: blank lines and the rest of a body begin no request."""
@@ -157,26 +214,31 @@ class Protocol(HttpToolsProtocol):
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES:
+        if self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
             raise ValueError("the head is too large")  # the parser makes it an HttpParserError
 
-    def _bound_unread_head(self, size: int) -> None:
-        """Stop a header that never ends: the parser tells of a header when it is complete."""
-        self._unread_head_bytes = self._unread_head_bytes + size if self._in_head else 0
-        if self._unread_head_bytes > 2 * MAX_HEAD_BYTES:
+    def _bound_untold(self, size: int) -> None:
+        """Stop a header that never ends, or what may be said of a chunk: the parser tells of whole ones."""
+        self._untold_bytes = 0 if self._told else self._untold_bytes + size
+        if self._untold_bytes > 2 * MAX_HEAD_BYTES:
             self.transport.abort()
 
     def _head_is_late(self) -> None:
-        if self._in_head:
+        if self._in_head and self.pipeline:  # its end may be here already, but others come first
+            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+        elif self._in_head:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
             self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
         elif not self._spoken:
             self.transport.close()
 
     def _refuse_malformed(self) -> None:
-        too_large = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
-        large = self._head_bytes > MAX_HEAD_BYTES
-        self._refuse(Problem("malformed-request", too_large if large else "This is not an HTTP request."))
+        detail = "This is not an HTTP request."
+        if self._head_bytes > MAX_HEAD_BYTES:
+            detail = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
+        elif self._headers > MAX_HEADERS:
+            detail = f"The request has more than {MAX_HEADERS} headers."
+        self._refuse(Problem("malformed-request", detail))
 
     def _refuse(self, problem: Problem) -> None:
         """Refuse what came last, after the answers to what came before."""
@@ -202,7 +264,7 @@ class Protocol(HttpToolsProtocol):
             f"content-length: {len(body)}\r\nx-request-id: {identifier}\r\nconnection: close\r\n\r\n"
         )
         self.transport.write(head.encode("ascii") + body)
-        self.transport.close()
+        self._close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
 
 
