@@ -11,7 +11,7 @@ from service.keys import KeyFileError
 from service.logs import set_up_logs
 from service.process import allow_connections, keep_freed_memory, limit_products, set_environment
 from service.server import ListenError, serve
-from service.settings import SettingsError, read_settings, unknown_variables
+from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
 
 log = logging.getLogger("service")
@@ -40,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"headlight: {error}\n")
         return 2
     set_up_logs(settings.log_level, settings.log_format)
-    for name in unknown_variables(os.environ):
+    unknown = unknown_variables(os.environ)
+    if mistaken := [name for name in unknown if name.startswith(f"{PREFIX}API_KEY")]:
+        sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: the keys are in HEADLIGHT_API_KEYS.\n")
+        return 2
+    for name in unknown:
         log.warning("%s is not a setting of headlight and is ignored", name)
     set_environment()
     allow_connections()

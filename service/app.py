@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
 from service.cors import Cors
+from service.keys import sent_authorization
 from service.middleware import RequestContext
 from service.openapi import build_openapi
 from service.problems import Problem, from_model_error
@@ -95,7 +96,7 @@ class App(FastAPI):
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     try:
-        scope["app"].state.service.keys.check(request.headers.get("authorization"))
+        scope["app"].state.service.keys.check(sent_authorization(request))
         response = await _HANDLERS[scope["path"]](request)
     except (Problem, ModelError) as error:
         response = await _on_problem(request, error)

@@ -7,6 +7,8 @@ import re
 import threading
 from pathlib import Path
 
+from starlette.requests import Request
+
 from service.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -105,6 +107,8 @@ class Keys:
                 log.error("%s The keys that were read last go on to hold.", fault)  # noqa: TRY400
             self._fault = fault
         else:
+            if self._fault is not None:
+                log.info("the file of API keys can be used again")
             self._fault = None
 
     def _watch(self) -> None:
@@ -121,6 +125,11 @@ class Keys:
 
     def _locked(self) -> str:
         return "" if self._digests else ": nobody may ask until there is one"
+
+
+def sent_authorization(request: Request) -> str | None:
+    """Read the header `Authorization`; two of them are none that fits, whichever one a proxy looked at."""
+    return ", ".join(request.headers.getlist("authorization")) or None
 
 
 def _read(file: Path) -> str:

@@ -57,6 +57,7 @@ class Protocol(HttpToolsProtocol):
         self._served: Any = None  # what is being answered, while others may wait behind it
         self._head_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
+        self._rest_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; a connection that stays silent is closed."""
@@ -67,6 +68,7 @@ class Protocol(HttpToolsProtocol):
         """End: forget the timers, and drop the request that nobody waits for any more."""
         _cancel(self._head_timer)
         _cancel(self._reader_timer)
+        _cancel(self._rest_timer)
         super().connection_lost(exc)
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
@@ -153,6 +155,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End the request, unless its body is still to come."""
         if not (self.parser.should_upgrade() and self._framing()):
+            _cancel(self._rest_timer)
             super().on_message_complete()
             if not self.pipeline:
                 # A large body has paused the reading; the end of a connection is read, too.
@@ -161,6 +164,9 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
         super().on_response_complete()
+        if self._served is not None and self._served.more_body:
+            # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
+            self._rest_timer = self.loop.call_later(self._patience_s, self._close)
         if self.transport.is_closing():
             self._expect_reader()
         elif self._unparsed:

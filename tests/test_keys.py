@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -11,7 +12,7 @@ import pytest
 
 from service.keys import KeyFileError, Keys, parse_keys
 from service.problems import Problem
-from tests.client import ROUTES, Json, Service, assert_problem, run_command, serve
+from tests.client import ROUTES, Json, Service, assert_problem, read_answer, run_command, serve
 
 FIRST, SECOND, THIRD = "first-0123456789abcdef", "second-0123456789abcd", "third-0123456789abcde"
 BODY = {"inputs": "a"}
@@ -80,7 +81,7 @@ def test_each_of_several_keys_opens_and_nothing_else_does() -> None:
         "é",
     ):
         assert not opens(keys, wrong), wrong
-    for header in (FIRST, f"Basic {FIRST}", "Bearer", ""):
+    for header in (FIRST, f"Bearer {FIRST}, Bearer {FIRST}", f"Basic {FIRST}", "Bearer", ""):
         with pytest.raises(Problem):
             keys.check(header)
     keys.check(f"bearer {FIRST}")  # schemes know no case (RFC 9110 §11.1)
@@ -296,6 +297,35 @@ def test_a_request_without_a_key_is_refused_before_its_body_has_come(guarded: Se
     start = time.perf_counter()
     assert guarded.raw(head, timeout=5).status_code == 401
     assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize(("path", "status"), [("/encode", 401), ("/nothing", 404), ("/livez", 405)])
+def test_a_body_that_dribbles_after_its_refusal_is_let_go(key_file: Path, path: str, status: int) -> None:
+    """A byte now and then keeps no connection open beyond the time that a body has."""
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n"
+    with serve(api_keys_file=key_file, request_timeout_s=1.5) as service, service.connect() as connection:
+        connection.sendall(head.encode())
+        assert read_answer(connection).status_code == status
+        start = time.perf_counter()
+        with suppress(ConnectionError):
+            while time.perf_counter() - start < 10:
+                connection.sendall(b"a")
+                time.sleep(0.2)
+        assert time.perf_counter() - start < 5
+
+
+def test_two_keys_at_once_open_nothing(guarded: Service) -> None:
+    """A proxy in front may have judged the other one."""
+    for first, second in ((FIRST, THIRD), (THIRD, FIRST), (FIRST, FIRST)):
+        headers = [("Authorization", f"Bearer {key}") for key in (first, second)]
+        assert_refused(guarded.http.post("/encode", json=BODY, headers=headers))
+
+
+def test_a_slip_in_the_name_of_the_setting_ends_the_start() -> None:
+    """Rather than to serve everybody with a warning."""
+    code, _, err = run_command(api_key="key-0123456789abcdef")
+    assert code == 2
+    assert "HEADLIGHT_API_KEY is not a setting" in err
 
 
 def test_the_schema_says_where_a_key_is_asked_for(guarded: Service, service: Service) -> None:

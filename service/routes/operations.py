@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
 from service.answers import Info, Limits, ServedModel, Status
+from service.keys import sent_authorization
 from service.problems import Problem
 from service.state import VERSION, ServiceState
 
@@ -37,7 +38,7 @@ async def readyz(request: Request) -> Status:
 async def info(request: Request) -> Info:
     """Describe the version, the served models and the limits."""
     state: ServiceState = request.app.state.service
-    state.keys.check(request.headers.get("authorization"))
+    state.keys.check(sent_authorization(request))
     settings = state.settings
     return Info(
         version=VERSION,

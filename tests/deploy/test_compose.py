@@ -105,6 +105,7 @@ def test_settings_of_the_shell_reach_the_service(running: None) -> None:
     info = httpx.get(f"{SERVICE}/info", trust_env=False).json()
     assert info["limits"]["max_inputs"] == 7
     assert info["limits"]["max_body_bytes"] == 2 * 2**20
+    assert [model["name"] for model in info["models"]] == ["all-MiniLM-L6-v2"]
 
 
 @pytest.mark.parametrize("service", ["headlight", "prometheus"])

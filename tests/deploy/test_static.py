@@ -20,6 +20,10 @@ COMBINATIONS = [[], [PLAIN], [GPU], [KEYS], [MODEL], [GPU, KEYS, MODEL], [PLAIN,
 VARIABLES = {"KEYS_FOLDER": "/etc/headlight", "MODEL_FOLDER": "./exported"}
 
 
+OWN = {"HEADLIGHT_MODEL", "HEADLIGHT_LOG_FORMAT", "HF_HUB_OFFLINE"}
+"""What the images set, and whoever starts them may set otherwise."""
+
+
 def composed(*overrides: str, profile: str = "*", **variables: str) -> Any:
     """The services that docker-compose makes of the files, with nothing set outside but this."""
     files = [word for name in ("docker-compose.yml", *overrides) for word in ("--file", name)]
@@ -76,10 +80,13 @@ def test_every_service_is_hardened_and_bounded(overrides: list[str]) -> None:
 
 
 def test_services_wait_for_each_other() -> None:
-    """Prometheus for the service, Grafana for Prometheus, until they are healthy."""
+    """Grafana until Prometheus is healthy, which watches the service from its first moment on."""
     services = composed()
-    for waiting, awaited in (("prometheus", "headlight"), ("grafana", "prometheus")):
-        assert services[waiting]["depends_on"][awaited]["condition"] == "service_healthy"
+    for waiting, awaited, condition in (
+        ("prometheus", "headlight", "service_started"),
+        ("grafana", "prometheus", "service_healthy"),
+    ):
+        assert services[waiting]["depends_on"][awaited]["condition"] == condition
 
 
 def test_a_stop_waits_for_the_drain() -> None:
@@ -94,10 +101,26 @@ def test_every_setting_is_passed_on() -> None:
     names = {PREFIX + name.upper() for name in Settings.model_fields} - {"HEADLIGHT_HOST", "HEADLIGHT_PORT"}
     passed = composed()["headlight"]["environment"]
     assert names - {"HEADLIGHT_API_KEYS_FILE"} <= passed.keys()
-    assert set(passed.values()) == {None}
+    assert {name for name, value in passed.items() if value is not None} == OWN
     assert composed(HEADLIGHT_DTYPE="float32")["headlight"]["environment"]["HEADLIGHT_DTYPE"] == "float32"
     assert composed(KEYS)["headlight"]["environment"]["HEADLIGHT_API_KEYS_FILE"] == "/run/headlight/keys"
     assert composed(HEADLIGHT_PORT="9000")["headlight"]["ports"][0]["published"] == "9000"
+
+
+@pytest.mark.parametrize(("target", "files"), [("cpu", ()), ("gpu", (GPU,))])
+def test_what_the_image_sets_is_not_unset(target: str, files: tuple[str, ...]) -> None:
+    """A name without a value takes the image's away: what an image sets has the same value here."""
+    passed = composed(*files)["headlight"]["environment"]
+    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = {"cpu": ("runtime", "cpu"), "gpu": ("gpu",)}[target]
+    told = [
+        stage for stage in stages if stage.split("\n")[0].endswith(tuple(f" AS {name}" for name in named))
+    ]
+    own = dict(re.findall(r"\b(HEADLIGHT_\w+|HF_HUB_OFFLINE)=(\S+)", "".join(told)))
+    assert own.keys() >= OWN
+    assert {name: passed[name] for name in own if name in passed} == {
+        name: value for name, value in own.items() if name in passed
+    }
 
 
 def test_on_a_plain_machine_all_are_on_its_network() -> None:
