@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import cast
 
-from benchmarks.wire import Head, read_head, request_bytes
+from benchmarks.wire import LAST_CHUNK, Head, read_head, request_bytes
 
 _STALE_S = 4.0
 NO_ANSWER = 0
@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._start = bytearray()
         self._head: Head | None = None
         self._read = 0
+        self._end = b""
         self._idle_since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -57,10 +58,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on: the head, and of the body only how long it is."""
         self._read += len(data)
+        self._end = (self._end + data)[-len(LAST_CHUNK) :]
         if self._head is None:
             self._start += data
             self._head = read_head(self._start)
-        if self._head is not None and self._read >= self._head.size:
+        if self._head is not None and self._is_whole(self._head):
             self._answered(self._head)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -79,9 +81,13 @@ class Connection(asyncio.Protocol):
         """Close the connection, whatever waits."""
         self._transport.abort()
 
+    def _is_whole(self, head: Head) -> bool:
+        return self._end == LAST_CHUNK if head.size is None else self._read >= head.size
+
     def _answered(self, head: Head) -> None:
         asked, self._asked, self._head, self._read = self._asked, None, None, 0
         self._start.clear()
+        self._end = b""
         if head.closes:
             self._transport.close()
         else:
@@ -101,9 +107,13 @@ class Client:
         self._opened: list[Connection] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, due: float, finish: Callable[[Asked], None]) -> Asked:
-        """Send the next request, now; `finish` is called when it has its answer, or will have none."""
-        asked, request = Asked(due, time.perf_counter(), finish), next(self._requests)
+    def ask(self, due: float, finish: Callable[[Asked], None], body: bytes | None = None) -> Asked:
+        """Send a body, or the next of those there are, now.
+
+        `finish` is called when it has its answer, or will have none.
+        """
+        asked = Asked(due, time.perf_counter(), finish)
+        request = next(self._requests) if body is None else request_bytes(self._port, "/encode", body)
         while self._idle and self._idle[-1].stale:
             self._idle.pop().abort()
         if self._idle:

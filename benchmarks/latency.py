@@ -149,6 +149,8 @@ class RawConnection:
         return b""
 
     def _read_on(self, head: Head, size: int) -> None:
+        if head.size is None:
+            raise SystemExit("/encode answered in chunks: such a request is too large for this client.")
         while size < head.size:
             size += len(self._more())
         if head.status != httpx.codes.OK:

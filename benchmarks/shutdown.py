@@ -120,7 +120,7 @@ class Request:
     @property
     def complete(self) -> bool:
         """Whether the whole answer was read."""
-        return self.head is not None and self.size >= self.head.size
+        return self.head is not None and self.head.size is not None and self.size >= self.head.size
 
 
 @dataclass

@@ -9,12 +9,17 @@ _RETRY_AFTER = re.compile(rb"\r\nretry-after: *([^\r]*)", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""How an answer in chunks ends; JSON has no such bytes before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What an answer begins with; `size` is that of the whole answer, in bytes."""
+    """What an answer begins with; `size` is that of all of it, in bytes, None where it is in chunks."""
 
     status: int
-    size: int
+    size: int | None
     retry_after: str | None
     closes: bool
 
@@ -34,11 +39,11 @@ def read_head(data: bytes | bytearray) -> Head | None:
         return None
     head = bytes(data[:end])
     status, length, retry_after = _STATUS.match(head), _LENGTH.search(head), _RETRY_AFTER.search(head)
-    if status is None or length is None:
+    if status is None or (length is None and _CHUNKED.search(head) is None):
         raise SystemExit(f"This is no answer of a known length: {head.decode('latin-1')}")
     return Head(
         status=int(status[1]),
-        size=end + 4 + int(length[1]),
+        size=end + 4 + int(length[1]) if length else None,
         retry_after=retry_after[1].decode("latin-1") if retry_after else None,
         closes=_CLOSE.search(head) is not None,
     )
