@@ -75,15 +75,17 @@ class TextTokenizer:
         prompted = [_prepend(prompt, text) for text in texts]
         # encode_batch also for one text: unlike encode, it lets other threads run meanwhile.
         whole = self._whole.encode_batch(prompted)
+        whole.reverse()
         encodings = []
-        for i, raw in enumerate(whole):
-            if (length := len(raw)) <= self.max_length:
-                encodings.append(_columns(raw, raw, prompt))
-            elif truncation.allowed:
-                cut = self._cutting(truncation.side).encode_batch([prompted[i]])[0]
-                encodings.append(_columns(cut, raw, prompt))
-            else:
-                raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
+        for i, text in enumerate(prompted):
+            raw = whole.pop()
+            length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
+            if length > self.max_length:
+                if not truncation.allowed:
+                    raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
+                del raw  # of a long text it takes hundreds of times its bytes, and the same is needed again
+                raw = self._cutting(truncation.side).encode_batch([text])[0]
+            encodings.append(_columns(raw, length, first_word, prompt))
         return encodings
 
     def _cutting(self, side: Side) -> Tokenizer:
@@ -106,15 +108,17 @@ def _prepend(prompt: str, text: Text) -> Text:
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 
-def _columns(raw: RawEncoding, whole: RawEncoding, prompt: str) -> Encoding:
-    """Take a tokenized input apart into our columns; `whole` is the same input before it was cut."""
+def _columns(raw: RawEncoding, length: int, first_word: int, prompt: str) -> Encoding:
+    """Take a tokenized input apart into our columns.
+
+    `length` are its tokens before it was cut, and `first_word` is the first word of it behind the prompt.
+    """
     sequence_ids: list[int | None] = raw.sequence_ids
     special = [s is None for s in sequence_ids]
     offsets = [(0, 0) if s else o for s, o in zip(special, raw.offsets, strict=True)]
     word_ids = [None if s else w for s, w in zip(special, raw.word_ids, strict=True)]
     prompt_length = 0
     if prompt:
-        first_word = _first_word(whole, len(prompt))
         prompt_length = _set_prompt_apart(len(prompt), first_word, sequence_ids, offsets, word_ids)
     return Encoding(
         token_ids=raw.ids,
@@ -123,8 +127,8 @@ def _columns(raw: RawEncoding, whole: RawEncoding, prompt: str) -> Encoding:
         offsets=offsets,
         word_ids=word_ids,
         special=special,
-        truncated=len(raw) < len(whole),
-        original_length=len(whole),
+        truncated=len(raw) < length,
+        original_length=length,
         prompt_length=prompt_length,
     )
 

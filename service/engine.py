@@ -19,6 +19,7 @@ from service.budget import measure_rates, smallest_near_best
 from service.device import Device
 from service.metrics import Metrics
 from service.pace import Pace
+from service.process import give_back_memory
 from service.queueing import Job, Waiting, WaitingQueue
 from service.runner import Runner
 
@@ -29,6 +30,8 @@ _QUEUE_BATCHES = 64
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 # Tokenized in less time than another thread takes to begin with it.
 _SMALL_BODY_BYTES = 512
+# Tokens of it take hundreds of times its bytes.
+_LARGE_BODY_BYTES = 512 * 1024
 _LOST = "An output of this request was lost."
 
 
@@ -150,22 +153,31 @@ class Engine:
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
 
-        Meanwhile the request counts in the queue by the size of its body. Raises InputTooLong, and
-        OverloadedError when the queue has no room for it.
+        Meanwhile the request counts in the queue by the size of its body, in which a prompt counts for each
+        text. Raises InputTooLong, and OverloadedError when the queue has no room for it.
         """
         start = time.perf_counter()
-        if 0 < body_bytes <= _SMALL_BODY_BYTES and len(prompt) * len(texts) <= _SMALL_BODY_BYTES:
+        if 0 < body_bytes <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
             loop = asyncio.get_running_loop()
             with self._queue.reserve(self._pace.expected_tokens(body_bytes), self._pace.tokens_per_s):
                 encodings = await loop.run_in_executor(
-                    self._tokenizing, self._tokenizer.encode, texts, truncation, prompt
+                    self._tokenizing, self._encode, texts, truncation, prompt, body_bytes
                 )
         seconds = time.perf_counter() - start
         self._pace.tokenized(sum(len(encoding) for encoding in encodings), body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
+
+    def _encode(
+        self, texts: Sequence[Text], truncation: Truncation, prompt: str, body_bytes: int
+    ) -> list[Encoding]:
+        try:
+            return self._tokenizer.encode(texts, truncation, prompt)
+        finally:
+            if body_bytes > _LARGE_BODY_BYTES:
+                give_back_memory()
 
     async def submit(
         self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0

@@ -13,7 +13,7 @@ from model.types import Encoding, Want
 from service.bounds import bound
 from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
-from service.intake import Taken, deadline, overloaded
+from service.intake import Taken, check_prompts, deadline, overloaded
 from service.items import AnswerStyle, Expected
 from service.middleware import STAGES
 from service.planning import choose_prompt
@@ -38,6 +38,8 @@ class Exchange:
     seconds: float
     until: float
     tokenize_s: float = 0.0
+    text_bytes: int = 0
+    """The size of the body, with its prompt before each input."""
 
     @classmethod
     def open(cls, request: Request, taken: Taken[Any]) -> "Exchange":
@@ -66,12 +68,15 @@ class Exchange:
         return await asyncio.to_thread(work) if steps > _INLINE_STEPS else work()
 
     async def tokenize(self) -> list[Encoding]:
-        """Tokenize the inputs as the request asks."""
+        """Tokenize the inputs as the request asks; raises the 413 of a prompt that makes them too large."""
         body = self.taken.body
         truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
         prompt = choose_prompt(body, self.engine.info)
+        prompts = len(prompt.encode()) * len(body.inputs)
+        check_prompts(prompts, self.state.settings)
+        self.text_bytes = self.taken.size + prompts
         encodings, self.tokenize_s = await self.engine.tokenize(
-            body.inputs, truncation, prompt, self.taken.size
+            body.inputs, truncation, prompt, self.text_bytes
         )
         return encodings
 
@@ -128,6 +133,6 @@ class Exchange:
             self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
         )
         if style.format == "ndjson":
-            stream = self.engine.stream(encodings, wants, self.taken.size)
+            stream = self.engine.stream(encodings, wants, self.text_bytes)
             return await delivery.deliver_lines(stream, self.in_time)
-        return await delivery.deliver(await self.engine.submit(encodings, wants, self.taken.size))
+        return await delivery.deliver(await self.engine.submit(encodings, wants, self.text_bytes))

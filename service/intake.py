@@ -180,6 +180,17 @@ def _too_large(actual: int, limit: int) -> Problem:
     )
 
 
+def check_prompts(size: int, settings: Settings) -> None:
+    """Refuse a prompt that, before each input, has more bytes in all than a body may have."""
+    if size > settings.max_body_bytes:
+        raise Problem(
+            "body-too-large",
+            f"The prompt before each input makes {size} bytes and the limit is {settings.max_body_bytes}: "
+            "shorten the prompt, or send fewer inputs.",
+            members={"field": "prompt", "limit": settings.max_body_bytes, "actual": size},
+        )
+
+
 def _check_count(body: InputsRequest, settings: Settings) -> None:
     if len(body.inputs) > settings.max_inputs:
         raise Problem(

@@ -54,8 +54,16 @@ def watched(service: Service) -> Iterator[Callable[[], float]]:
 
 
 def peak_mib(service: Service) -> float:
+    return status_mib(service, "VmHWM")
+
+
+def resident_mib(service: Service) -> float:
+    return status_mib(service, "VmRSS")
+
+
+def status_mib(service: Service, name: str) -> float:
     status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="ascii")
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+    return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1]) / 1024
 
 
 COSTLY: dict[str, tuple[str, Json, int]] = {
@@ -185,3 +193,22 @@ def test_a_client_that_goes_while_its_text_waits_to_be_tokenized_costs_nothing(t
     start = time.perf_counter()
     target.encode("hi")
     assert time.perf_counter() - start < 5
+
+
+def test_what_a_long_text_took_is_given_back(target: Service) -> None:
+    """A text of a million tokens takes hundreds of megabytes, and leaves the process as it was."""
+    content = json.dumps({"inputs": "##a##b" * 160_000, "dimensions": 2}).encode()
+    target.encode("a")
+    before = resident_mib(target)
+    assert send(target, content).json()["data"][0]["original_length"] == 960_002
+    assert resident_mib(target) - before < 100
+
+
+def test_a_prompt_counts_as_often_as_it_is_used(target: Service) -> None:
+    """A megabyte before each of 256 inputs is refused at once, and one text with a long prompt is not."""
+    body = {"inputs": ["a"] * 256, "prompt": "word " * 200_000, "dimensions": 1}
+    start = time.perf_counter()
+    document = assert_problem(post(target, body), 413, "body-too-large", field="prompt", limit=2 * 2**20)
+    assert time.perf_counter() - start < 5
+    assert document["actual"] == 256 * 1_000_000
+    assert post(target, body | {"inputs": "a"}).status_code == 200

@@ -250,6 +250,9 @@ HEAVY_BODIES: Kinds = {
     "as many inputs as there may be": _most,
     "millions of nothing": _many_of_nothing,
     "a value of a megabyte": _long_value,
+    "a megabyte before each input": lambda r: once(
+        request(body(inputs=["a"] * r.randint(3, 256), prompt=word(r).decode() * 130_000)), LARGE
+    ),
     "a text of a megabyte": lambda r: once(
         request(body(inputs=word(r).decode() * 130_000, dimensions=1)), OK
     ),
