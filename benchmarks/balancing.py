@@ -26,14 +26,14 @@ from benchmarks.traffic import ARRIVALS, Sizes, Traffic, draw_clients, mixed_siz
 MEASURED = Costs(
     lanes=2,
     budget=1024,
-    batch_s=6.6e-3,
-    token_s=102e-6,
+    batch_s=7.67e-3,
+    token_s=92.8e-6,
     text_s=0.0,
-    alone_batch_s=4.0e-3,
-    alone_token_s=42e-6,
+    alone_batch_s=3.76e-3,
+    alone_token_s=52.6e-6,
     alone_text_s=0.0,
-    request_s=0.33e-3,
-    fixed_s=1.2e-3,
+    request_s=0.393e-3,
+    fixed_s=1.003e-3,
 )
 """all-MiniLM-L6-v2 with PyTorch in bfloat16, on two cores of an AMD EPYC (`benchmarks/README.md`)."""
 
