@@ -268,7 +268,14 @@ def test_a_disk_that_is_full_leaves_nothing(flat: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_export_leaves_nothing(flat: Path, tmp_path: Path, number: signal.Signals) -> None:
     """Ctrl-C, or a signal to end, while the graph is traced."""
-    process = subprocess.Popen(command(flat, tmp_path / "out"), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(flat, tmp_path / "out"),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Where the tests run behind a shell's `&`, Ctrl-C is ignored, and so it would be here.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread holds a lock
+    )
     assert process.stderr is not None
     with process:
         said = ""
