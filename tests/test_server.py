@@ -1,12 +1,13 @@
 """The edges of the process: signals, the drain, and connections that misbehave."""
 
 import contextlib
+import json
 import re
 import signal
 import socket
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -105,16 +106,16 @@ def test_a_signal_under_load_loses_no_accepted_request() -> None:
 
 def test_every_request_that_was_in_flight_is_answered() -> None:
     """Forty requests whose bodies have arrived before the signal: forty answers, none broken."""
-    with serve(max_batch_tokens=512) as service:
-        with contextlib.ExitStack() as stack, ThreadPoolExecutor(40) as pool:
-            clients = [stack.enter_context(service.new_client()) for _ in range(40)]
-            pending: list[Future[httpx.Response]] = [
-                pool.submit(client.post, "/encode", json={"inputs": [LONG] * 2}) for client in clients
-            ]
-            service.wait_for_metric("headlight_requests_in_flight{}", 20)
-            before = time.monotonic()
-            service.signal()
-            statuses = [future.result(30).status_code for future in pending]
+    with serve(max_batch_tokens=512) as service, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(service.connect(timeout=60)) for _ in range(40)]
+        request = request_bytes(body=json.dumps({"inputs": [LONG] * 4}).encode())
+        # Sent in milliseconds, computed for seconds: most wait when the signal comes.
+        for connection in connections:
+            connection.sendall(request)
+        service.wait_for_metric("headlight_requests_in_flight{}", 20)
+        before = time.monotonic()
+        service.signal()
+        statuses = [read_answer(connection).status_code for connection in connections]
         assert service.wait() == 0
         assert time.monotonic() - before < 25
         assert set(statuses) <= {200, 503}
