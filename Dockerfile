@@ -2,7 +2,7 @@
 #
 #     docker build --target cpu --tag headlight:cpu .
 #
-# Of BASE_IMAGE only `python3` with `venv` is asked for, of CUDA_IMAGE apt, CUDA 13 and cuDNN 9.
+# Of BASE_IMAGE only `python3` with `venv` and apt (or g++) are asked for, of CUDA_IMAGE apt, CUDA 13 and cuDNN 9.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 ARG CUDA_IMAGE=nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04
 
@@ -12,8 +12,14 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/headlight
 WORKDIR /source
 
+# With g++, which compiles the kernels of `model/native` into the wheel: none of it reaches an image that runs.
 FROM build AS wheel
-COPY pyproject.toml README.md LICENSE ./
+# hadolint ignore=DL3008
+RUN command -v g++ > /dev/null \
+ || (apt-get update \
+ && apt-get install --yes --no-install-recommends g++ \
+ && rm -rf /var/lib/apt/lists/*)
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY model model
 COPY service service
 COPY export export

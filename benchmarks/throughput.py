@@ -3,6 +3,7 @@
 Starts on free ports of the loopback interface:
 
 - headlight, as this program's environment says (`HEADLIGHT_…`);
+- with `--plain`, headlight once more, on PyTorch's kernels alone;
 - or, with `--graph`, an exported folder of the same model, run by ONNX Runtime;
 - the peer, infinity-emb, with the same folder of weights, the same dtype and its own defaults otherwise;
   `--peer` is its command, and without it headlight is measured alone;
@@ -40,11 +41,13 @@ from benchmarks.turns import Contestant, alternating
 from benchmarks.workloads import NAMES, Workload, make_workloads
 from model.source import EMBEDDED, resolve
 
-HEADLIGHT, PEER, BARE = "headlight", "peer", "bare"
+HEADLIGHT, PLAIN, PEER, BARE = "headlight", "plain", "peer", "bare"
 OF_PEER = {"single": 5.0, "mixed": 5.0, "long": 3.0}
 """How many times the peer's requests per second headlight is to answer with PyTorch."""
 GRAPH_OF_PEER = {"single": 2.0, "mixed": 2.0, "long": 2.0}
 """The same with a graph."""
+OF_PLAIN = {"mixed": 1.25, "long": 1.25}
+"""How many times its own requests per second without kernels of its own."""
 OF_BARE = {"mixed": 0.8}
 """Which part of the bare model's tokens per second the service is to run."""
 
@@ -97,6 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--graph", type=Path, help="an exported folder of that model, which headlight serves in its place"
     )
+    parser.add_argument("--plain", action="store_true", help="also measure it on PyTorch's kernels alone")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
     parser.add_argument("--workloads", type=common.some_of(NAMES), default=NAMES, help=",".join(NAMES))
@@ -121,6 +125,14 @@ def start(
         ("batches", f"{info['max_batch_tokens']} tokens"),
     ]
     headlight.pause()
+    if info["backend"] == "torch":
+        facts.append(("kernels", info["kernels"] or "PyTorch's"))
+    if arguments.plain:
+        plain = Headlight(model=arguments.model, native="off")
+        stack.callback(plain.end)
+        plain.wait_until_ready(_START_S)
+        plain.pause()
+        contestants[PLAIN] = (plain, partial(drive_headlight, plain))
     if arguments.peer is not None:
         peer = start_peer(stack, arguments.peer, resolve(arguments.model), info["dtype"])
         headlight.go_on()
@@ -257,7 +269,8 @@ def make_checks(
 ) -> list[common.Check]:
     """Hold the ratios of one workload to their bounds."""
     checks = []
-    for other, bounds, unit in ((PEER, of_peer, "requests/s"), (BARE, OF_BARE, "tokens/s")):
+    held = ((PLAIN, OF_PLAIN, "requests/s"), (PEER, of_peer, "requests/s"), (BARE, OF_BARE, "tokens/s"))
+    for other, bounds, unit in held:
         values = ratios(rounds, other)
         if values and workload.name in bounds:
             name = f"{workload.name}: {unit}, {HEADLIGHT} / {other}"

@@ -5,7 +5,7 @@ runs within each sequence (`model/attention.py`).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import cast
 
 import torch
@@ -16,6 +16,8 @@ from model.attention import SelfAttention
 from model.config import EncoderConfig
 from model.feed_forward import FeedForward
 from model.linear import Linear
+from model.native.library import NoKernels
+from model.native.stack import InPass, NativeStack
 from model.packing import Packing
 from model.positions import relative_buckets, rotary_angles, rotate, sinusoidal
 from model.stack import Probe, Stack
@@ -95,6 +97,9 @@ class Encoder(nn.Module):
             config.relative_buckets, config.num_heads, config.positions == "relative_bias"
         )
         self._stack: Stack | None = None
+        self._native: NativeStack | None = None
+        self.no_kernels: str | None = None
+        """Why no kernels of our own run, in a sentence without a dot; None where they do."""
 
     @classmethod
     def from_seed(cls, config: EncoderConfig, seed: int) -> "Encoder":
@@ -126,15 +131,29 @@ class Encoder(nn.Module):
             if isinstance(module, SelfAttention | FeedForward):
                 module.to(dtype)
 
-    def prepack(self) -> None:
-        """Lay out every matrix for the CPU it runs on, and compile what can be."""
+    def prepack(self, *, native: bool = True) -> None:
+        """Lay out every matrix for the CPU it runs on, and choose what runs between them.
+
+        `native` False leaves our own alone.
+        """
         for block in self.blocks:
             cast(Block, block).attention.factor_output()
         linears = [module for module in self.modules() if isinstance(module, Linear)]
         for linear in linears:
             linear.prepack()
-        reduced = all(linear.packed is not None and linear.bias.dtype == torch.bfloat16 for linear in linears)
-        if reduced and Stack.serves(self.config):
+        packed = all(linear.packed is not None for linear in linears)
+        dtype = linears[0].bias.dtype
+        if not native:
+            self.no_kernels = "they are turned off"
+        elif not packed:
+            device = linears[0].bias.device.type
+            self.no_kernels = f"they run on CPUs{' with oneDNN' if device == 'cpu' else ''}"
+        else:
+            try:
+                self._native = NativeStack.of(self.config, self.blocks, dtype)
+            except NoKernels as error:
+                self.no_kernels = str(error)
+        if self._native is None and packed and dtype == torch.bfloat16 and Stack.serves(self.config):
             self._stack = Stack(self.config, self.blocks)
 
     @torch.inference_mode()
@@ -147,12 +166,15 @@ class Encoder(nn.Module):
         hidden: Iterable[int],
         probe: Probe | None = None,
         probe_layers: Iterable[int] = (),
+        in_pass: InPass | None = None,
+        passed: Collection[int] = (),
     ) -> dict[int, Tensor]:
         """Run packed sequences and return the `hidden` states asked for, each (T, C).
 
-        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries, keys and values of `probe_layers`. What
-        lies past the last state and the last layer that anyone asked for is not computed. There may be
-        more rows than `packing` has tokens; they are run and belong to no sequence.
+        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries, keys and values of `probe_layers`; with
+        kernels of our own, `passed` layers are looked at while they attend. What lies past the last state and
+        the last layer that anyone asked for is not computed. There may be more rows than `packing` has
+        tokens; they are run and belong to no sequence.
         """
         wanted, probed = set(hidden), set(probe_layers)
         positions = F.pad(packing.positions(input_ids.device), (0, len(input_ids) - packing.tokens))  # (T,)
@@ -160,6 +182,8 @@ class Encoder(nn.Module):
         rotary, bias = self._rotary(positions), self._bias(packing, input_ids.device)
         states = {0: x} if 0 in wanted else {}
         deepest = max(wanted, default=0)
+        if self._native is not None:
+            return states | self._native(x, packing, wanted - {0}, probe, probed, in_pass, passed)
         if self._stack is not None and self._attention.in_rectangles(packing):
             return states | self._stack(x, packing.rectangles, wanted - {0}, probe, probed)
         for layer in range(max(deepest, max(probed, default=-1) + 1)):
@@ -173,6 +197,11 @@ class Encoder(nn.Module):
             if layer + 1 in wanted:
                 states[layer + 1] = self.final_norm(x) if layer + 1 == len(self.blocks) else x
         return states
+
+    @property
+    def instructions(self) -> str | None:
+        """What the kernels of our own that it runs on are made of; None where it does not."""
+        return None if self._native is None else self._native.kernels.instructions
 
     @property
     def _attention(self) -> SelfAttention:

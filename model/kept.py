@@ -71,6 +71,10 @@ class Kept:
         found = measures.top_k(weights, self._top.keys.shape[-1], self._units.positions)
         self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
+    def room(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Give the maps at one place of the first axis of each, (b, …), and whether they are finite, (b,)."""
+        return cast("NDArray[Any]", self._map)[:, place], self._finite
+
     def put(self, values: NDArray[Any], where: tuple[int | slice, ...], finite: NDArray[np.bool_]) -> None:
         """Keep values that are as they are wanted, `finite` (b,) before they were rounded."""
         self._finite[where[0]] &= finite

@@ -26,11 +26,12 @@ def load_model(
     dtype: str = "auto",
     threads: int | None = None,
     tensorrt: bool = False,
+    native: bool = True,
 ) -> tuple[TextTokenizer, Backend]:
     """Load a model; raises ModelError, in one sentence, when it cannot be run as is asked.
 
     `source` is that of `resolve`, or the path of an .onnx file. `threads` are the cores there are to use
-    (None: all); `tensorrt` runs graphs through TensorRT.
+    (None: all); `tensorrt` runs graphs through TensorRT; `native` False leaves the kernels of our own alone.
     """
     named = Path(source).expanduser()
     without_torch = kind == "onnx" or find_spec("torch") is None
@@ -43,7 +44,7 @@ def load_model(
             f"TensorRT runs graphs, and {source} runs with PyTorch: leave it off, or export the model.",
             field="tensorrt",
         )
-    return _load_torch(path, device, dtype, threads)
+    return _load_torch(path, device, dtype, threads, native=native)
 
 
 def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
@@ -81,13 +82,15 @@ def both_packages() -> str | None:
     )
 
 
-def _load_torch(path: Path, device: str, dtype: str, threads: int | None) -> tuple[TextTokenizer, Backend]:
+def _load_torch(
+    path: Path, device: str, dtype: str, threads: int | None, *, native: bool
+) -> tuple[TextTokenizer, Backend]:
     # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be there.
     from model.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.torch_backend import TorchBackend  # noqa: PLC0415
 
     checkpoint = load_checkpoint(path)
-    backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads)
+    backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
     return checkpoint.tokenizer, backend
 
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from model.attention import SelfAttention
 from model.blocks import Layer
 from model.maps import Maps, Rollout
+from model.native.looks import Looks
 from model.packing import Packing, Run
 from model.summaries import Summaries
 from model.types import Output, Want
@@ -25,8 +27,15 @@ class Looking:
     on their own queries, keys and values alone, not on the batch they are in.
     """
 
-    def __init__(self, packing: Packing, wants: Sequence[Want], device: torch.device) -> None:
+    def __init__(
+        self, packing: Packing, wants: Sequence[Want], device: torch.device, *, in_pass: bool = False
+    ) -> None:
+        """Sort what is wanted; `in_pass` is whether there are kernels that look while they attend."""
         self.layers: dict[int, list[tuple[Look, Run]]] = defaultdict(list)
+        self.passed: dict[int, list[tuple[Maps | Summaries, int]]] = defaultdict(list)
+        """Layer -> what is found while it attends, and for which sequences: from this one on."""
+        self._wants = len(wants)
+        self._in_pass = in_pass
         self._maps: dict[int, tuple[Maps | Rollout, int]] = {}  # sequence -> where its maps are
         self._summaries: dict[int, tuple[Summaries, int]] = {}
         keys = [
@@ -41,16 +50,26 @@ class Looking:
                 kind = Rollout if attention.aggregate == "rollout" else Maps
                 maps = kind(attention, count, length)
                 self._maps.update((first + i, (maps, i)) for i in range(count))
-                self._add(maps, run)
+                self._add(maps, run, first)
             if summary is not None:
                 summaries = Summaries(summary, count, length, device)
                 self._summaries.update((first + i, (summaries, i)) for i in range(count))
-                self._add(summaries, run)
+                self._add(summaries, run, first)
             first += count
 
-    def _add(self, look: Look, run: Run) -> None:
+    def _add(self, look: Look, run: Run, first: int) -> None:
         for layer in look.layers:
-            self.layers[layer].append((look, run))
+            if self._in_pass and _plain(look):
+                self.passed[layer].append((look, first))
+            else:
+                self.layers[layer].append((look, run))
+
+    def in_pass(self, number: int, heads: int) -> Looks:
+        """Say what is found while a layer with `heads` heads attends."""
+        looks = Looks(self._wants, heads)
+        for look, first in self.passed[number]:
+            look.in_pass(number, looks, first)
+        return looks
 
     def look(
         self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
@@ -72,3 +91,8 @@ class Looking:
             summaries, place = self._summaries[index]
             output = replace(output, summary=summaries.of(place))
         return output
+
+
+def _plain(look: Look) -> TypeGuard[Maps | Summaries]:
+    """Whether a kernel gives what is wanted, as it is wanted."""
+    return isinstance(look, Summaries) or (isinstance(look, Maps) and look.plain)

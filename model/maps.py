@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from model.kept import Kept
+from model.native.looks import Looks, Slots
 from model.selection import Heads, IntArray, Places, Units, in_blocks, unless_in_order
 from model.types import Aggregate, AttentionWant, FloatArray, Output, Weights
 
@@ -59,6 +60,22 @@ class Maps:
             axes.insert(1, (len(self._heads), unless_in_order(self._heads.places)))
         shape, orders = zip(*axes, strict=True)
         self._kept = Kept(want, count, shape, orders, Units(want.keys, length))
+        self._slots: tuple[Slots, Slots | None] | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether softmax weights are wanted as they are, with all their columns."""
+        want, kept = self._want, self._kept
+        as_they_are = want.weights == "probability" and want.aggregate == "none" and not self._rows.words
+        return as_they_are and kept.only_rounds(None) and kept.columns is None and kept.dtype.kind == "f"
+
+    def in_pass(self, number: int, looks: Looks, first: int) -> None:
+        """Have one layer written to its place while it attends, for the sequences from `first` on."""
+        if self._slots is None:
+            rows = None if self._rows.every else Slots(self._rows.positions, self._length)
+            self._slots = Slots(self._heads.numbers, looks.heads), rows
+        room, finite = self._kept.room(self.layers.index(number))
+        looks.weights(first, room, *self._slots, finite)
 
     def look(self, number: int, layer: Layer) -> None:
         """Compute one layer."""

@@ -2,13 +2,14 @@
 
 The readable path (`model/encoder.py`) is some fifty small steps a layer, and between any two of them the
 interpreter takes its lock, for which the threads of the service compete. TorchScript runs the same steps
-by itself: a service under load answers 1.2 to 1.4 times as many requests. It is deprecated, but nothing
+by itself: a service under load answers 1.2 to 1.4 times as many requests. It is for processors without
+kernels of our own (`model/native`), which leave the interpreter alone too. It is deprecated, but nothing
 else in PyTorch leaves the interpreter out without a compiler; where it is gone, the readable path serves,
 with the same numbers.
 """
 
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -84,6 +85,20 @@ def _run(
     return states, seen
 
 
+def steps(last: int, probed: Collection[int], numbers: int) -> Iterator[range]:
+    """Cut the layers below `last` into those that one call takes, so that little is kept of what is probed.
+
+    `numbers` are those of a hidden state.
+    """
+    most = max(1, _ROOM // max(1, 3 * numbers))
+    start, looked = 0, 0
+    for layer in range(last):
+        looked += layer in probed
+        if looked == most or layer + 1 == last:
+            yield range(start, layer + 1)
+            start, looked = layer + 1, 0
+
+
 class Stack:
     """The layers of one encoder, in bfloat16 on a CPU, laid out for it; compiled once."""
 
@@ -115,30 +130,18 @@ class Stack:
         takes: as many as keep little for it.
         """
         states: dict[int, Tensor] = {}
-        done, last = 0, max((*wanted, *probed), default=0)
-        step = max(1, _ROOM // (3 * x.numel()))
-        while done < last:
-            stop = self._end(done, last, probed, step)
-            numbers = [n for n in range(done + 1, stop + 1) if n in wanted or n == stop]
-            looked = [n for n in range(done, stop) if n in probed]
-            reached, seen = self._advance(x, rectangles, done, stop, numbers, looked)
+        last = max((*wanted, *probed), default=0)
+        for some in steps(last, probed, x.numel()):
+            numbers = [n for n in range(some.start + 1, some.stop + 1) if n in wanted or n == some.stop]
+            looked = [n for n in some if n in probed]
+            reached, seen = self._advance(x, rectangles, some, numbers, looked)
             states.update((n, state) for n, state in zip(numbers, reached, strict=True) if n in wanted)
-            x, done = reached[-1], stop
+            x = reached[-1]
             for number, qkv in zip(looked, seen, strict=True):
                 self._show(number, qkv, probe)
         if last in probed:  # of that layer, nothing else is needed
             self._show(last, self._blocks[last].attention.qkv(x), probe)
         return states
-
-    @staticmethod
-    def _end(done: int, last: int, probed: Collection[int], step: int) -> int:
-        """Go on from layer `done` to the last, or until `step` layers were probed."""
-        looked = 0
-        for layer in range(done, last):
-            looked += layer in probed
-            if looked == step:
-                return layer + 1
-        return last
 
     def _show(self, number: int, qkv: Tensor, probe: Probe | None) -> None:
         if probe is not None:
@@ -150,22 +153,21 @@ class Stack:
         self,
         x: Tensor,
         rectangles: list[Rectangle],
-        start: int,
-        stop: int,
+        some: range,
         numbers: Collection[int],
         looked: Collection[int],
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Take state `start` to state `stop`; returns the states and what was looked at, by their numbers."""
+        """Take a state through some layers; returns the states and what was looked at, by their numbers."""
         config = self._config
         return self._compiled(
             x,
             config.num_heads,
             config.norm_eps,
             FUSED[config.activation],
-            self._layers[start:stop],
+            self._layers[some.start : some.stop],
             rectangles,
-            [number in numbers for number in range(start + 1, stop + 1)],
-            [number in looked for number in range(start, stop)],
+            [number + 1 in numbers for number in some],
+            [number in looked for number in some],
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from model.blocks import Layer
+from model.native.looks import Looks, Slots
 from model.selection import Heads, in_blocks
 from model.types import STATISTICS, FloatArray, SummaryWant
 
@@ -22,18 +23,28 @@ class Summaries:
         self._length = length
         self._special = torch.tensor(want.special, dtype=torch.int64, device=device)
         self._position = torch.arange(length, dtype=torch.float32, device=device)
-        shape = (len(self.layers), len(STATISTICS), count, len(self._heads))
-        self._sums = torch.zeros(shape, dtype=torch.float64, device=device)
+        self._asked: tuple[Slots, FloatArray] | None = None
+        self._means = np.zeros((len(self.layers), count, len(self._heads), len(STATISTICS)), np.float32)
+
+    def in_pass(self, number: int, looks: Looks, first: int) -> None:
+        """Have one layer measured while it attends, for the sequences from `first` on."""
+        if self._asked is None:
+            special = np.zeros(self._length, np.float32)
+            special[self._special.numpy()] = 1
+            self._asked = Slots(self._heads.numbers, looks.heads), special
+        looks.statistics(first, self._means[self.layers.index(number)], *self._asked)
 
     def look(self, number: int, layer: Layer) -> None:
         """Measure one layer."""
-        sums = self._sums[self.layers.index(number)]  # (statistics, b, heads)
-        count, heads = sums.shape[1:]
+        means = self._means[self.layers.index(number)]  # (b, heads, statistics)
+        count, heads = means.shape[:2]
+        sums = torch.zeros((len(STATISTICS), count, heads), dtype=torch.float64, device=self._position.device)
         for sequences, rows, parts in in_blocks(count, heads, self._length, self._length):
             distances = (self._position[rows, None] - self._position).abs()  # (rows, N)
             for part in parts:
                 scores = layer.weights("score", sequences, self._heads.some(part), rows)
                 sums[:, sequences, part] += self._measure(scores, rows.start, distances)
+        means[:] = (sums / self._length).permute(1, 2, 0).cpu().numpy()
 
     def _measure(self, scores: Tensor, start: int, distances: Tensor) -> Tensor:
         """Sum each statistic over the rows of a block: scores (b, heads, rows, N) to (statistics, b, heads).
@@ -53,10 +64,9 @@ class Summaries:
 
     def of(self, index: int) -> dict[str, FloatArray]:
         """Give the statistics of one sequence: each float32 (layers, heads), as they were listed."""
-        means = (self._sums[:, :, index] / self._length).float().cpu().numpy()  # (layers, statistics, heads)
         layers = [self.layers.index(number) for number in self._want.layers]
-        listed = means[layers][:, :, self._heads.places]
-        return {name: np.ascontiguousarray(listed[:, i]) for i, name in enumerate(STATISTICS)}
+        listed = self._means[layers, index][:, self._heads.places]  # (layers, heads, statistics)
+        return {name: np.ascontiguousarray(listed[..., i]) for i, name in enumerate(STATISTICS)}
 
 
 def _diagonal(p: Tensor, offset: int) -> Tensor:

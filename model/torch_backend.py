@@ -64,11 +64,17 @@ class TorchBackend:
     """A checkpoint, ready to run. Safe to call from several threads at a time.
 
     `device` and `dtype` may be "auto"; `threads` is how many cores there are to use (None: as PyTorch finds
-    them).
+    them); `native` False leaves the kernels of our own alone.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, *, device: str = "auto", dtype: str = "auto", threads: int | None = None
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        native: bool = True,
     ) -> None:
         device = choose_device(device)
         dtype = choose_dtype(dtype, device)
@@ -78,9 +84,13 @@ class TorchBackend:
         self.device = torch.device(device)
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
-        self.encoder.prepack()
+        self.encoder.prepack(native=native)
         self.dense = checkpoint.folder.dense
-        self.info: ModelInfo = checkpoint.folder.describe(backend="torch", device=device, dtype=dtype)
+        self.info: ModelInfo = replace(
+            checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
+            kernels=self.encoder.instructions,
+            no_kernels=self.encoder.no_kernels,
+        )
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Count the rows of the products."""
@@ -114,7 +124,7 @@ class TorchBackend:
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token
         shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
         tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
-        looking = Looking(packing, wants, self.device)
+        looking = Looking(packing, wants, self.device, in_pass=self.encoder.instructions is not None)
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
@@ -122,6 +132,8 @@ class TorchBackend:
             hidden={i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))},
             probe=looking.look,
             probe_layers=looking.layers,
+            in_pass=lambda number: looking.in_pass(number, self.info.heads),
+            passed=looking.passed,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
         outputs = [

@@ -185,7 +185,9 @@ class ModelInfo:
     `sentence_size` is the length of a sentence vector as the model itself pools; `dense` says that
     linear layers follow the pooling, so that only vectors of the pooled size can pass. `provider` is what
     of a runtime computes, None where there is only one. `opens` says that every hidden state and the
-    attention can be read; otherwise it is the last hidden state alone.
+    attention can be read; otherwise it is the last hidden state alone. `kernels` are the instructions of
+    the kernels of our own that it runs on, None where it does not; `no_kernels` says why not, where they
+    could be expected.
     """
 
     family: str
@@ -205,6 +207,8 @@ class ModelInfo:
     dtype: str
     provider: str | None = None
     opens: bool = True
+    kernels: str | None = None
+    no_kernels: str | None = None
 
 
 class Backend(Protocol):

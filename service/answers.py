@@ -131,6 +131,7 @@ class ServedModel(BaseModel):
     provider: str | None
     device: str
     dtype: str
+    kernels: str | None
     attention: bool
     max_batch_tokens: int
     max_queue_tokens: int

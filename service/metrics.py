@@ -104,7 +104,7 @@ class Metrics:
             "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
         )
         self.model_info = gauge(
-            "model_info", "What is served.", "model", "family", "backend", "device", "dtype"
+            "model_info", "What is served.", "model", "family", "backend", "device", "dtype", "kernels"
         )
         self.build_info = gauge("build_info", "The version that runs.", "version")
         self.ready = gauge("ready", "Whether every model is loaded and its worker alive.")
@@ -131,7 +131,8 @@ class Metrics:
 
     def add_model(self, name: str, info: ModelInfo) -> None:
         """Create the series of a model."""
-        self.model_info.labels(name, info.family, info.backend, info.device, info.dtype).set(1)
+        about = (name, info.family, info.backend, info.device, info.dtype, info.kernels or "none")
+        self.model_info.labels(*about).set(1)
         for stage in STAGES:
             self.stage_duration.labels(stage, name)
         for route in INFERENCE_ROUTES:

@@ -49,6 +49,9 @@ class Settings(BaseSettings):
         "auto", pattern=r"^(auto|cpu|cuda|cuda:\d+)$", description="auto, cpu, cuda or cuda:N"
     )
     tensorrt: bool = Field(default=False, description="run ONNX graphs through TensorRT on CUDA devices")
+    native: Literal["on", "off"] = Field(
+        "on", description="kernels of our own, where the processor runs them"
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="precision of the products; auto: bfloat16 where the hardware multiplies it"
     )

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from model.errors import ModelError
 from model.loading import both_packages, load_model
+from model.types import ModelInfo
 from service.device import Device
 from service.engine import Engine
 from service.holding import ANSWERS, Holding
@@ -61,7 +62,9 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             dtype=settings.dtype,
             threads=settings.threads,
             tensorrt=settings.tensorrt,
+            native=settings.native == "on",
         )
+        log.info("%s: %s", name, describe(loaded[name][1].info))
     device = Device(min(backend.lanes for _, backend in loaded.values()))
     engines = {}
     for name, (tokenizer, backend) in loaded.items():
@@ -77,6 +80,14 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             stuck_after_s=2 * settings.request_timeout_s,
         )
     return engines
+
+
+def describe(info: ModelInfo) -> str:
+    """Say what a model runs on."""
+    sentence = f"{info.dtype} on {info.device} by {info.provider or info.backend}"
+    if info.kernels is not None:
+        return f"{sentence}, with kernels of our own ({info.kernels})"
+    return sentence if info.no_kernels is None else f"{sentence}; no kernels of our own: {info.no_kernels}"
 
 
 Loader = Callable[[Settings, Metrics], dict[str, Engine]]

@@ -9,21 +9,34 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
+import torch
 
 from export.contents import copy_contents
 from export.writing import write_graph
 from model.checkpoint import load_checkpoint
 from model.graph import DTYPE_KEY
 from model.loading import Kind, load_model
+from model.native.library import NoKernels, find_kernels
 from model.source import resolve
 from model.tokenizer import TextTokenizer
 from model.types import Backend
 from tests.client import Service, serve
-from tests.reference import MINILM, NaiveEncoder, write_bert
+from tests.reference import MINILM, SUITED, NaiveEncoder, write_bert
 
-BACKENDS = ("torch", "onnx")
+
+def instructions(dtype: torch.dtype) -> str | None:
+    """What the kernels of our own are made of that this processor runs in a precision."""
+    try:
+        return find_kernels(dtype).instructions
+    except NoKernels:
+        return None
+
+
+PLAIN = "plain"
+"""PyTorch without kernels of our own."""
+BACKENDS = ("torch", PLAIN, "onnx") if instructions(torch.float32) else ("torch", "onnx")
 both_backends = pytest.mark.both_backends
-"""Of a module whose tests run with PyTorch and again with ONNX Runtime: `pytestmark = both_backends`."""
+"""Of a module whose tests run with each of them: `pytestmark = both_backends`."""
 
 
 def export_folder(source: Path, target: Path) -> Path:
@@ -49,15 +62,21 @@ def small(backend: str) -> Small:
     """A BERT of three layers and four heads, of random weights, run by a backend on the CPU."""
     with TemporaryDirectory() as place:
         source = Path(place) / "source"
-        write_bert(source, num_hidden_layers=3)
-        folder = source if backend == "torch" else export_folder(source, Path(place) / "graph")
+        write_bert(source, num_hidden_layers=3, **SUITED)
+        folder = export_folder(source, Path(place) / "graph") if backend == "onnx" else source
         tokenizer, loaded = load(folder, backend)
         return Small(loaded, tokenizer, NaiveEncoder(load_checkpoint(source).encoder))
 
 
 def load(folder: Path, backend: str) -> tuple[TextTokenizer, Backend]:
     """Load a folder in float32 on the CPU."""
-    return load_model(str(folder), kind=cast(Kind, backend), device="cpu", dtype="float32")
+    kind = cast(Kind, "torch" if backend == PLAIN else backend)
+    return load_model(str(folder), kind=kind, device="cpu", dtype="float32", native=backend != PLAIN)
+
+
+def native(backend: str) -> dict[str, Any]:
+    """The setting of a service that is run by a backend."""
+    return {"native": "off"} if backend == PLAIN else {}
 
 
 class Kept:
@@ -77,13 +96,13 @@ class Kept:
 
     def embedded(self, backend: str, **settings: Any) -> AbstractContextManager[Service]:
         """Start a service of the embedded model."""
-        if backend == "torch":
-            return serve(**settings)
-        return serve(model=f"{MINILM}={self.folder(resolve(MINILM), backend)}", **settings)
+        if backend == "onnx":
+            return serve(model=f"{MINILM}={self.folder(resolve(MINILM), backend)}", **settings)
+        return serve(**native(backend), **settings)
 
     def folder(self, source: Path, backend: str) -> Path:
         """The folder that a backend runs: the source itself, or what is exported from it."""
-        if backend == "torch":
+        if backend != "onnx":
             return source
         if source not in self._graphs:
             self._graphs[source] = export_folder(source, self._place / str(len(self._graphs)) / source.name)

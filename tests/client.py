@@ -177,6 +177,8 @@ def serve(
 ) -> Iterator[Service]:
     """Start a service, end it with SIGTERM and check its exit code; settings without the prefix."""
     port = int(str(settings.setdefault("port", free_port())))
+    # To measure the best size of batches takes seconds, which tests of that ask for with "auto".
+    settings.setdefault("max_batch_tokens", 1024)
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "log"
         with log_file.open("wb") as log:

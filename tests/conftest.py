@@ -10,10 +10,10 @@ from hypothesis import settings
 
 from model.source import resolve
 from tests.attention_answers import Subject
-from tests.backends import BACKENDS, Kept
+from tests.backends import BACKENDS, Kept, native
 from tests.client import Service, serve
 from tests.naive_attention import in_float64
-from tests.reference import MINILM, Reference, write_bert
+from tests.reference import MINILM, SUITED, Reference, write_bert
 
 # The same examples in every run, however slow the machine is at the moment.
 settings.register_profile("steady", deadline=None, derandomize=True)
@@ -38,14 +38,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 
 @pytest.fixture(scope="session")
 def backend(request: pytest.FixtureRequest) -> str:
-    """What runs the models: PyTorch, and in modules of `both_backends` also ONNX Runtime."""
+    """What runs the models: PyTorch, with `both_backends` also without our kernels, and ONNX Runtime."""
     return str(getattr(request, "param", "torch"))
 
 
 @pytest.fixture(scope="session")
 def service(kept: Kept, backend: str) -> Service:
     """The service as it comes: the embedded model, default limits."""
-    return kept.service(("service", backend), lambda: kept.embedded(backend))
+    return kept.service(("service", backend), lambda: kept.embedded(backend, max_batch_tokens="auto"))
 
 
 @pytest.fixture(scope="session")
@@ -66,12 +66,12 @@ def strict() -> Iterator[Service]:
 def prompted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model with prompts, one of them the default, that are left out of the pooling."""
     folder = tmp_path_factory.mktemp("models") / "prompted"
-    write_bert(folder)
+    write_bert(folder, **SUITED)
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "include_prompt": False}
+    pooling = {"word_embedding_dimension": 64, "pooling_mode_mean_tokens": True, "include_prompt": False}
     (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
@@ -87,7 +87,7 @@ def several(kept: Kept, backend: str, prompted_folder: Path) -> Service:
     def start() -> AbstractContextManager[Service]:
         mini, prompted = (kept.folder(folder, backend) for folder in (resolve(MINILM), prompted_folder))
         models = f"mini={mini},prompted={prompted}"
-        return serve(model=models, max_batch_tokens=256, max_queue_tokens=512, threads=1)
+        return serve(model=models, max_batch_tokens=256, max_queue_tokens=512, threads=1, **native(backend))
 
     return kept.service(("several", backend), start)
 
@@ -120,7 +120,7 @@ def prompted(several: Service, prompted_reference: Reference) -> Subject:
 def uniform_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model whose queries are zero, so that it attends to all tokens alike."""
     folder = tmp_path_factory.mktemp("models") / "uniform"
-    model = write_bert(folder)
+    model = write_bert(folder, **SUITED)
     for block in model.encoder.layer:
         block.attention.self.query.weight.data.zero_()
         block.attention.self.query.bias.data.zero_()
@@ -132,6 +132,7 @@ def uniform_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def uniform(kept: Kept, backend: str, uniform_folder: Path) -> Subject:
     """That model, served, and in float64."""
     started = kept.service(
-        ("uniform", backend), lambda: serve(model=kept.folder(uniform_folder, backend), threads=1)
+        ("uniform", backend),
+        lambda: serve(model=kept.folder(uniform_folder, backend), threads=1, **native(backend)),
     )
     return Subject(started, in_float64(Reference.load(uniform_folder)))

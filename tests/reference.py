@@ -353,6 +353,10 @@ def write_tokenizer(folder: Path, *, model_max_length: int = 64) -> int:
     return len(vocabulary)
 
 
+SUITED: dict[str, Any] = {"hidden_size": 64}
+"""Of `write_bert`: heads of 16, which our kernels take; by default they are of 8."""
+
+
 def write_bert(folder: Path, *, architecture: str = "BertModel", seed: int = 0, **options: Any) -> Any:
     """Save a small BERT of random weights, in which every parameter counts, with its tokenizer.
 

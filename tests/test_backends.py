@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ from model.types import (
     SummaryWant,
     Want,
 )
-from tests.backends import Kept, Small, both_backends, load, small
+from tests.backends import Kept, Small, both_backends, instructions, load, small
 from tests.reference import MINILM, distance, relative_distance, run, want_all
 
 pytestmark = both_backends
@@ -71,7 +72,7 @@ def test_maps_have_a_row_for_each_token_of_their_own_sequence(model: Small) -> N
         assert output.attention is not None
         assert output.tokens is not None
         assert output.attention.shape == (3, 4, n, n)
-        assert output.tokens.shape == (4, n, 32)
+        assert output.tokens.shape == (4, n, 64)
         assert distance(output.attention.sum(-1), np.ones((3, 4, n))) < 1e-6
         assert (output.attention >= 0).all()
         for array in (output.attention, output.tokens):
@@ -336,11 +337,27 @@ def test_several_threads_run_at_a_time(model: Small, lanes: int) -> None:
             assert distance(one.attention, other.attention) <= 2e-6
 
 
+def test_it_does_not_matter_in_how_many_calls_layers_run(
+    model: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that are looked at afterwards are run in calls of as many as memory is spent on."""
+    encodings = model.tokenizer.encode(["the man", "a boy and a woman"])
+    aggregated = AttentionWant((0, 1, 2), (0, 1, 2, 3), aggregate="mean")
+    wants = [replace(want_all(model.backend), attention=aggregated), want_all(model.backend)]
+    expected = run(model.backend, encodings, wants)
+    monkeypatch.setattr("model.stack._ROOM", 1)
+    for one, other in zip(run(model.backend, encodings, wants), expected, strict=True):
+        assert distance(one.tokens, other.tokens) == 0
+        assert distance(one.attention, other.attention) == 0
+
+
 def test_a_backend_says_what_it_serves(model: Small, backend: str) -> None:
     """The sizes of the model, and what runs it; `provider` only where there are several."""
     info = model.backend.info
-    assert (info.backend, info.device, info.dtype, info.opens) == (backend, "cpu", "float32", True)
-    assert (info.family, info.layers, info.heads, info.hidden_size) == ("bert", 3, 4, 32)
-    assert info.provider == (None if backend == "torch" else "CPUExecutionProvider")
+    assert (info.device, info.dtype, info.opens) == ("cpu", "float32", True)
+    assert info.backend == ("onnx" if backend == "onnx" else "torch")
+    assert info.kernels == (instructions(torch.float32) if backend == "torch" else None)
+    assert (info.family, info.layers, info.heads, info.hidden_size) == ("bert", 3, 4, 64)
+    assert info.provider == ("CPUExecutionProvider" if backend == "onnx" else None)
     assert model.backend.lanes >= 1
     assert list(model.backend.budgets) == sorted(model.backend.budgets)

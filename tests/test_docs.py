@@ -33,7 +33,7 @@ DOCUMENTS = [
 # its first four components and normalising it makes small differences large.
 TOLERANCE = 0.05
 # What differs between any two runs, with the precision, or with the speed of the machine.
-INCIDENTAL = {"request_id", "dtype", "device", "max_batch_tokens", "max_queue_tokens"}
+INCIDENTAL = {"request_id", "dtype", "device", "kernels", "max_batch_tokens", "max_queue_tokens"}
 
 
 @dataclass(frozen=True)

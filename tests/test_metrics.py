@@ -31,7 +31,7 @@ SERIES = {
     "requests_in_flight": [],
     "response_bytes_total": ["format", "route"],
     "inference_failures_total": ["model", "reason"],
-    "model_info": ["backend", "device", "dtype", "family", "model"],
+    "model_info": ["backend", "device", "dtype", "family", "kernels", "model"],
     "build_info": ["version"],
     "ready": [],
 }

@@ -4,7 +4,9 @@ import re
 import tomllib
 
 import pytest
+import torch
 
+from tests.backends import instructions
 from tests.client import ROOT, Service, answered, serve
 from tests.doubles import Watched, engine
 
@@ -51,6 +53,7 @@ def test_info_describes_what_runs(several: Service) -> None:
         "provider": None,
         "device": "cpu",
         "dtype": "float32",
+        "kernels": instructions(torch.float32),
         "attention": True,
         "max_batch_tokens": 256,
         "max_queue_tokens": 512,
@@ -59,7 +62,7 @@ def test_info_describes_what_runs(several: Service) -> None:
         "prompted",
         2,
         4,
-        32,
+        64,
     )
     assert (second["normalize"], second["max_length"]) == (False, 64)
     assert second["prompts"] == {"query": "the man: ", "passage": "hello world "}

@@ -132,6 +132,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "wide": {"hidden_size": 96, "num_attention_heads": 2, "intermediate_size": 20},
     "coarse norms": {"layer_norm_eps": 0.1, "num_hidden_layers": 3},
     "few positions": {"max_position_embeddings": 20},
+    "heads of 16, gelu_tanh": {"hidden_size": 64, "hidden_act": "gelu_new"},
+    "heads of 16, silu": {"hidden_size": 64, "hidden_act": "silu", "num_hidden_layers": 3},
+    "heads of 32, relu": {"hidden_size": 64, "hidden_act": "relu", "num_attention_heads": 2},
 }
 SAMPLE = ("normal", "truncated", "empty", "pair, both long", "literal sep", "emoji")
 

@@ -30,7 +30,7 @@ def encoder(dtype: torch.dtype = torch.bfloat16, **options: object) -> Encoder:
     for parameter in made.parameters():  # norms and biases, too, so that none can stand in for another
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
     made.reduce_precision(dtype)
-    made.prepack()
+    made.prepack(native=False)
     return made
 
 

@@ -1,5 +1,6 @@
 """What is PyTorch's own of a backend: devices, precisions, and blocks that are not run."""
 
+from ctypes import CFUNCTYPE, c_int, c_void_p
 from functools import cache
 from typing import cast
 
@@ -10,11 +11,12 @@ import torch
 from model.checkpoint import load_checkpoint
 from model.encoder import Block
 from model.errors import Unsupported
+from model.native.stack import NativeStack
 from model.source import resolve
 from model.tokenizer import TextTokenizer
 from model.torch_backend import TorchBackend, choose_device, choose_dtype
 from model.types import AttentionWant, Backend, Batch, Encoding, SentenceWant, Want
-from tests.backends import small
+from tests.backends import PLAIN, small
 from tests.reference import MINILM, distance, minilm, run
 
 
@@ -32,6 +34,7 @@ def encode(*texts: str | tuple[str, str]) -> list[Encoding]:
     return small("torch").tokenizer.encode(list(texts))
 
 
+@pytest.mark.parametrize("kind", ["torch", PLAIN])
 @pytest.mark.parametrize(
     ("want", "blocks"),
     [
@@ -43,18 +46,37 @@ def encode(*texts: str | tuple[str, str]) -> list[Encoding]:
         (Want(), 0),
     ],
 )
-def test_a_batch_runs_no_deeper_than_its_deepest_want(want: Want, blocks: int) -> None:
+def test_a_batch_runs_no_deeper_than_its_deepest_want(
+    want: Want, blocks: int, kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """The maps of layer 0 run no block at all; a shallow neighbour costs nothing more."""
-    ran: list[object] = []
-    backend = model()
-    hooks = [block.register_forward_hook(lambda *_: ran.append(_)) for block in backend.encoder.blocks]
-    assert all(isinstance(block, Block) for block in backend.encoder.blocks)
-    try:
-        run(backend, encode("the man", "boy", "a"), [Want(token_layers=(0,)), want, Want()])
-    finally:
-        for hook in hooks:
-            hook.remove()
-    assert len(ran) == blocks
+    norms: list[object] = []
+    encoder = cast(TorchBackend, small(kind).backend).encoder
+    if encoder.instructions is None:
+        for block in encoder.blocks:
+            for norm in (cast(Block, block).attention_norm, cast(Block, block).feed_forward_norm):
+                request.addfinalizer(norm.register_forward_hook(lambda *_: norms.append(_)).remove)
+    else:
+        native = cast(NativeStack, encoder._native)
+        of = native.kernels.add_norm
+
+        def add_norm(arguments: int) -> int:
+            norms.append(arguments)
+            return int(of(c_void_p(arguments)))
+
+        told = native.kernels._replace(add_norm=CFUNCTYPE(c_int, c_void_p)(add_norm))
+        monkeypatch.setattr(native, "kernels", told)
+    run(small(kind).backend, encode("the man", "boy", "a"), [Want(token_layers=(0,)), want, Want()])
+    assert len(norms) == 2 * blocks
+
+
+@pytest.mark.parametrize("kind", ["torch", PLAIN])
+def test_an_empty_sequence_is_answered(kind: str) -> None:
+    """Nobody sends one, and nobody falls over it."""
+    nothing, starts = np.zeros(0, np.int64), np.zeros(2, np.int64)
+    (output,) = small(kind).backend.run(Batch(nothing, nothing, starts, (Want(token_layers=(2,)),)))
+    assert output.tokens is not None
+    assert output.tokens.shape == (1, 0, 64)
 
 
 def test_packed_tokens_cost_the_rows_of_their_products() -> None:

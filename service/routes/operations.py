@@ -59,6 +59,7 @@ async def info(request: Request) -> Info:
                 provider=engine.info.provider,
                 device=engine.info.device,
                 dtype=engine.info.dtype,
+                kernels=engine.info.kernels,
                 attention=engine.info.opens,
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,

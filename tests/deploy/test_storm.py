@@ -9,7 +9,8 @@ from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, vectors, vitals
 
 pytestmark = [pytest.mark.deploy, both_backends]
 
-WARM_UP = 2000
+WARM_UP = 5000
+"""Memory grows with the worst coincidence so far of large answers, which comes later and later."""
 WARM_UP_ROUNDS = 200
 """Three requests each of batches of many shapes, for each of which the libraries keep code, up to a bound."""
 ATTACKS = 10_000

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.deploy.containers import beyond_base, build, podman, prepare
 from tests.deploy.network import own_network
@@ -34,6 +35,7 @@ def test_it_answers_with_the_numbers_of_the_reference(image: str, reference: Ref
     with running(image, options=ROOMY, HEADLIGHT_DTYPE="float32") as service:
         (model,) = service.http.get("/info").json()["models"]
         assert model["backend"] == "torch"
+        assert model["kernels"] == ("avx512" if torch.cpu.get_capabilities().get("avx512_f") else None)
         (item,) = service.encode(TEXTS[1])["data"]
         assert_columns(item, columns)
         assert distance(item["embedding"], unit(hidden[-1].mean(0))) <= 1e-5

@@ -1,0 +1,1 @@
+"""Kernels of our own in C++, and the way to them."""

@@ -1,0 +1,21 @@
+// Attention in bfloat16, for processors with AMX.
+#include "attention.h"
+#include "tiles.h"
+
+#ifndef HEADLIGHT_EMULATE_TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+using namespace headlight;
+
+int headlight_attend_bfloat16_amx(const Attention *all) { return attend<Tiles>(all); }
+
+int headlight_enable_amx() {
+#ifdef HEADLIGHT_EMULATE_TILES
+    return 1;
+#else
+    // Linux gives tiles only to processes that ask for their state: ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA.
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#endif
+}

@@ -1,0 +1,233 @@
+// Attention of packed sequences: outputs, statistics and chosen weights in one pass over the scores.
+//
+// Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), for each head of each sequence by itself.
+// A block of query rows at a time: its scores of all keys lie in the cache (8 rows of 512 keys are 16 KB), so that the
+// softmax needs no second pass over keys, and whatever somebody wants to know of the weights is read from there.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "interface.h"
+#include "softmax.h"
+
+namespace headlight {
+
+constexpr int STATISTICS = 7;  // of a head, in the order of `Look`
+
+// Memory of one thread, which grows and is kept until the thread ends.
+class Scratch {
+   public:
+    ~Scratch() { std::free(memory_); }
+
+    // Room for `bytes`, on a boundary of cache lines; null when there is no memory.
+    char *reserve(size_t bytes) {
+        if (bytes > size_) {
+            std::free(memory_);
+            size_ = (size_t)rounded_up((int64_t)bytes, 4096);
+            memory_ = static_cast<char *>(std::aligned_alloc(4096, size_));
+            if (memory_ == nullptr) size_ = 0;
+        }
+        return memory_;
+    }
+
+   private:
+    char *memory_ = nullptr;
+    size_t size_ = 0;
+};
+
+// One head of one sequence; P says how products are formed.
+template <class P>
+class Head {
+   public:
+    using Element = typename P::Element;
+
+    Head(const Attention &all, int64_t sequence, int64_t head)
+        : all_(all),
+          look_(all.looks ? &all.looks[sequence] : nullptr),
+          first_(all.starts[sequence]),
+          n_(all.starts[sequence + 1] - first_),
+          head_(head),
+          columns_(rounded_up(n_, P::COLUMN_STEP)),
+          size_(all.head_size),
+          words_(size_ / P::PER_WORD),
+          slot_(look_ && look_->statistics ? look_->statistic_slots[head] : -1),
+          map_(look_ && look_->maps ? look_->head_slots[head] : -1),
+          sums_of_rows_(look_ && look_->log_sum_exp ? look_->log_sum_exp + head * n_ : nullptr),
+          every_row_(all.output || slot_ >= 0 || sums_of_rows_) {}
+
+    // Compute what is wanted of it; false when there is no memory.
+    bool run(Scratch &scratch) {
+        if (!every_row_ && map_ < 0) return true;
+        if (!find_room(scratch)) return false;
+        const int64_t stride = all_.token_stride;
+        lay_out_keys((const uint32_t *)at(all_.k, 0), stride / P::PER_WORD, n_, columns_, words_, keys_);
+        if (all_.output) lay_out_values(at(all_.v, 0), stride, n_, columns_, size_, values_);
+        const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
+        for (int64_t b = 0; b < blocks; b++) {  // of near-equal size
+            const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
+            if (rows && slot_ >= 0)
+                attend<true>(rows);
+            else if (rows)
+                attend<false>(rows);
+        }
+        if (slot_ >= 0)
+            for (int i = 0; i < STATISTICS; i++) look_->statistics[slot_ * STATISTICS + i] = (float)(sums_[i] / n_);
+        return true;
+    }
+
+   private:
+    const Element *at(const void *x, int64_t token) const {
+        return (const Element *)x + (first_ + token) * all_.token_stride + head_ * size_;
+    }
+
+    bool find_room(Scratch &scratch) {
+        const size_t matrix = columns_ * words_ * 4, scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
+        char *memory = scratch.reserve(2 * (matrix + scores + vectors));
+        if (memory == nullptr) return false;
+        keys_ = (uint32_t *)memory;
+        values_ = (uint32_t *)(memory += matrix);
+        scores_ = (float *)(memory += matrix);
+        weights_ = (Element *)(memory += scores);
+        queries_ = (uint32_t *)(memory += scores);
+        mixed_ = (float *)(memory + vectors);
+        return true;
+    }
+
+    // Take the queries of a block that are wanted; returns how many.
+    int choose_rows(int64_t start, int64_t stop) {
+        int rows = 0;
+        for (int64_t i = start; i < stop; i++) {
+            if (!every_row_ && row_slot(i) < 0) continue;
+            std::memcpy(queries_ + rows * words_, at(all_.q, i), words_ * 4);
+            query_[rows++] = i;
+        }
+        return rows;
+    }
+
+    int64_t row_slot(int64_t query) const { return look_->row_slots ? look_->row_slots[query] : query; }
+
+    template <bool MEASURED>
+    void attend(int rows) {
+        P::product(rows, queries_, words_, keys_, columns_, scores_);
+        float sums[P::ROWS];
+        for (int r = 0; r < rows; r++) {
+            float *e = scores_ + r * columns_;
+            const Row row = exponentiate<MEASURED>(e, n_, columns_, all_.scale, query_[r],
+                                                   MEASURED ? look_->special : nullptr);
+            sums[r] = row.sum;
+            if (MEASURED) measure(row, e, query_[r]);
+            if (map_ >= 0) keep(e, 1 / row.sum, query_[r]);
+            if (sums_of_rows_) sums_of_rows_[query_[r]] = row.largest + std::log(row.sum);
+        }
+        if (all_.output) mix(rows, sums);
+    }
+
+    // Mix the values by the weights of a block, and write the outputs.
+    void mix(int rows, const float *sums) {
+        for (int64_t j = 0; j < rows * columns_; j += LANES) P::store(weights_ + j, _mm512_load_ps(scores_ + j));
+        P::product(rows, (const uint32_t *)weights_, columns_ / P::PER_WORD, values_, size_, mixed_);
+        for (int r = 0; r < rows; r++) {
+            Element *out = (Element *)all_.output + ((first_ + query_[r]) * all_.heads + head_) * size_;
+            const __m512 sum = _mm512_set1_ps(sums[r]);
+            for (int64_t d = 0; d < size_; d += LANES)
+                P::store(out + d, _mm512_div_ps(_mm512_load_ps(mixed_ + r * size_ + d), sum));
+        }
+    }
+
+    // Add a row to the sums of the statistics.
+    void measure(const Row &row, const float *e, int64_t query) {
+        const double by = 1 / (double)row.sum;
+        const double entropy = std::log((double)row.sum) - row.product * by;
+        sums_[0] += entropy < 0 ? 0 : entropy;  // rounding may fall below; what is no number stays none
+        sums_[1] += by;
+        sums_[2] += row.distance * by;
+        sums_[3] += e[query] * by;
+        if (query > 0) sums_[4] += e[query - 1] * by;
+        if (query + 1 < n_) sums_[5] += e[query + 1] * by;
+        sums_[6] += row.special * by;
+    }
+
+    // Hand a row of weights over, if it is wanted.
+    void keep(const float *e, float inverse, int64_t query) {
+        const int64_t slot = row_slot(query);
+        if (slot < 0) return;
+        const bool finite = inverse > 0 && inverse <= 1;
+        if (look_->finite && !finite) __atomic_store_n(look_->finite, 0, __ATOMIC_RELAXED);
+        const int64_t place = (map_ * look_->map_rows + slot) * n_;
+        const __m512 by = _mm512_set1_ps(inverse);
+        for (int64_t j = 0; j < n_; j += LANES) {
+            const __m512 p = _mm512_mul_ps(_mm512_load_ps(e + j), by);
+            const __mmask16 real = lanes_below(j, n_);
+            if (look_->half)
+                _mm256_mask_storeu_epi16((uint16_t *)look_->maps + place + j, real,
+                                         _mm512_cvtps_ph(p, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+            else
+                _mm512_mask_storeu_ps((float *)look_->maps + place + j, real, p);
+        }
+    }
+
+    const Attention &all_;
+    const Look *look_;
+    const int64_t first_, n_, head_, columns_, size_, words_;
+    const int slot_, map_;
+    float *const sums_of_rows_;
+    const bool every_row_;
+    double sums_[STATISTICS] = {};
+    uint32_t *keys_, *values_, *queries_;
+    float *scores_, *mixed_;
+    Element *weights_;
+    int64_t query_[P::ROWS];
+};
+
+inline bool slots_fit(const int32_t *slots, int64_t count, int64_t below) {
+    if (slots == nullptr) return false;
+    for (int64_t i = 0; i < count; i++)
+        if (slots[i] >= below) return false;
+    return true;
+}
+
+// Whether nothing outside of the arrays would be read or written.
+inline bool fits(const Attention &all, int64_t per_word) {
+    const int64_t step = LANES * per_word;
+    if (all.tokens && !(all.q && all.k && all.v)) return false;
+    if (!all.starts || all.tokens < 0 || all.sequences < 0 || all.heads < 1) return false;
+    if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
+    if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
+    for (int64_t i = 0; i < all.sequences; i++) {
+        const int64_t n = all.starts[i + 1] - all.starts[i];
+        if (n < 0) return false;
+        if (all.looks == nullptr) continue;
+        const Look &look = all.looks[i];
+        if (look.statistics && !(look.special && slots_fit(look.statistic_slots, all.heads, look.statistic_heads)))
+            return false;
+        if (look.maps && !slots_fit(look.head_slots, all.heads, look.map_heads)) return false;
+        if (look.maps && !(look.row_slots ? slots_fit(look.row_slots, n, look.map_rows) : look.map_rows == n))
+            return false;
+    }
+    return true;
+}
+
+// All heads of all sequences, on as many threads as OpenMP has for the caller.
+template <class P>
+int attend(const Attention *all) {
+    if (all == nullptr || !fits(*all, P::PER_WORD)) return BAD_ARGUMENT;
+    const int64_t tasks = all->sequences * all->heads;
+    bool whole = true;
+#pragma omp parallel reduction(&& : whole)
+    {
+        static thread_local Scratch scratch;
+        P::begin();
+#pragma omp for schedule(dynamic, 4)
+        for (int64_t task = 0; task < tasks; task++) {
+            // The longest are last where a batch is sorted, and are begun first.
+            const int64_t sequence = all->sequences - 1 - task / all->heads;
+            if (all->starts[sequence + 1] > all->starts[sequence])
+                whole = Head<P>(*all, sequence, task % all->heads).run(scratch) && whole;
+        }
+        P::end();
+    }
+    return whole ? DONE : NO_MEMORY;
+}
+
+}  // namespace headlight

@@ -1,0 +1,73 @@
+// Products of a block of rows with a whole matrix, on vectors: words are broadcast, columns are the lanes.
+#pragma once
+
+#include <algorithm>
+
+#include "words.h"
+
+namespace headlight {
+
+// R rows of `words` words, times (words, columns), into V vectors of columns.
+//
+// Sums of P::SUMMED words stay in registers; these sums are added up in `out`, since in one long sum rounding would grow
+// with its length.
+template <class P, int R, int V>
+inline void multiply(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
+    for (int64_t start = 0; start < words; start += P::SUMMED) {
+        const int64_t stop = std::min(start + P::SUMMED, words);
+        __m512 acc[R][V];
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps();
+        for (int64_t w = start; w < stop; w++) {
+            __m512i b[V];
+            for (int v = 0; v < V; v++) b[v] = _mm512_load_si512(right + w * columns + v * LANES);
+            for (int r = 0; r < R; r++) {
+                const __m512i a = _mm512_set1_epi32((int)left[r * words + w]);
+                for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
+            }
+        }
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < V; v++) {
+                float *place = out + r * columns + v * LANES;
+                _mm512_store_ps(place, start ? _mm512_add_ps(_mm512_load_ps(place), acc[r][v]) : acc[r][v]);
+            }
+    }
+}
+
+// The same for all columns, three vectors of them at a time: with eight rows, 24 sums of 32 registers.
+template <class P, int R>
+inline void multiply_columns(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
+    int64_t j = 0;
+    for (; j + 3 * LANES <= columns; j += 3 * LANES) multiply<P, R, 3>(left, words, right + j, columns, out + j);
+    if (columns - j == 2 * LANES)
+        multiply<P, R, 2>(left, words, right + j, columns, out + j);
+    else if (columns - j == LANES)
+        multiply<P, R, 1>(left, words, right + j, columns, out + j);
+}
+
+// Products on vectors, in the precision P: Float32 or Bfloat16.
+template <class P>
+struct Vectors : P {
+    static constexpr int ROWS = 8;             // of a block
+    static constexpr int COLUMN_STEP = LANES;  // what columns are padded to
+
+    static void begin() {}
+    static void end() {}
+
+    // `left` (rows, words) times `right` (words, columns): `out` (rows, columns), all dense.
+    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns,
+                        float *out) {
+        switch (rows) {
+            case 1: return multiply_columns<P, 1>(left, words, right, columns, out);
+            case 2: return multiply_columns<P, 2>(left, words, right, columns, out);
+            case 3: return multiply_columns<P, 3>(left, words, right, columns, out);
+            case 4: return multiply_columns<P, 4>(left, words, right, columns, out);
+            case 5: return multiply_columns<P, 5>(left, words, right, columns, out);
+            case 6: return multiply_columns<P, 6>(left, words, right, columns, out);
+            case 7: return multiply_columns<P, 7>(left, words, right, columns, out);
+            default: return multiply_columns<P, 8>(left, words, right, columns, out);
+        }
+    }
+};
+
+}  // namespace headlight

@@ -1,0 +1,117 @@
+"""What the kernels take, as interface.h declares it."""
+
+import ctypes
+
+_POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
+
+
+class Look(ctypes.Structure):
+    """`Look` of interface.h."""
+
+    _fields_ = (
+        ("statistics", _POINTER),
+        ("statistic_slots", _POINTER),
+        ("special", _POINTER),
+        ("maps", _POINTER),
+        ("head_slots", _POINTER),
+        ("row_slots", _POINTER),
+        ("finite", _POINTER),
+        ("log_sum_exp", _POINTER),
+        ("statistic_heads", _INT64),
+        ("map_heads", _INT64),
+        ("map_rows", _INT64),
+        ("half", ctypes.c_int32),
+    )
+
+
+class Attention(ctypes.Structure):
+    """`Attention` of interface.h."""
+
+    _fields_ = (
+        ("q", _POINTER),
+        ("k", _POINTER),
+        ("v", _POINTER),
+        ("token_stride", _INT64),
+        ("output", _POINTER),
+        ("starts", _POINTER),
+        ("tokens", _INT64),
+        ("sequences", _INT64),
+        ("heads", _INT64),
+        ("head_size", _INT64),
+        ("scale", ctypes.c_float),
+        ("looks", _POINTER),
+    )
+
+
+class Torch(ctypes.Structure):
+    """`Torch` of interface.h."""
+
+    _fields_ = (("linear", _POINTER), ("get_data", _POINTER), ("release", _POINTER))
+
+
+class Linear(ctypes.Structure):
+    """`Linear` of interface.h."""
+
+    _fields_ = (
+        ("weight", _POINTER),
+        ("bias", _POINTER),
+        ("activation", ctypes.c_char_p),
+        ("algorithm", ctypes.c_char_p),
+    )
+
+
+class Layer(ctypes.Structure):
+    """`Layer` of interface.h."""
+
+    _fields_ = (
+        *((name, Linear) for name in ("qkv", "output", "inner", "outer")),
+        ("attention_gain", _POINTER),
+        ("attention_bias", _POINTER),
+        ("feed_forward_gain", _POINTER),
+        ("feed_forward_bias", _POINTER),
+    )
+
+
+class Layers(ctypes.Structure):
+    """`Layers` of interface.h."""
+
+    _fields_ = (
+        ("torch", _POINTER),
+        ("attend", _POINTER),
+        ("add_norm", _POINTER),
+        ("layers", _POINTER),
+        ("count", _INT64),
+        ("tokens", _INT64),
+        ("size", _INT64),
+        ("element", _INT64),
+        ("epsilon", ctypes.c_float),
+        ("x", _POINTER),
+        ("rounded", _POINTER),
+        ("mixed", _POINTER),
+        ("stream", _POINTER),
+        ("states", _POINTER),
+        ("seen", _POINTER),
+        ("looks", _POINTER),
+        ("attention", _POINTER),
+        ("ends_looking", ctypes.c_int32),
+    )
+
+
+class Norm(ctypes.Structure):
+    """`Norm` of interface.h."""
+
+    _fields_ = (
+        ("x", _POINTER),
+        ("added", _POINTER),
+        ("gain", _POINTER),
+        ("bias", _POINTER),
+        ("output", _POINTER),
+        ("rounded", _POINTER),
+        ("tokens", _INT64),
+        ("size", _INT64),
+        ("epsilon", ctypes.c_float),
+    )
+
+
+STRUCTURES = (Look, Attention, Norm, Torch, Linear, Layer, Layers)
+"""In the order of `headlight_sizes`."""

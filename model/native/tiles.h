@@ -1,0 +1,115 @@
+// Products of a block of rows with a whole matrix, on AMX: bfloat16 tiles of 16 rows × 64 bytes.
+//
+// TDPBF16PS adds to a tile C (16 rows, 16 float32) the product of A (16 rows, 16 words: 32 bfloat16) and B (16 words,
+// 16 columns): the layouts of words.h as they are. Two tiles of A and two of B make four products of every load.
+// With HEADLIGHT_EMULATE_TILES the instructions are functions, so that tests run this file on any processor.
+#pragma once
+
+#include "words.h"
+
+namespace headlight {
+
+#ifdef HEADLIGHT_EMULATE_TILES
+struct Tile {
+    uint32_t words[16][16];
+};
+inline thread_local Tile emulated[8];
+
+inline float element(uint32_t word, int half) {
+    const uint32_t bits = half ? word & 0xffff0000u : word << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+inline void tile_zero(int t) { std::memset(&emulated[t], 0, sizeof(Tile)); }
+inline void tile_load(int t, const void *from, int64_t bytes) {
+    for (int i = 0; i < 16; i++) std::memcpy(emulated[t].words[i], (const char *)from + i * bytes, 64);
+}
+inline void tile_store(int t, void *to, int64_t bytes) {
+    for (int i = 0; i < 16; i++) std::memcpy((char *)to + i * bytes, emulated[t].words[i], 64);
+}
+inline void tile_multiply(int c, int a, int b) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            float sum;
+            std::memcpy(&sum, &emulated[c].words[i][j], sizeof sum);
+            for (int w = 0; w < 16; w++)
+                for (int half = 0; half < 2; half++)
+                    sum += element(emulated[a].words[i][w], half) * element(emulated[b].words[w][j], half);
+            std::memcpy(&emulated[c].words[i][j], &sum, sizeof sum);
+        }
+}
+inline void tile_configure(const void *) {}
+inline void tile_release() {}
+#else
+// Macros, since the numbers of tiles become a part of the instructions' names.
+#define tile_zero(t) _tile_zero(t)
+#define tile_load(t, from, bytes) _tile_loadd(t, from, bytes)
+#define tile_store(t, to, bytes) _tile_stored(t, to, bytes)
+#define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
+#define tile_configure(configuration) _tile_loadconfig(configuration)
+#define tile_release() _tile_release()
+#endif
+
+// The memory of LDTILECFG: palette 1, and the rows and bytes per row of eight tiles.
+struct alignas(64) Configuration {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// Products on tiles, in bfloat16.
+struct Tiles : Bfloat16 {
+    static constexpr int ROWS = 32;
+    static constexpr int COLUMN_STEP = 32;  // words of weights come in whole tiles
+
+    static void begin() {
+        static constexpr Configuration configuration;  // in memory as it stands: compilers take LDTILECFG to read 8 bytes
+        tile_configure(&configuration);
+    }
+    static void end() { tile_release(); }
+
+    // As `Vectors::product`; `left` and `out` have room for ROWS rows, whatever `rows` is.
+    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns,
+                        float *out) {
+        asm volatile("" ::: "memory");  // what tiles load must be written by now: compilers do not know that they do
+        for (int64_t j = 0; j < columns; j += 32) {
+            if (rows > 16)
+                block<true>(left, words, right + j, columns, out + j);
+            else
+                block<false>(left, words, right + j, columns, out + j);
+        }
+    }
+
+   private:
+    // 32 columns of 16 rows, or of 32: tiles 0 to 3 are sums, 4 and 5 of `left`, 6 and 7 of `right`.
+    template <bool TWO>
+    static void block(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
+        tile_zero(0);
+        tile_zero(1);
+        if (TWO) {
+            tile_zero(2);
+            tile_zero(3);
+        }
+        for (int64_t w = 0; w < words; w += 16) {
+            tile_load(6, right + w * columns, columns * 4);
+            tile_load(7, right + w * columns + 16, columns * 4);
+            tile_load(4, left + w, words * 4);
+            tile_multiply(0, 4, 6);
+            tile_multiply(1, 4, 7);
+            if (TWO) {
+                tile_load(5, left + 16 * words + w, words * 4);
+                tile_multiply(2, 5, 6);
+                tile_multiply(3, 5, 7);
+            }
+        }
+        tile_store(0, out, columns * 4);
+        tile_store(1, out + 16, columns * 4);
+        if (TWO) {
+            tile_store(2, out + 16 * columns, columns * 4);
+            tile_store(3, out + 16 * columns + 16, columns * 4);
+        }
+    }
+};
+
+}  // namespace headlight

@@ -1,0 +1,365 @@
+// Runs every kernel over random shapes beside a naive one in double precision, for sanitizers to watch.
+//
+// Arrays are exactly as large as the interface says, each in memory of its own, so that a step beyond any of them is
+// seen; queries, keys and values are views into one array, off every boundary.
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "../../model/native/interface.h"
+
+// A tensor as this program has it: float32, dense.
+struct AtenTensorOpaque {
+    int64_t columns;
+    std::vector<float> numbers;
+    int64_t rows() const { return (int64_t)numbers.size() / columns; }
+};
+
+namespace {
+
+std::mt19937 generator(20);
+
+float normal() { return std::normal_distribution<float>()(generator); }
+int64_t up_to(int64_t most) { return std::uniform_int_distribution<int64_t>(0, most)(generator); }
+
+uint16_t round_to_bfloat16(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+float widen(uint16_t x) {
+    const uint32_t bits = (uint32_t)x << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+float widen(float x) { return x; }
+void assign(float &to, float x) { to = x; }
+void assign(uint16_t &to, float x) { to = round_to_bfloat16(x); }
+
+int failures = 0;
+
+void expect(bool holds, const char *what, double got, double wanted, int64_t n) {
+    if (holds) return;
+    if (failures++ < 10) std::printf("%s: %g is not %g (a sequence of %ld)\n", what, got, wanted, (long)n);
+}
+
+// What one sequence asks for, in arrays of its own.
+struct Asked {
+    std::vector<float> statistics, special, maps, log_sums;
+    std::vector<uint16_t> half_maps;
+    std::vector<int32_t> statistic_slots, head_slots, row_slots;
+    std::unique_ptr<uint8_t> finite{new uint8_t(1)};
+    std::vector<int64_t> heads, rows, measured;
+
+    Look of(int64_t n, int64_t all_heads) {
+        Look look{};
+        if (up_to(2)) {
+            for (int64_t h = 0; h < all_heads; h++) statistic_slots.push_back(-1);
+            for (int64_t h = 0; h < all_heads; h++)
+                if (up_to(1)) {
+                    statistic_slots[h] = (int32_t)measured.size();
+                    measured.push_back(h);
+                }
+            for (int64_t i = 0; i < n; i++) special.push_back((float)up_to(1));
+            statistics.reserve(1), statistics.resize(measured.size() * 7);
+            look.statistics = statistics.data();
+            look.statistic_slots = statistic_slots.data();
+            look.statistic_heads = (int64_t)measured.size();
+            special.reserve(1);
+            look.special = special.data();
+        }
+        if (up_to(1)) {
+            log_sums.reserve(1), log_sums.resize((size_t)(all_heads * n));
+            look.log_sum_exp = log_sums.data();
+        }
+        if (up_to(2)) {
+            for (int64_t h = 0; h < all_heads; h++) {
+                head_slots.push_back(up_to(1) ? (int32_t)heads.size() : -1);
+                if (head_slots.back() >= 0) heads.push_back(h);
+            }
+            const bool every = up_to(1);
+            for (int64_t i = 0; i < n; i++) {
+                const bool wanted = every || up_to(1);
+                row_slots.push_back(wanted ? (int32_t)rows.size() : -1);
+                if (wanted) rows.push_back(i);
+            }
+            look.half = (int32_t)up_to(1);
+            const size_t size = heads.size() * rows.size() * (size_t)n;
+            if (look.half)
+                half_maps.resize(size), half_maps.reserve(1), look.maps = half_maps.data();
+            else
+                maps.resize(size), maps.reserve(1), look.maps = maps.data();
+            row_slots.reserve(1);
+            look.head_slots = head_slots.data();
+            look.row_slots = every ? nullptr : row_slots.data();
+            look.map_heads = (int64_t)heads.size();
+            look.map_rows = (int64_t)rows.size();
+            look.finite = finite.get();
+        }
+        return look;
+    }
+};
+
+template <class Element>
+void try_attention(int (*attend)(const Attention *), bool exact) {
+    const int64_t edges[] = {0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 65, 127, 129};
+    const int64_t heads = 1 + up_to(3), size = 32 * (1 + up_to(2)), stride = 3 * heads * size + 32 * up_to(1);
+    std::vector<int64_t> starts{0};
+    for (int64_t i = up_to(4); i >= 0; i--) starts.push_back(starts.back() + (up_to(1) ? edges[up_to(13)] : up_to(70)));
+    if (!up_to(9)) starts.push_back(starts.back() + 512);
+    const int64_t sequences = (int64_t)starts.size() - 1, used = starts.back(), tokens = used + up_to(2);
+    const int64_t off = 2 * up_to(3);
+    std::vector<Element> packed((size_t)(off + tokens * stride));
+    packed.reserve(1);
+    for (Element &x : packed) assign(x, normal());
+    const Element *q = packed.data() + off, *k = q + heads * size, *v = k + heads * size;
+    std::vector<Element> output((size_t)(tokens * heads * size));
+    output.reserve(1);
+    std::vector<Asked> asked((size_t)sequences);
+    std::vector<Look> looks;
+    for (int64_t i = 0; i < sequences; i++) looks.push_back(asked[i].of(starts[i + 1] - starts[i], heads));
+    const float scale = 1 / std::sqrt((float)size);
+    const bool mixed = up_to(3) > 0;
+    const Attention all{q, k, v, stride, mixed ? output.data() : nullptr, starts.data(), tokens, sequences, heads,
+                        size, scale, up_to(4) ? looks.data() : nullptr};
+    const int outcome = attend(&all);
+    expect(outcome == DONE, "the outcome", outcome, DONE, used);
+    const double bound = exact ? 2e-5 : 4e-2;
+    for (int64_t b = 0; b < sequences; b++) {
+        const int64_t first = starts[b], n = starts[b + 1] - first;
+        for (int64_t h = 0; h < heads; h++) {
+            int64_t map = -1, slot = -1;
+            if (all.looks && looks[b].maps) map = looks[b].head_slots[h];
+            if (all.looks && looks[b].statistics) slot = looks[b].statistic_slots[h];
+            double sums[7] = {};
+            for (int64_t i = 0; i < n; i++) {
+                std::vector<double> p((size_t)n);
+                double most = -1e300, total = 0;
+                for (int64_t j = 0; j < n; j++) {
+                    double dot = 0;
+                    for (int64_t d = 0; d < size; d++)
+                        dot += (double)widen(q[(first + i) * stride + h * size + d]) *
+                               widen(k[(first + j) * stride + h * size + d]);
+                    p[j] = dot * scale;
+                    most = std::fmax(most, p[j]);
+                }
+                for (double &x : p) total += x = std::exp(x - most);
+                for (double &x : p) x /= total;
+                for (int64_t j = 0; j < n; j++) {
+                    sums[0] -= p[j] > 0 ? p[j] * std::log(p[j]) : 0;
+                    sums[2] += p[j] * (double)std::llabs(i - j);
+                    if (slot >= 0) sums[6] += p[j] * looks[b].special[j];
+                }
+                if (all.looks && looks[b].log_sum_exp) {
+                    const double got = asked[b].log_sums[h * n + i], wanted = most + std::log(total);
+                    expect(std::fabs(got - wanted) < 2e-5 * std::fmax(1, std::fabs(wanted)), "a sum", got, wanted, n);
+                }
+                sums[1] += 1 / total;
+                sums[3] += p[i];
+                if (i > 0) sums[4] += p[i - 1];
+                if (i + 1 < n) sums[5] += p[i + 1];
+                const int64_t row = map < 0 ? -1 : looks[b].row_slots ? looks[b].row_slots[i] : i;
+                for (int64_t j = 0; row >= 0 && j < n; j++) {
+                    const int64_t place = (map * looks[b].map_rows + row) * n + j;
+                    if (looks[b].half)
+                        expect(std::fabs(_cvtsh_ss(asked[b].half_maps[place]) - p[j]) <= 1e-5 + p[j] / 2048,
+                               "a weight in half", _cvtsh_ss(asked[b].half_maps[place]), p[j], n);
+                    else
+                        expect(std::fabs(asked[b].maps[place] - p[j]) < 1e-5, "a weight", asked[b].maps[place], p[j], n);
+                }
+                for (int64_t d = 0; mixed && d < size; d++) {
+                    double wanted = 0;
+                    for (int64_t j = 0; j < n; j++) wanted += p[j] * widen(v[(first + j) * stride + h * size + d]);
+                    const double got = widen(output[((first + i) * heads + h) * size + d]);
+                    expect(std::fabs(got - wanted) < bound, "an output", got, wanted, n);
+                }
+            }
+            for (int i = 0; slot >= 0 && n > 0 && i < 7; i++) {
+                const double got = asked[b].statistics[slot * 7 + i], wanted = sums[i] / (double)n;
+                expect(std::fabs(got - wanted) < 2e-5 * std::fmax(1, wanted), "a statistic", got, wanted, n);
+            }
+        }
+    }
+}
+
+template <class Element>
+void try_norm(int (*add_norm)(const Norm *)) {
+    const int64_t tokens = up_to(20), size = 1 + up_to(100);
+    std::vector<float> x((size_t)(tokens * size)), gain, bias, output(x.size());
+    x.reserve(1);
+    std::vector<Element> added(x.size()), rounded(x.size());
+    output.reserve(1), added.reserve(1), rounded.reserve(1);
+    for (float &value : x) value = normal();
+    for (Element &value : added) assign(value, normal());
+    for (int64_t i = 0; i < size; i++) gain.push_back(normal()), bias.push_back(normal());
+    const std::vector<float> before = x;
+    const bool in_place = up_to(1);
+    const Norm all{x.data(), added.data(), gain.data(), bias.data(), in_place ? x.data() : output.data(),
+                   up_to(1) ? rounded.data() : nullptr, tokens, size, 1e-5f};
+    expect(add_norm(&all) == DONE, "the outcome of a norm", 0, 0, size);
+    for (int64_t t = 0; t < tokens; t++) {
+        double mean = 0, variance = 0;
+        std::vector<double> s;
+        for (int64_t i = 0; i < size; i++) {
+            s.push_back((double)before[t * size + i] + widen(added[t * size + i]));
+            mean += s.back() / (double)size;
+        }
+        for (double value : s) variance += (value - mean) * (value - mean) / (double)size;
+        for (int64_t i = 0; i < size; i++) {
+            const double wanted = (s[i] - mean) / std::sqrt(variance + 1e-5) * gain[i] + bias[i];
+            const double got = all.output[t * size + i];
+            expect(std::fabs(got - wanted) < 1e-4, "a norm", got, wanted, size);
+            if (all.rounded) {
+                const double close = widen(rounded[t * size + i]);
+                expect(std::fabs(close - got) <= std::fabs(got) / 128, "a rounded norm", close, got, size);
+            }
+        }
+    }
+}
+
+int64_t alive = 0, products = 0, failing = -1;
+
+int32_t multiply(Tensor x, Tensor weight, Tensor *bias, const char *, const double **, int64_t, const char **, Tensor *y) {
+    if (products++ == failing) return 1;
+    const int64_t in = x->columns, out = weight->rows();
+    *y = new AtenTensorOpaque{out, std::vector<float>((size_t)(x->rows() * out))};
+    alive++;
+    for (int64_t r = 0; r < x->rows(); r++)
+        for (int64_t o = 0; o < out; o++) {
+            float sum = (*bias)->numbers[o];
+            for (int64_t i = 0; i < in; i++) sum += x->numbers[r * in + i] * weight->numbers[o * in + i];
+            (*y)->numbers[r * out + o] = sum;
+        }
+    return 0;
+}
+int32_t get_data(Tensor x, void **data) { return *data = x->numbers.data(), 0; }
+int32_t release(Tensor x) { return delete x, alive--, 0; }
+
+AtenTensorOpaque random_tensor(int64_t rows, int64_t columns) {
+    AtenTensorOpaque made{columns, std::vector<float>((size_t)(rows * columns))};
+    for (float &x : made.numbers) x = normal() / 8;
+    return made;
+}
+
+// Some layers in one call, beside the same kernels called one by one; now and then a product fails.
+void try_layers() {
+    const int64_t heads = 1 + up_to(1), size = 32 * heads, inner = 1 + up_to(40), count = 1 + up_to(2);
+    std::vector<int64_t> starts{0};
+    for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(20));
+    const int64_t sequences = (int64_t)starts.size() - 1, tokens = starts.back() + up_to(3), row = 3 * size;
+    const Torch torch{multiply, get_data, release};
+    const Attention attention{nullptr, nullptr, nullptr, 0, nullptr, starts.data(), tokens, sequences, heads, 32,
+                              0.25f, nullptr};
+    std::vector<AtenTensorOpaque> made;
+    made.reserve(100);
+    const auto linear = [&](int64_t in, int64_t out) {
+        made.push_back(random_tensor(out, in));
+        made.push_back(random_tensor(1, out));
+        return Linear{&made[made.size() - 2], &made.back(), "none", ""};
+    };
+    std::vector<float> gain((size_t)size, 1.5f), bias((size_t)size, 0.1f);
+    std::vector<Layer> layers;
+    std::vector<std::vector<float>> states, seen;
+    std::vector<float *> to;
+    std::vector<void *> into;
+    for (int64_t i = 0; i < count; i++) {
+        layers.push_back({linear(size, row), linear(size, size), linear(size, inner), linear(inner, size), gain.data(),
+                          bias.data(), gain.data(), bias.data()});
+        states.emplace_back((size_t)(tokens * size)), seen.emplace_back((size_t)(tokens * row));
+        to.push_back(up_to(1) ? states.back().data() : nullptr);
+        into.push_back(up_to(1) ? seen.back().data() : nullptr);
+    }
+    std::vector<Asked> asked((size_t)sequences);
+    std::vector<Look> looks;
+    for (int64_t i = 0; i < sequences; i++) looks.push_back(asked[i].of(starts[i + 1] - starts[i], heads));
+    const std::vector<const Look *> looked((size_t)count, up_to(1) ? looks.data() : nullptr);
+    AtenTensorOpaque x = random_tensor(tokens, size), rounded = x, mixed{size, std::vector<float>(x.numbers.size())};
+    std::vector<float> stream(x.numbers.size());
+    const bool ends = up_to(1), fails = !up_to(4);
+    const Layers all{&torch, headlight_attend_float32, headlight_add_norm_float32, layers.data(), count, tokens, size, 4,
+                     1e-5f, x.numbers.data(), &rounded, &mixed, stream.data(), to.data(), into.data(), looked.data(),
+                     &attention, ends};
+    const int64_t most = 4 * count - 3 * ends;
+    products = 0, failing = fails ? up_to(most - 1) : -1;
+    const int outcome = headlight_run_layers(&all);
+    failing = -1;
+    expect(outcome == (fails ? NO_MEMORY : DONE), "the outcome of layers", outcome, fails, tokens);
+    expect(alive == 0, "tensors that were not let go of", (double)alive, 0, tokens);
+    if (fails) return;
+    expect(products == most, "products", (double)products, (double)most, count);
+
+    AtenTensorOpaque state = x, again = mixed;
+    for (int64_t i = 0; i < count; i++) {
+        const auto product = [&](const Linear &by, Tensor of) {
+            Tensor result, b = by.bias;
+            multiply(of, by.weight, &b, "none", nullptr, 0, nullptr, &result);
+            const AtenTensorOpaque copy = *result;
+            release(result);
+            return copy;
+        };
+        AtenTensorOpaque qkv = product(layers[i].qkv, &state);
+        expect(!into[i] || seen[i] == qkv.numbers, "what is seen", 0, 0, i);
+        if (ends && i + 1 == count) break;
+        Attention one = attention;
+        one.q = qkv.numbers.data(), one.k = qkv.numbers.data() + size, one.v = qkv.numbers.data() + 2 * size;
+        one.token_stride = row, one.output = again.numbers.data();
+        expect(headlight_attend_float32(&one) == DONE, "attention", 0, 0, i);
+        const auto add_norm = [&](AtenTensorOpaque added) {
+            const Norm norm{state.numbers.data(), added.numbers.data(), gain.data(), bias.data(), state.numbers.data(),
+                            nullptr, tokens, size, 1e-5f};
+            expect(headlight_add_norm_float32(&norm) == DONE, "a norm", 0, 0, i);
+        };
+        add_norm(product(layers[i].output, &again));
+        AtenTensorOpaque wide = product(layers[i].inner, &state);
+        add_norm(product(layers[i].outer, &wide));
+        expect(!to[i] || states[i] == state.numbers, "a state", 0, 0, i);
+    }
+}
+
+void refuse(int (*attend)(const Attention *)) {
+    float x[256] = {};
+    const int64_t whole[] = {0, 2}, backwards[] = {0, 2, 1}, beyond[] = {0, 9};
+    const int32_t far[] = {5};
+    float room[7];
+    const Look outside{room, far, x, nullptr, nullptr, nullptr, nullptr, nullptr, 1, 0, 0, 0};
+    const Attention good{x, x, x, 32, x + 64, whole, 2, 1, 1, 32, 1, nullptr};
+    Attention bad[8];
+    for (Attention &one : bad) one = good;
+    bad[0].q = nullptr;
+    bad[1].head_size = 8;
+    bad[2].token_stride = 16;
+    bad[3].starts = beyond;
+    bad[4].starts = backwards, bad[4].sequences = 2;
+    bad[5].heads = 0;
+    bad[6].looks = &outside;
+    bad[7].starts = nullptr;
+    expect(attend(nullptr) == BAD_ARGUMENT, "nothing", 0, BAD_ARGUMENT, 0);
+    for (int i = 0; i < 8; i++) expect(attend(&bad[i]) == BAD_ARGUMENT, "a bad argument", i, BAD_ARGUMENT, 0);
+    const Layers nothing{};
+    expect(headlight_run_layers(&nothing) == BAD_ARGUMENT, "no layers", 0, BAD_ARGUMENT, 0);
+}
+
+}  // namespace
+
+int main(int, char **arguments) {
+    const int rounds = std::atoi(arguments[1]);
+    refuse(headlight_attend_float32);
+    for (int i = 0; i < rounds; i++) {
+        try_attention<float>(headlight_attend_float32, true);
+        try_norm<float>(headlight_add_norm_float32);
+        try_layers();
+        if (arguments[2][0] == 'f') continue;  // this processor has no bfloat16
+        try_attention<uint16_t>(headlight_attend_bfloat16, false);
+        try_norm<uint16_t>(headlight_add_norm_bfloat16);
+        try_attention<uint16_t>(headlight_attend_bfloat16_amx, false);
+    }
+    std::printf("%d failures\n", failures);
+    return failures != 0;
+}
