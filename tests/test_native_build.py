@@ -1,4 +1,4 @@
-"""How the kernels are built, found, chosen and told from those of another version, and run under sanitizers."""
+"""How the kernels are built, found, chosen, told from those of another version, and run under sanitizers."""
 
 import os
 import re
