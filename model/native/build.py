@@ -50,13 +50,13 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
     """
     target.unlink(missing_ok=True)  # processes that have it open keep it
     compiler = find_compiler()
+    common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}")
     with TemporaryDirectory() as folder:
         objects = []
         for name, instructions in _SOURCES.items():
             objects.append(str(Path(folder) / f"{name}.o"))
             source = str(FOLDER / f"{name}.cpp")
-            flags = (*_COMMON, *_MISTAKEN, *instructions, f"-DHEADLIGHT_SOURCES={checksum()}", *options)
-            _run(*compiler, *flags, "-c", source, "-o", objects[-1])
+            _run(*compiler, *common, *instructions, *options, "-c", source, "-o", objects[-1])
         made = Path(folder) / target.name
         _run(*compiler, "-shared", *options, *objects, "-o", str(made))
         # Nobody may load half of it.

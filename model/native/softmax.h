@@ -17,8 +17,8 @@ struct Row {
 };
 
 // eˣ for x in [−1000, 0]: 2ᶠ by the polynomial of degree six that is closest to it on [−½, ½] (relatively, 7e-9), then
-// the exponent. x·log₂e is formed with log₂e in two parts, the
-// second what the first lacks, so that its rounding does not grow with x.
+// the exponent. x·log₂e is formed with log₂e in two parts, the second what the first lacks, so that its rounding does
+// not grow with x.
 inline __m512 exponential(__m512 x) {
     const __m512 log2e = _mm512_set1_ps(1.44269502f), rest = _mm512_set1_ps(1.92596299e-8f);
     const __m512 whole =
@@ -61,7 +61,7 @@ inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, 
         const __m512 e = _mm512_maskz_mov_ps(real, exponential(x));
         sum = _mm512_add_ps(sum, e);
         if constexpr (LOOKED) {
-            product = _mm512_mask3_fmadd_ps(e, x, product, real);  // 0 · −∞ is no number
+            product = _mm512_mask3_fmadd_ps(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is no number
             distances = _mm512_fmadd_ps(e, _mm512_abs_ps(away), distances);
             specials = _mm512_fmadd_ps(e, _mm512_maskz_loadu_ps(real, special + j), specials);
             away = _mm512_add_ps(away, step);
