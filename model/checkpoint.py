@@ -64,6 +64,7 @@ def _read_tensors(folder: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
+            (folder / name).open("rb").close()  # safetensors calls missing what may not be read
             with safe_open(folder / name, framework="pt") as file:
                 tensors.update({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
         except (SafetensorError, OSError) as error:

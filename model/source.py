@@ -1,5 +1,6 @@
 """Where a model comes from: the embedded default, a folder, or a hub name."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def resolve(source: str, *, graph: bool = False) -> Path:
         return _embedded()
     path = Path(source).expanduser()
     if path.is_dir():
+        if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise CheckpointError(f"{path} may not be read by this user: `chmod -R a+rX {path}` allows it.")
         return path
     if path.exists() or source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise CheckpointError(f"{source} is not a folder with a checkpoint.")

@@ -1,18 +1,25 @@
 """What runs a model follows from what lies in its folder, what is installed, and what was asked for."""
 
+import os
 import re
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from model import loading
 from model.errors import CheckpointError, ModelError
 from model.loading import Kind, both_packages, choose_kind, load_model
-from model.onnx_file import OnnxFile, find_graph
+from model.onnx_file import MANIFEST, OnnxFile, find_graph
+from model.source import EMBEDDED, resolve
+
+NOBODY = 65534
 
 CONTENTS = {
     "checkpoint": ["config.json", "model.safetensors"],
@@ -158,3 +165,39 @@ def test_a_runtime_that_is_missing_is_named_with_the_way_to_install_it(
         f"onnxruntime is not installed, and {path / 'model.onnx'} needs it: `pip install onnxruntime`, or "
         "`onnxruntime-gpu` for CUDA."
     )
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    """Be somebody who is not root, whom no permission stops."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("model.safetensors", "torch", "cannot be read: [Errno 13] Permission denied"),
+        ("config.json", "torch", "cannot be read: [Errno 13] Permission denied"),
+        ("tokenizer.json", "torch", "cannot be read: Permission denied"),
+        ("model.onnx", "onnx", "cannot be read: [Errno 13] Permission denied"),
+        (".", "auto", "may not be read by this user: `chmod -R a+rX "),
+    ],
+)
+def test_what_this_user_may_not_read_is_named(name: str, kind: Kind, sentence: str) -> None:
+    """Weights that only their owner may read, which some libraries write, are not said to be missing."""
+    with TemporaryDirectory() as outer:
+        Path(outer).chmod(0o755)
+        folder = shutil.copytree(resolve(EMBEDDED), Path(outer) / "model")
+        (folder / MANIFEST).write_text('{"files": {"model.onnx": {}}}')
+        (folder / "model.onnx").touch()
+        denied = folder / name
+        denied.chmod(0)
+        with another_user(), pytest.raises(CheckpointError) as raised:
+            load_model(str(folder), kind=kind)
+    assert str(raised.value).startswith(f"{denied} {sentence}")

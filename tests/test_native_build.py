@@ -12,7 +12,9 @@ import torch
 
 from model.checkpoint import load_checkpoint
 from model.native import library
+from model.native.__main__ import main
 from model.native.build import NotBuilt, build, find_compiler
+from model.native.handles import find_functions
 from model.native.library import NoKernels, find_kernels
 from model.native.structures import STRUCTURES
 from model.source import resolve
@@ -74,6 +76,23 @@ def test_without_a_library_there_are_no_kernels(
     assert backend.info.kernels is None
     assert backend.info.no_kernels is not None
     assert sentence in backend.info.no_kernels
+
+
+@needs_kernels
+def test_a_pytorch_without_its_c_interface_serves_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A build of PyTorch that lacks what the kernels call: the plain path serves, and all say why."""
+    reason = "this build of PyTorch has no C interface to its products"
+    monkeypatch.delattr(torch._C, "_aoti")
+    find_functions.cache_clear()
+    try:
+        backend = TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
+        main()
+    finally:
+        find_functions.cache_clear()
+    assert (backend.info.kernels, backend.info.no_kernels) == (None, reason)
+    assert capsys.readouterr().out.startswith(f"float32: PyTorch's kernels, since {reason}.")
 
 
 @needs_kernels

@@ -2,6 +2,7 @@
 
 import torch
 
+from model.native.handles import find_functions
 from model.native.library import NoKernels, find_kernels
 
 
@@ -10,7 +11,9 @@ def main() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
         try:
-            print(f"{name}: kernels of our own ({find_kernels(dtype).instructions})")  # noqa: T201
+            kernels = find_kernels(dtype)
+            find_functions()
+            print(f"{name}: kernels of our own ({kernels.instructions})")  # noqa: T201
         except NoKernels as error:
             print(f"{name}: PyTorch's kernels, since {error}.")  # noqa: T201
 

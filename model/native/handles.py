@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from model.native.library import NoKernels
 from model.native.structures import Torch
 
 _FUNCTIONS = (
@@ -25,14 +26,14 @@ _content.restype, _content.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 
 @cache
-def find_functions() -> Torch | None:
-    """Find the functions that the kernels call; None where this build of PyTorch lacks one."""
+def find_functions() -> Torch:
+    """Find the functions that the kernels call; raises NoKernels where this build of PyTorch lacks one."""
     try:
+        _ = torch._C._aoti
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS]
-    except (OSError, AttributeError):
-        return None
-    return Torch(*found) if hasattr(torch._C, "_aoti") else None
+        return Torch(*(ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS))
+    except (OSError, AttributeError) as error:
+        raise NoKernels("this build of PyTorch has no C interface to its products") from error
 
 
 class Handles:
@@ -40,7 +41,7 @@ class Handles:
 
     def __init__(self) -> None:
         self._addresses: list[int] = []
-        weakref.finalize(self, _release, self._addresses).atexit = False
+        weakref.finalize(self, _release, find_functions(), self._addresses).atexit = False
 
     def of(self, tensor: Tensor) -> int:
         """Give a tensor to the kernels: the address of its handle."""
@@ -50,9 +51,7 @@ class Handles:
         return address
 
 
-def _release(addresses: list[int]) -> None:
-    functions = find_functions()
-    if functions is not None:
-        release = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(functions.release)
-        for address in addresses:
-            release(address)
+def _release(functions: Torch, addresses: list[int]) -> None:
+    release = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(functions.release)
+    for address in addresses:
+        release(address)

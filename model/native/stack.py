@@ -34,10 +34,7 @@ class NativeStack:
         self.kernels = kernels
         self._config = config
         self._blocks: list[Any] = list(blocks)
-        torch_functions = find_functions()
-        if torch_functions is None:
-            raise NoKernels("this build of PyTorch has no C interface to its products")
-        self._torch = torch_functions
+        self._torch = find_functions()
         self._weights = Handles()
         self._parameters: list[Tensor] = []  # of norms: their addresses are kept
         layers = [self._layer(block) for block in self._blocks]
