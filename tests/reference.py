@@ -10,7 +10,7 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from model.encoder import Encoder
 from model.packing import Packing
 from model.source import resolve
 from model.torch_backend import TorchBackend
-from model.types import AttentionWant, Backend, Batch, Encoding, Output, Want
+from model.types import STATISTICS, AttentionWant, Backend, Batch, Encoding, Output, Want
 
 Array = NDArray[np.float64]
 Ids = Sequence[int]
@@ -49,6 +49,15 @@ def distance(a: Any, b: Any) -> float:
 def relative_distance(a: Any, b: Any) -> float:
     """`distance`, in units of max(1, ‖b‖∞): what "within ε·max(1, ‖h‖∞)" compares with ε."""
     return distance(a, b) / max(1.0, float(np.abs(np.asarray(b, dtype=np.float64)).max(initial=0.0)))
+
+
+def assert_summary(got: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> None:
+    """Check the statistics of heads as they are handed on: all of them, in order, float32 and contiguous."""
+    assert tuple(got) == STATISTICS
+    for name, values in got.items():
+        assert values.dtype == np.float32
+        assert values.flags.c_contiguous
+        assert relative_distance(values, expected[name]) <= 1e-5, name
 
 
 # ------------------------------------------------------------------------------- plain mathematics

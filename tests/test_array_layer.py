@@ -17,7 +17,7 @@ from model.attention import SelfAttention
 from model.blocks import Layer
 from model.config import EncoderConfig
 from model.maps import Maps, Rollout
-from model.types import STATISTICS, Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
+from model.types import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
 from tests import reference
 from tests.reference import Array, distance, relative_distance
 
@@ -228,11 +228,7 @@ def test_statistics_are_those_of_the_whole_map(
     got = summarize(SummaryWant(listed, heads, special), made, length)
     whole = np.stack([reference.softmax(scores(of_torch(length)[n])) for n in listed])[:, heads]
     expected = measures.summary(whole, [i in special for i in range(length)])  # type: ignore[arg-type]
-    assert tuple(got) == STATISTICS
-    for name, values in got.items():
-        assert values.dtype == np.float32
-        assert values.flags.c_contiguous
-        assert relative_distance(values, expected[name]) <= 1e-5, name
+    reference.assert_summary(got, expected)
 
 
 def test_sharp_attention_has_no_negative_entropy() -> None:

@@ -19,8 +19,8 @@ from model.config import EncoderConfig
 from model.maps import Maps, Rollout
 from model.selection import in_blocks
 from model.summaries import Summaries
-from model.types import STATISTICS, AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
-from tests.reference import Array, distance, relative_distance, softmax
+from model.types import AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
+from tests.reference import Array, assert_summary, distance, relative_distance, softmax
 
 CPU = torch.device("cpu")
 LAYERS, HEADS, SIZE, COUNT = 3, 4, 8, 2
@@ -135,12 +135,7 @@ def test_statistics_are_those_of_the_whole_map(length: int, dtype: torch.dtype) 
     for i in range(COUNT):
         whole = np.stack([softmax(scores(layers(length, dtype)[n])[i]) for n in listed])[:, heads]
         expected = measures.summary(whole, is_special)  # type: ignore[arg-type]
-        got = look.of(i)
-        assert tuple(got) == STATISTICS
-        for name, values in got.items():
-            assert values.dtype == np.float32
-            assert values.flags.c_contiguous
-            assert relative_distance(values, expected[name]) <= 1e-5, name
+        assert_summary(look.of(i), expected)
 
 
 def test_uniform_attention_has_the_statistics_of_its_formula() -> None:

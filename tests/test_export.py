@@ -68,6 +68,13 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "export", *map(str, arguments)]
 
 
+def export(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Export as it is done by hand, and wait for its end."""
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, capture_output=True, text=True, check=False, timeout=300, **options
+    )
+
+
 @dataclass(frozen=True)
 class Run:
     """An export that was run as it is by hand: from which model, to where, and what it said."""
@@ -82,17 +89,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     place = tmp_path_factory.mktemp("export")
     model, folder = place / "small", place / "exported"
     write_model(model, transformer="0_Transformer")
-    environment = {**os.environ, "PYTHONHASHSEED": "7"}
-    done = subprocess.run(
-        command(model, folder),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=300,
-    )
-    return Run(model, folder, done)
+    return Run(model, folder, export(model, folder, env={**os.environ, "PYTHONHASHSEED": "7"}))
 
 
 @pytest.fixture(scope="session")
@@ -249,15 +246,7 @@ def limit_files() -> None:
 
 def test_a_disk_that_is_full_leaves_nothing(flat: Path, tmp_path: Path) -> None:
     """A file that cannot be written to its end is one sentence."""
-    done = subprocess.run(
-        command(flat, tmp_path / "out"),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limit_files,
-        timeout=300,
-    )
+    done = export(flat, tmp_path / "out", preexec_fn=limit_files)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert SENTENCE.fullmatch(done.stderr.splitlines(keepends=True)[-1])

