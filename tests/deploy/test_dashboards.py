@@ -19,6 +19,7 @@ from tests.deploy.watching import (
     series_names,
     unknown_names,
 )
+from tests.test_planning import INFO
 
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -123,6 +124,21 @@ def test_every_metric_is_somewhere(name: str) -> None:
     bare = {re.sub(r"_(bucket|sum|count|total)$", "", series) for series in shown}
     ours = {m.name for m in Metrics("0").registry.collect() if m.name.startswith("headlight_")}
     assert ours <= bare
+
+
+def test_a_table_has_a_column_for_each_label(name: str) -> None:
+    """What is told of a model is shown of it, under a name for people."""
+    metrics = Metrics("0")
+    metrics.add_model("a", INFO)
+    labels = {
+        sample.name: {*sample.labels, "instance"} for m in metrics.registry.collect() for sample in m.samples
+    }
+    for panel in (panel for panel in panels(name) if panel["type"] == "table"):
+        (expression,) = (target["expr"] for target in panel["targets"])
+        (series,) = series_names(expression)
+        (columns,) = found(panel, "renameByName")
+        assert columns.keys() == labels[series]
+        assert set(re.split(r", |[()]", expression)) >= labels[series]
 
 
 def test_it_is_provisioned(name: str) -> None:
