@@ -159,6 +159,20 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("folder", ["model", "model/native", "service", "export"])
+def test_every_file_has_its_place_in_the_order_to_read_them(folder: str) -> None:
+    """CONTRIBUTING leads through the packages, C++ and all."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    order = text[text.index("Read `model/`") : text.index("The encoder can")]
+    named = set(re.findall(r"`([\w.]+)/?`", order))
+    files = {
+        path.name.removesuffix(".py")
+        for path in (ROOT / folder).iterdir()
+        if path.suffix in (".py", ".h", ".cpp") or (path / "__init__.py").exists()
+    }
+    assert files - {"__init__", "__main__"} <= named
+
+
 def test_the_changelog_speaks_of_this_version() -> None:
     """The version that is built has its section."""
     assert f"\n## {VERSION}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
