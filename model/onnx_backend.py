@@ -14,7 +14,7 @@ from model.lanes import choose_lanes, count_cores
 from model.onnx_file import OnnxFile, check_whole
 from model.onnx_rectangle import Arrays, Rectangle
 from model.onnx_session import CPU, Graph, Processor, choose_processor
-from model.types import Batch, ModelInfo, Output
+from model.types import Batch, ModelInfo, Output, Want
 
 # A rectangle of more tokens leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
 _MOST_TOKENS = 512
@@ -103,6 +103,15 @@ class OnnxBackend:
                 outputs[i] = output
         return outputs
 
+    def give_back(self) -> None:
+        """Give back what large maps took: it would be as much as the worst coincidence took so far."""
+        if not self._on_cpu:
+            return
+        token = np.zeros(1, np.int64)
+        least = Batch(token, token, np.array([0, 1]), (Want(token_layers=(0,)),))
+        for rectangle in self._rectangles(least):  # the runtime does it at the end of a run alone
+            self._compute(self._shared, rectangle, give_back=True)
+
     def _rectangles(self, batch: Batch) -> Iterator[Rectangle]:
         """Group the sequences that ask for the same, and of those the ones of near-equal length."""
         asking: dict[Ask, list[int]] = defaultdict(list)
@@ -115,16 +124,16 @@ class OnnxBackend:
                 some = [members[i] for i in group]
                 yield Rectangle(batch, some, same, max(lengths[i] for i in some))
 
-    def _compute(self, runner: Graph, rectangle: Rectangle) -> Arrays:
+    def _compute(self, runner: Graph, rectangle: Rectangle, *, give_back: bool = False) -> Arrays:
         layers = self.info.layers
         outputs = rectangle.outputs
         if not outputs:
             return {}
         if self._opens:
-            return runner.run(rectangle.feed(layers), outputs)
+            return runner.run(rectangle.feed(layers), outputs, give_back=give_back)
         tokens = {name: array for name, array in rectangle.tokens().items() if name in runner.inputs}
         output = next(name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
-        states = runner.run(tokens, [output])[output]
+        states = runner.run(tokens, [output], give_back=give_back)[output]
         return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
 
 

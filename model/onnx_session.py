@@ -77,11 +77,16 @@ class Graph:
         self.outputs: dict[str, Any] = {x.name: x for x in self._session.get_outputs()}
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
 
-    def run(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
-        """Run once; raises OutOfMemory when a smaller batch may do."""
+    def run(
+        self, feed: Mapping[str, Array], outputs: Sequence[str], *, give_back: bool = False
+    ) -> dict[str, Array]:
+        """Run once; raises OutOfMemory when a smaller batch may do.
+
+        On the CPU, `give_back` gives back what all sessions keep of freed memory, but for the first of it.
+        """
         try:
             if self._device.provider == CPU:
-                results = self._session.run(list(outputs), dict(feed))
+                results = self._session.run(list(outputs), dict(feed), _giving_back() if give_back else None)
             else:
                 results = self._run_bound(feed, outputs)
         except MemoryError as error:
@@ -121,6 +126,13 @@ def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
     options.enable_mem_pattern = False
     _share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
+    return options
+
+
+@cache
+def _giving_back() -> ort.RunOptions:
+    options = ort.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options
 
 

@@ -241,3 +241,7 @@ class Backend(Protocol):
     def cost(self, lengths: Sequence[int]) -> int:
         """Count the tokens that running sequences of these lengths together costs, padding included."""
         ...
+
+    def give_back(self) -> None:
+        """Give back to the system what is kept for further batches; called when none has come of late."""
+        ...

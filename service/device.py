@@ -1,6 +1,7 @@
 """One device: the engines on it take turns, fair by tokens."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +29,17 @@ class Device:
         self._running: list[Turn] = []
         self._used: dict[str, int] = {}
         self._clock = 0
+        self._ended = 0.0
 
     @property
     def asked(self) -> int:
         """How many turns are running or waited for."""
         return len(self._running) + len(self._waiting)
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the last turn ended, in `time.perf_counter` seconds (0: there was none); None while any is."""
+        return None if self.asked else self._ended
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[Turn]:
@@ -65,6 +72,7 @@ class Device:
         with self._changed:
             if turn in self._running:
                 self._running.remove(turn)
+                self._ended = time.perf_counter()
                 self._changed.notify_all()
 
     def _is_next(self, turn: Turn) -> bool:

@@ -86,6 +86,7 @@ class Engine:
         self._given_queue = max_queue_tokens
         self._queue = WaitingQueue(name, metrics, max_queue_tokens or _QUEUE_BATCHES * budget)
         self._pace = Pace(budget)
+        self._device = device
         self._lanes = device.lanes
         self._runners = [
             Runner(
@@ -121,6 +122,15 @@ class Engine:
     def max_queue_tokens(self) -> int:
         """How many tokens may wait."""
         return self._queue.max_tokens
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the last batch of its device ended, in `time.perf_counter` seconds; None while one runs."""
+        return self._device.idle_since
+
+    def give_back(self) -> None:
+        """Give memory back that the backend keeps for further batches."""
+        self._backend.give_back()
 
     @property
     def healthy(self) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import os
 import resource
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -65,6 +66,15 @@ def keep_freed_memory() -> None:
         mallopt(_M_ARENA_MAX, _ARENAS)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def resident_bytes() -> int:
+    """Say how much memory the process has; 0 where the system is not Linux."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
 
 
 def give_back_memory() -> None:

@@ -18,6 +18,7 @@ from service.keys import Keys
 from service.metrics import Metrics
 from service.numbers import prepare
 from service.problems import Problem
+from service.resting import Resting
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,7 @@ class ServiceState:
         self.exit_code = 1
         """What the process ends with after a failure."""
         self._load = load
+        self._resting: Resting | None = None
         self._engines: dict[str, Engine] = {}
 
     @property
@@ -180,6 +182,7 @@ class ServiceState:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             prepare()
+            self._resting = Resting(engines.values(), self.writing)
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()
@@ -189,6 +192,8 @@ class ServiceState:
 
         `stopped_s` is for how long the whole process stood still since the last time.
         """
+        if self._resting is not None:
+            self._resting.look()
         for name, engine in self._engines.items():
             engine.supervise(stopped_s)
             if engine.stuck > 1 and self.phase is not Phase.FAILED:

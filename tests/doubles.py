@@ -74,6 +74,9 @@ class Watched:
     def cost(self, lengths: Sequence[int]) -> int:
         return self.inner.cost(lengths)
 
+    def give_back(self) -> None:
+        self.inner.give_back()
+
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
         self.shared.append(lanes)

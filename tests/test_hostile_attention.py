@@ -4,6 +4,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -51,6 +52,19 @@ def test_what_is_too_large_is_refused_before_it_is_laid_out(quiet: Service) -> N
     assert_problem(post(quiet, body, "/attention"), 413, "response-too-large")
     assert time.monotonic() - start < 5
     assert resident(quiet) - before < 200e6
+
+
+def test_what_large_maps_took_is_given_back(kept: Kept, backend: str) -> None:
+    """Some seconds after the last of them, the process is about as large as before the first."""
+    body = {"inputs": [LONG, LONG]}
+    with kept.embedded(backend) as service, ThreadPoolExecutor(6) as pool:
+        post(service, {"inputs": "short"}, "/attention")
+        before = resident(service)
+        list(pool.map(lambda _: post(service, body, "/attention", Accept=NPZ), range(24)))
+        deadline = time.monotonic() + 15
+        while resident(service) - before > 30e6 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert resident(service) - before < 30e6
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"level": "word"}], ids=str)

@@ -1,31 +1,40 @@
 """Ten thousand hostile requests, with each backend: memory, files and threads stay as they were."""
 
 import sys
+import time
 
 import pytest
 
+from service.resting import REST_S
 from tests.backends import Kept, both_backends
 from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, vectors, vitals
 
 pytestmark = [pytest.mark.deploy, both_backends]
 
-WARM_UP = 5000
-"""Memory grows with the worst coincidence so far of large answers, which comes later and later."""
+WARM_UP = 10_000
 WARM_UP_ROUNDS = 200
-"""Three requests each of batches of many shapes, for each of which the libraries keep code, up to a bound."""
+"""Three requests each of batches of many shapes. For each shape libraries keep code, up to a bound that the
+attacks come to slowly: at rest PyTorch has 545, 566 and 600 MB after 2000, 5000 and 12,000 of them, and 596
+after 15,000."""
 ATTACKS = 10_000
 GROWTH = 0.05
 LONGEST_S = 5.0
 
 
 def test_ten_thousand_hostile_requests(kept: Kept, backend: str) -> None:
-    """No undocumented answer, no growth beyond 5 %, and the same answers as before."""
+    """No undocumented answer, no growth beyond 5 %, and the same answers as before.
+
+    Memory is compared at rest: what libraries keep of it under load is as much as the worst coincidence took.
+    """
     with kept.embedded(backend, request_timeout_s=REQUEST_TIMEOUT_S) as service:
         siege = Siege(service)
         warm_up, _ = siege.lay(siege.attacks(WARM_UP) + siege.varied(WARM_UP_ROUNDS))
         assert warm_up.faults == []
-        expected, before = vectors(service), vitals(service)
+        expected = vectors(service)
+        time.sleep(2 * REST_S)
+        before = vitals(service)
         census, watch = siege.lay(siege.attacks(ATTACKS))
+        time.sleep(2 * REST_S)
         after = vitals(service)
         sys.stdout.write(f"{backend}: {before}, {after}, longest {watch.longest_s}, {watch.statuses}\n")
         assert census.faults == []

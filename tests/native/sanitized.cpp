@@ -351,6 +351,7 @@ void refuse(int (*attend)(const Attention *)) {
 int main(int, char **arguments) {
     const int rounds = std::atoi(arguments[1]);
     refuse(headlight_attend_float32);
+    if (arguments[2][0] != 'f') expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
     for (int i = 0; i < rounds; i++) {
         try_attention<float>(headlight_attend_float32, true);
         try_norm<float>(headlight_add_norm_float32);

@@ -1,0 +1,60 @@
+"""Gives memory back to the system when there is nothing to run."""
+
+import gc
+import logging
+import time
+from collections.abc import Collection
+from concurrent.futures import Executor
+
+from service.engine import Engine
+from service.process import give_back_memory, resident_bytes
+
+log = logging.getLogger(__name__)
+
+REST_S = 3.0
+"""After so long without a batch nothing is worth keeping for the next one."""
+# Less of it is not worth that the next batch has to fetch it again.
+_MUCH_BYTES = 16 * 2**20
+
+
+class Resting:
+    """Keeps a process that has nothing to run as small as it was when it began.
+
+    What libraries keep of freed memory is fast to have again, and as much as the worst coincidence of large
+    answers took so far: without this, it would only ever grow.
+    """
+
+    def __init__(self, engines: Collection[Engine], executor: Executor) -> None:
+        self._engines = engines
+        self._executor = executor
+        self._small_bytes = resident_bytes()
+        self._rested = 0.0
+
+    def look(self) -> None:
+        """Give back, off the event loop, what has grown, once in each rest; called several times a second."""
+        since = self._idle_since()
+        if since is None or since == self._rested or time.perf_counter() - since < REST_S:
+            return
+        self._rested = since
+        if resident_bytes() - self._small_bytes > _MUCH_BYTES:
+            self._executor.submit(self._give_back, since)
+
+    def _idle_since(self) -> float | None:
+        """Say when the last batch of all ended; None while any runs."""
+        last = 0.0
+        for engine in self._engines:
+            if engine.idle_since is None:
+                return None
+            last = max(last, engine.idle_since)
+        return last
+
+    def _give_back(self, since: float) -> None:
+        try:
+            for engine in self._engines:
+                engine.give_back()
+            gc.collect()  # errors and what they hold, in cycles that are looked for too seldom
+            give_back_memory()
+        except Exception:
+            log.exception("memory could not be given back")
+        if self._idle_since() == since:  # else something large may have begun
+            self._small_bytes = resident_bytes()

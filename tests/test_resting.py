@@ -1,0 +1,118 @@
+"""Memory is given back once in each rest, where there is any to give."""
+
+import logging
+import time
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from service import resting
+from service.device import Device
+from service.engine import Engine
+from service.process import resident_bytes
+from service.resting import REST_S, Resting
+
+SMALL = 500 * 2**20
+
+
+class Inline(Executor):
+    """Runs everything at once."""
+
+    def submit(self, call: Any, /, *arguments: Any, **options: Any) -> Future[Any]:
+        call(*arguments, **options)
+        return Future()
+
+
+class Process:
+    """A process of which the size, the time and what its engines did are made up; one engine keeps memory."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.size, self.now, self.calls = SMALL, 1000.0, 0
+        self.idle_since: float | None = self.now
+        self.fails = False
+        monkeypatch.setattr(resting, "resident_bytes", lambda: self.size)
+        monkeypatch.setattr(resting, "give_back_memory", lambda: None)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        self.resting = Resting([cast("Engine", self)], Inline())
+
+    def give_back(self) -> None:
+        self.calls += 1
+        if self.fails:
+            raise RuntimeError("no")
+        self.size = SMALL
+
+    def run(self, grows: int) -> None:
+        """Run something that leaves so many bytes behind."""
+        self.idle_since = self.now
+        self.size += grows
+
+    def look_after(self, seconds: float) -> int:
+        """Look again so many seconds later, and count how often memory has been given back."""
+        self.now += seconds
+        self.resting.look()
+        return self.calls
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    return Process(monkeypatch)
+
+
+def test_what_has_grown_is_given_back_once_in_each_rest(process: Process) -> None:
+    """Not at once, not twice, and again after the next batches."""
+    for rest in range(3):
+        process.run(grows=100 * 2**20)
+        assert process.look_after(0.5) == rest
+        assert process.look_after(REST_S) == rest + 1
+        assert process.look_after(REST_S) == rest + 1
+
+
+def test_a_process_that_works_or_is_small_is_left_alone(process: Process) -> None:
+    """What runs may need its memory, and little is not worth it."""
+    process.run(grows=2**20)
+    assert process.look_after(REST_S) == 0
+    process.run(grows=100 * 2**20)
+    process.idle_since = None
+    assert process.look_after(100) == 0
+
+
+def test_what_stays_is_not_asked_for_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that is in use for good counts as the size of the process from then on."""
+    monkeypatch.setattr(resting, "give_back_memory", lambda: setattr(process, "size", SMALL + 90 * 2**20))
+    process.run(grows=100 * 2**20)
+    assert process.look_after(REST_S) == 1
+    process.run(grows=2**20)
+    assert process.look_after(REST_S) == 1
+
+
+def test_a_failure_is_logged_and_nothing_else(process: Process, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no fault of a request."""
+    process.fails = True
+    process.run(grows=100 * 2**20)
+    with caplog.at_level(logging.ERROR):
+        assert process.look_after(REST_S) == 1
+    assert "memory could not be given back" in caplog.text
+
+
+def test_a_device_says_since_when_it_is_idle() -> None:
+    """From the end of the last turn on, and not while one is held or waited for."""
+    device = Device(2)
+    said = [device.idle_since]
+    with device.turn("a"):
+        said.append(device.idle_since)
+        with device.turn("a"):
+            pass
+        said.append(device.idle_since)
+    assert said == [0, None, None]
+    since = device.idle_since
+    assert since is not None
+    assert 0 <= time.perf_counter() - since < 5
+
+
+def test_the_size_of_a_process_is_what_the_system_says() -> None:
+    """The kernel counts in pages here, and in kilobytes there."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    said = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+    assert abs(resident_bytes() - said) < 2**24
