@@ -1,7 +1,7 @@
 """Runs a batch as ONNX, without PyTorch, in rectangles of sequences of near-equal length."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class OnnxBackend:
         runner = self._alone if lanes == 1 else self._shared
         outputs: list[Output] = [Output()] * len(batch)
         for rectangle in self._rectangles(batch):
-            results = self._compute(runner, rectangle)
+            results = self._compute(runner.run, rectangle)
             taken = rectangle.take(results, self._folder.dense)
             for i, output in zip(rectangle.members, taken, strict=True):
                 outputs[i] = output
@@ -109,8 +109,8 @@ class OnnxBackend:
             return
         token = np.zeros(1, np.int64)
         least = Batch(token, token, np.array([0, 1]), (Want(token_layers=(0,)),))
-        for rectangle in self._rectangles(least):  # the runtime does it at the end of a run alone
-            self._compute(self._shared, rectangle, give_back=True)
+        for rectangle in self._rectangles(least):
+            self._compute(self._shared.give_back, rectangle)
 
     def _rectangles(self, batch: Batch) -> Iterator[Rectangle]:
         """Group the sequences that ask for the same, and of those the ones of near-equal length."""
@@ -124,16 +124,17 @@ class OnnxBackend:
                 some = [members[i] for i in group]
                 yield Rectangle(batch, some, same, max(lengths[i] for i in some))
 
-    def _compute(self, runner: Graph, rectangle: Rectangle, *, give_back: bool = False) -> Arrays:
+    def _compute(self, run: Callable[[Arrays, list[str]], Arrays], rectangle: Rectangle) -> Arrays:
         layers = self.info.layers
         outputs = rectangle.outputs
         if not outputs:
             return {}
         if self._opens:
-            return runner.run(rectangle.feed(layers), outputs, give_back=give_back)
-        tokens = {name: array for name, array in rectangle.tokens().items() if name in runner.inputs}
-        output = next(name for name in graph.LAST_HIDDEN_STATE if name in runner.outputs)
-        states = runner.run(tokens, [output], give_back=give_back)[output]
+            return run(rectangle.feed(layers), outputs)
+        shared = self._shared
+        tokens = {name: array for name, array in rectangle.tokens().items() if name in shared.inputs}
+        output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
+        states = run(tokens, [output])[output]
         return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
 
 

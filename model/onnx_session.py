@@ -77,16 +77,11 @@ class Graph:
         self.outputs: dict[str, Any] = {x.name: x for x in self._session.get_outputs()}
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
 
-    def run(
-        self, feed: Mapping[str, Array], outputs: Sequence[str], *, give_back: bool = False
-    ) -> dict[str, Array]:
-        """Run once; raises OutOfMemory when a smaller batch may do.
-
-        On the CPU, `give_back` gives back what all sessions keep of freed memory, but for the first of it.
-        """
+    def run(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        """Run once; raises OutOfMemory when a smaller batch may do."""
         try:
             if self._device.provider == CPU:
-                results = self._session.run(list(outputs), dict(feed), _giving_back() if give_back else None)
+                results = self._session.run(list(outputs), dict(feed))
             else:
                 results = self._run_bound(feed, outputs)
         except MemoryError as error:
@@ -96,6 +91,15 @@ class Graph:
                 raise OutOfMemory(str(error)) from error
             raise
         return dict(zip(outputs, results, strict=True))
+
+    def give_back(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+        """Run once, on the CPU, and then give back what all sessions keep of freed memory, but for the first.
+
+        The runtime does it at the end of a run alone.
+        """
+        options = ort.RunOptions()
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        return dict(zip(outputs, self._session.run(list(outputs), dict(feed), options), strict=True))
 
     def _run_bound(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run with inputs and outputs bound to the device, so that each crosses the bus once."""
@@ -126,13 +130,6 @@ def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
     options.enable_mem_pattern = False
     _share_arena()
     options.add_session_config_entry("session.use_env_allocators", "1")
-    return options
-
-
-@cache
-def _giving_back() -> ort.RunOptions:
-    options = ort.RunOptions()
-    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     return options
 
 
