@@ -172,3 +172,13 @@ def test_without_segments_all_tokens_are_of_the_first(terse: Path) -> None:
     _, torch_backend = load_model(str(terse), kind="torch", device="cpu", dtype="float32")
     (theirs,) = torch_backend.run(first)
     assert relative_distance(ours.tokens, theirs.tokens) <= 1e-4
+
+
+def test_memory_is_given_back_in_between(published: Path) -> None:
+    """Such a graph runs a token for it, too, and answers as before."""
+    tokenizer, backend = load_model(str(published), kind="onnx", device="cpu")
+    encodings, wants = tokenizer.encode(TEXTS), [Want(token_layers=(2,))] * len(TEXTS)
+    before = run(backend, encodings, wants)
+    backend.give_back()
+    for one, other in zip(run(backend, encodings, wants), before, strict=True):
+        assert relative_distance(one.tokens, other.tokens) <= 2e-6
