@@ -174,8 +174,12 @@ def test_every_file_has_its_place_in_the_order_to_read_them(folder: str) -> None
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
-    """The version that is built has its section."""
-    assert f"\n## {VERSION}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    """What is not released yet stands on top; each release has its date, the version that is built is the last."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest, *released = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    assert newest == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", heading) for heading in released)
+    assert released[0].startswith(f"{VERSION} - ")
 
 
 def assert_alike(actual: object, shown: object, where: str) -> None:
