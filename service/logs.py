@@ -1,6 +1,8 @@
 """Logs as text, or as one JSON object per line. Texts of clients are never logged."""
 
+import contextlib
 import logging
+import os
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -35,3 +37,13 @@ def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     # What others log at info is noise here: every request of an HTTP client, for one.
     for name in ("uvicorn", "httpx", "huggingface_hub"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def write_at_once(logger: logging.Logger, level: int, message: str) -> None:
+    """Log a line without taking a lock, in a signal handler: it may have interrupted what holds the lock."""
+    handlers = logging.getLogger().handlers
+    if level < logger.getEffectiveLevel() or not handlers:
+        return
+    record = logging.LogRecord(logger.name, level, __file__, 0, message, None, None)
+    with contextlib.suppress(OSError):
+        os.write(2, f"{handlers[0].format(record)}\n".encode())

@@ -13,6 +13,7 @@ from types import FrameType
 
 import uvicorn
 
+from service.logs import write_at_once
 from service.protocol import Protocol
 from service.state import VERSION, Phase, ServiceState
 
@@ -31,6 +32,9 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.state = state
         self._drain_since: float | None = None
+        self._signal = signal.SIGTERM
+        self._announced = False
+        self._cut_off = 0
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -47,13 +51,19 @@ class Server(uvicorn.Server):
         now = time.monotonic()
         if self._drain_since is None:
             self._drain_since = now
+            self._signal = signal.Signals(sig)
             self.state.draining = True
         elif now - self._drain_since > _ECHO_S:
+            name, left = signal.Signals(sig).name, self.state.in_flight
+            write_at_once(log, logging.WARNING, f"{name} again: stopped at once, requests cut off: {left}")
             os._exit(128 + sig)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal or a failure, and end the process."""
         await super().serve(sockets)
+        if self._drain_since is not None:
+            seconds = time.monotonic() - self._drain_since
+            log.info("stopped after %.1f s, requests cut off: %d", seconds, self._cut_off)
         self._end_process()
 
     def _end_process(self) -> None:
@@ -73,12 +83,25 @@ class Server(uvicorn.Server):
             return True
         if self._drain_since is None:
             return await super().on_tick(counter)
+        self._announce()
         left = self._drain_since + self.state.settings.drain_timeout_s - time.monotonic()
         if left <= _FAREWELL_S:
+            self._cut_off = max(self._cut_off, self.state.in_flight)
             self.state.give_up()
         # What is left of the time is for readers of answers that are already written.
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
         return self.state.in_flight == 0 or left <= 0
+
+    def _announce(self) -> None:
+        """Log, once, what is still to be done; not in the signal handler, which must not wait for a lock."""
+        if not self._announced:
+            self._announced = True
+            log.info(
+                "%s: draining for at most %g s, requests in flight: %d; new ones are refused",
+                self._signal.name,
+                self.state.settings.drain_timeout_s,
+                self.state.in_flight,
+            )
 
 
 class ListenError(Exception):

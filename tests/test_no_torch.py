@@ -44,7 +44,9 @@ def run_python(program: str, **variables: str) -> str:
     return ended.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["model.onnx_backend", "model.loading", "service.app", "service.__main__"])
+@pytest.mark.parametrize(
+    "module", ["model.onnx_backend", "model.loading", "service.app", "service.command_line"]
+)
 def test_modules_that_need_no_pytorch_import_none(module: str) -> None:
     """Importing it takes seconds and hundreds of megabytes."""
     loaded = "[name for name in sys.modules if name.partition('.')[0] in ('torch', 'transformers', 'export')]"

@@ -59,6 +59,10 @@ def test_the_drain_answers_what_was_accepted_and_takes_no_new_work() -> None:
         assert not accepted.done()
         assert len(answered(accepted.result(20))["data"]) == 96
         assert service.wait() == 0
+        assert (
+            "SIGTERM: draining for at most 30 s, requests in flight: 1; new ones are refused" in service.log
+        )
+        assert re.search(r"stopped after [\d.]+ s, requests cut off: 0\n$", service.log)
 
 
 def test_a_signal_under_load_loses_no_accepted_request() -> None:
@@ -125,7 +129,7 @@ def test_every_request_that_was_in_flight_is_answered() -> None:
 def test_a_second_signal_ends_at_once() -> None:
     """Who does not want to wait for the drain sends another signal."""
     with (
-        serve(exit_code=None, **SLOW) as service,
+        serve(exit_code=None, log_format="json", **SLOW) as service,
         ThreadPoolExecutor(1) as pool,
         service.new_client() as other,
     ):
@@ -138,6 +142,9 @@ def test_a_second_signal_ends_at_once() -> None:
         service.signal()
         assert service.wait() == 128 + signal.SIGTERM
         assert time.monotonic() - start < 2
+        last = json.loads(service.log.splitlines()[-1])
+        assert last["level"] == "warning"
+        assert last["message"] == "SIGTERM again: stopped at once, requests cut off: 1"
         with pytest.raises(httpx.TransportError):
             pending.result(5)
 
@@ -152,6 +159,7 @@ def test_the_drain_ends_in_its_time_whatever_a_client_does(sent: bytes) -> None:
         service.signal()
         assert service.wait() == 0
         assert time.monotonic() - start < 3.5
+        assert "requests cut off: 1\n" in service.log
 
 
 @pytest.mark.parametrize(
