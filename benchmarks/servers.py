@@ -19,7 +19,7 @@ from benchmarks import common
 
 _ANSWER_S = 30.0
 _AS_THE_SERVICE_SETS_THEM = {"GOMP_SPINCOUNT": "2000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096"}
-"""What `service/command_line.py` puts into its environment before PyTorch is loaded, where nothing is there."""
+"""What the service puts into its environment before PyTorch is loaded, where nothing is there."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The command line: `headlight`, the same as `python -m service`.
 
-It imports next to nothing, so that a signal is heeded from the first moment: all else takes a second to import.
+It imports next to nothing, so that signals are heeded from the first moment: all else takes a second.
 """
 
 import contextlib

@@ -174,7 +174,7 @@ def test_every_file_has_its_place_in_the_order_to_read_them(folder: str) -> None
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
-    """What is not released yet stands on top; each release has its date, the version that is built is the last."""
+    """What is not released stands on top; each release has its date, and the last is this version."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     newest, *released = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
     assert newest == "Unreleased"

@@ -34,7 +34,7 @@ def spawned(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_until_heeded(process: subprocess.Popen[str], signum: signal.Signals) -> None:
-    """Wait until the process has a handler of the signal, as the kernel says: the interpreter itself starts."""
+    """Wait until the process has a handler of the signal, as the kernel tells."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")

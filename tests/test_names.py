@@ -23,7 +23,7 @@ KNOWN = {
     "torch",
     "uv",
 }
-"""Of the public index, and what they should be. `headlight` is another project there, and ours is not uploaded."""
+"""On the public index, and what they should be. `headlight` is another project, and ours is not there."""
 
 _INSTALL = re.compile(r"\bpip[\d.]*[\"']?(?: --?[\w-]+(?:[= ](?!install\b)[^\s-]\S*)?)* install\b([^`\n]*)")
 _END = re.compile(r"[;|)#\\\"]|&&|\. |, ")
@@ -83,7 +83,7 @@ def test_no_text_tells_to_install_what_is_not_known() -> None:
 
 
 def test_the_distribution_has_a_name_of_its_own() -> None:
-    """`headlight` is taken on the public index; what is installed here is called otherwise, and not uploaded."""
+    """`headlight` is taken on the public index; what is installed here has another name, and stays here."""
     told = metadata("headlight-server")
     assert told["Name"] == "headlight-server"
     assert "Private :: Do Not Upload" in told.get_all("Classifier", [])
