@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m export", description=_DESCRIPTION, epilog=_EPILOG)
+    parser = argparse.ArgumentParser(prog="headlight export", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
         "model", metavar="MODEL", help="a model as the service takes it: its name, a folder, or a hub name"
     )

@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 
+from model.lanes import count_cores
 from service.app import create_app
 from service.keys import KeyFileError
 from service.logs import set_up_logs
 from service.process import allow_connections, keep_freed_memory, limit_products, set_environment
 from service.server import ListenError, serve
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
-from service.state import VERSION, ServiceState
+from service.state import ServiceState
 
 log = logging.getLogger("service")
 
@@ -25,9 +26,6 @@ def run(arguments: Sequence[str]) -> int:
 
     `headlight export …` is `python -m export …`.
     """
-    if list(arguments) == ["--version"]:
-        sys.stdout.write(f"headlight {VERSION}\n")
-        return 0
     if list(arguments[:1]) == ["export"]:
         # A program of its own, which serves nothing: it takes the place of this one. With -P nothing is run
         # that lies in the folder one happens to be in.
@@ -45,6 +43,10 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     for name in unknown:
         log.warning("%s is not a setting of headlight and is ignored", name)
+    if (settings.threads or 0) > (cores := count_cores()):
+        log.warning(
+            "HEADLIGHT_THREADS is %d, and there are %d cores: more is slower", settings.threads, cores
+        )
     set_environment()
     allow_connections()
     limit_products()

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.source import EMBEDDED, model_name
+from service.flags import parse_flags
 from service.keys import parse_keys
+from service.wording import is_found_out, refusal
 
 PREFIX = "HEADLIGHT_"
-_SECRET = ("api_keys",)
+_DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
 _ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
 
 
@@ -29,10 +30,6 @@ class Settings(BaseSettings):
         env_prefix=PREFIX,
         frozen=True,
         extra="forbid",
-        cli_prog_name="headlight",
-        cli_kebab_case=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
         protected_namespaces=(),
     )
 
@@ -46,7 +43,7 @@ class Settings(BaseSettings):
         "auto", description="what runs the model; auto: torch where it is installed, else onnx"
     )
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|cuda|cuda:\d+)$", description="auto, cpu, cuda or cuda:N"
+        "auto", description="auto, cpu, cuda or cuda:N; auto: CUDA where there is a device of it"
     )
     tensorrt: bool = Field(default=False, description="run ONNX graphs through TensorRT on CUDA devices")
     native: Literal["on", "off"] = Field(
@@ -55,12 +52,12 @@ class Settings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="precision of the products; auto: bfloat16 where the hardware multiplies it"
     )
-    threads: int | None = Field(None, ge=1, description="cores that the model uses; all by default")
+    threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     max_batch_tokens: int | None = Field(
-        None, ge=1, description="token budget of one batch; measured at the start by default"
+        None, ge=1, description="token budget of one batch; auto: measured at the start"
     )
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="tokens that may wait; beyond, 429; 64 batches by default"
+        None, ge=1, description="tokens that may wait; beyond, 429; auto: 64 batches"
     )
     max_inputs: int = Field(256, ge=1, description="texts per request")
     max_body_bytes: int = Field(2 * 2**20, ge=1, description="size of a request body")
@@ -79,11 +76,19 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 
-    @field_validator("threads", "max_batch_tokens", "max_queue_tokens", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _auto(cls, value: object) -> object:
+    def _auto(cls, value: object, info: ValidationInfo) -> object:
         """Take "auto" for the default of what is found out at the start."""
-        return None if value == "auto" else value
+        field = cls.model_fields[str(info.field_name)]
+        return None if value == "auto" and is_found_out(field) else value
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if not _DEVICE.fullmatch(value):
+            raise ValueError("it must be auto, cpu, cuda, or cuda:N with the number of a device")
+        return value
 
     @field_validator("model")
     @classmethod
@@ -154,16 +159,10 @@ def parse_origins(value: str | None) -> list[str]:
 def read_settings(arguments: Sequence[str] = ()) -> Settings:
     """Read the environment and command-line arguments (which win); raises SettingsError."""
     try:
-        return Settings(_cli_parse_args=list(arguments))
+        return Settings(**parse_flags(arguments, Settings.model_fields, PREFIX))  # type: ignore[arg-type]
     except ValidationError as error:
-        raise SettingsError(" ".join(map(_sentence, error.errors()))) from error
-
-
-def _sentence(error: ErrorDetails) -> str:
-    """Name a setting and repeat its wrong value, unless that is a secret."""
-    name = "_".join(map(str, error["loc"]))
-    value = "not usable" if name in _SECRET else repr(error["input"])
-    return f"{PREFIX}{name.upper()} is {value}: {error['msg']}."
+        sentences = [refusal(each, Settings.model_fields, PREFIX) for each in error.errors()]
+        raise SettingsError(" ".join(sentences)) from error
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
+from model.lanes import count_cores
+from service.settings import PREFIX, Settings
+from service.wording import default
 from tests.client import Service, answered, free_port, run_command, serve
 from tests.test_operations import VERSION
 
@@ -22,20 +24,25 @@ def test_the_version() -> None:
 
 
 def test_the_help_names_every_flag() -> None:
-    """--help lists each setting with its meaning."""
+    """--help lists each setting with its meaning, its variable and its default, and what else there is."""
     code, out, err = run_command("--help")
     assert (code, err) == (0, "")
+    words = " ".join(out.split())
     for name, field in Settings.model_fields.items():
         assert f"--{name.replace('_', '-')} " in out
         assert field.description is not None
-        assert " ".join(field.description.split())[:20] in " ".join(out.split())
+        assert " ".join(field.description.split())[:20] in words
+        assert f"[{PREFIX}{name.upper()}; default: {default(name, field)}]" in words
+    for named in ("headlight export MODEL OUT_DIR", "--version", "2097152, 2 MiB", "{true,false}", "SECONDS"):
+        assert named in out
+    assert not re.search(r"\b(None|null|False|SecretStr|Path|str|int|float|bool)\b", out)
 
 
 @pytest.mark.parametrize(
     ("settings", "flags", "named"),
     [
         ({"port": "http"}, [], ["HEADLIGHT_PORT", "'http'"]),
-        ({"max_inputs": "0"}, [], ["HEADLIGHT_MAX_INPUTS", "'0'", "greater than or equal to 1"]),
+        ({"max_inputs": "0"}, [], ["HEADLIGHT_MAX_INPUTS", "'0'", "at least 1"]),
         ({"dtype": "float8"}, [], ["HEADLIGHT_DTYPE", "'float8'", "'bfloat16'"]),
         ({}, ["--device", "tpu"], ["HEADLIGHT_DEVICE", "'tpu'"]),
         ({}, ["--model", "a=x,a=y"], ["HEADLIGHT_MODEL", "name=source"]),
@@ -106,12 +113,13 @@ def test_a_port_that_is_taken_ends_the_start() -> None:
     assert "Traceback" not in err
 
 
-def test_a_flag_wins_over_its_variable_and_a_slip_is_told() -> None:
-    """A running service obeys the command line first, and warns of variables that are no settings."""
-    with serve("--max-inputs", "3", max_inputs=5, max_input=7) as service:
+def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
+    """A running service obeys the command line first, and warns of what is no setting or no good one."""
+    with serve("--max-inputs", "3", max_inputs=5, max_input=7, threads=count_cores() + 1) as service:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
         assert "HEADLIGHT_MAX_INPUT " in service.log
+        assert f"HEADLIGHT_THREADS is {count_cores() + 1}, and there are {count_cores()} cores" in service.log
         assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
 
 

@@ -108,6 +108,12 @@ IMPOSSIBLE = [
 ]
 
 
+LIBRARY = re.compile(
+    r"Value error|Input should|should be|should have|should match|valid (?:integer|number)|unable"
+)
+"""How pydantic speaks, to those who know it."""
+
+
 @pytest.mark.parametrize(("name", "text"), IMPOSSIBLE)
 def test_an_impossible_setting_is_refused_by_its_name(
     monkeypatch: pytest.MonkeyPatch, name: str, text: str
@@ -120,10 +126,36 @@ def test_an_impossible_setting_is_refused_by_its_name(
     assert f"HEADLIGHT_{name.upper()}" in message
     assert repr(text) in message
     assert message.endswith(".")
+    assert message.count(". ") == 0
     assert "\n" not in message
+    assert not LIBRARY.search(message)
     monkeypatch.delenv(f"HEADLIGHT_{name.upper()}")
     with pytest.raises(SettingsError):
         read_settings([f"--{name.replace('_', '-')}={text}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("port", "http", "it must be a whole number, at least 0 and at most 65535"),
+        ("threads", "0", "it must be a whole number, at least 1, or auto"),
+        ("request_timeout_s", "nan", "it must be a number, greater than 0 and at most 86400"),
+        ("log_format", "xml", "it must be 'text' or 'json'"),
+        ("tensorrt", "maybe", "it must be true or false"),
+        ("host", "", "it must be a text that is not empty"),
+    ],
+)
+def test_a_refusal_says_what_is_allowed(name: str, text: str, allowed: str) -> None:
+    """One plain sentence: the variable, its value, and all that it takes."""
+    with pytest.raises(SettingsError) as refused:
+        read_settings([f"--{name.replace('_', '-')}", text])
+    assert str(refused.value) == f"HEADLIGHT_{name.upper()} is {text!r}: {allowed}."
+
+
+def test_each_wrong_setting_is_told() -> None:
+    """Who has two to change learns of both."""
+    with pytest.raises(SettingsError, match=r"HEADLIGHT_PORT is 'a': .+\. HEADLIGHT_THREADS is 'b': .+\.$"):
+        read_settings(["--port", "a", "--threads", "b"])
 
 
 def test_settings_are_frozen() -> None:
