@@ -44,9 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     for name in unknown:
         log.warning("%s is not a setting of headlight and is ignored", name)
     if (settings.threads or 0) > (cores := count_cores()):
-        log.warning(
-            "HEADLIGHT_THREADS is %d, and there are %d cores: more is slower", settings.threads, cores
-        )
+        log.warning("HEADLIGHT_THREADS is %d, and there are only %d cores for them", settings.threads, cores)
     set_environment()
     allow_connections()
     limit_products()
