@@ -1,6 +1,6 @@
 # Three images: `cpu` (ONNX Runtime), `torch` (PyTorch) and `gpu` (ONNX Runtime on CUDA).
 #
-#     docker build --target cpu --tag headlight:cpu .
+#     docker build --target cpu --tag headlight:0.1.0-cpu .
 #
 # Of BASE_IMAGE only `python3` with `venv` and apt (or g++) are asked for, of CUDA_IMAGE apt, CUDA 13 and cuDNN 9.
 ARG BASE_IMAGE=python:3.11-slim-bookworm

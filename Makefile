@@ -5,12 +5,18 @@ BIN := $(VENV)/bin
 
 # Of the container: which of `cpu`, `torch` and `gpu`, and what else the builder is to be told.
 TARGET ?= cpu
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
 # Of the deployment's tests: which of them, and what `tests/deploy/install.sh` installs for them, all by default.
 DEPLOY_TESTS ?= tests/deploy
 DEPLOY_PARTS ?=
 
-.PHONY: serve test lint lock clean image test-deploy
+# What names the version beside pyproject.toml: `make version NEW=…` changes it, docs/releasing.md says when.
+VERSIONED := Dockerfile README.md docker-compose.yml docker-compose.gpu.yml docs/operations.md \
+  deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
+  deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
+
+.PHONY: serve test lint lock clean image test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -33,9 +39,14 @@ image:
 	elif command -v podman > /dev/null; then build="podman build --format docker"; \
 	elif command -v buildah > /dev/null; then build="buildah build --format docker"; \
 	else echo "make image needs docker, podman or buildah." >&2; exit 1; fi; \
-	set -x; $$build --target $(TARGET) --tag headlight:$(TARGET) \
+	set -x; $$build --target $(TARGET) --tag headlight:$(VERSION)-$(TARGET) \
 	  --label org.opencontainers.image.revision="$$(git rev-parse HEAD 2> /dev/null)" \
 	  --label org.opencontainers.image.created="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(IMAGE_OPTIONS) .
+
+version:
+	@test -n "$(NEW)" || { echo "make version NEW=…: which one?" >&2; exit 1; }
+	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml
+	perl -pi -e 's/(headlight:|headlight-exporter:|newTag: |version":"|version=")\Q$(VERSION)\E(?=[-"])/$${1}$(NEW)/g' $(VERSIONED)
 
 # On Debian 12, as root: the image, compose, Prometheus, really built and really run.
 test-deploy: $(VENV)/.test

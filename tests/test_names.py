@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.client import ROOT
+from tests.tracked import texts
 
 KNOWN = {
     "bertviz",
@@ -28,20 +29,6 @@ KNOWN = {
 _INSTALL = re.compile(r"\bpip[\d.]*[\"']?(?: --?[\w-]+(?:[= ](?!install\b)[^\s-]\S*)?)* install\b([^`\n]*)")
 _END = re.compile(r"[;|)#\\\"]|&&|\. |, ")
 _VALUED = {"-r", "--requirement", "-c", "--constraint", "--python", "--torch-backend", "--target"}
-
-
-def texts() -> list[tuple[str, str]]:
-    """Every text file that is, or is about to be, in the repository, but this one."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    found = []
-    for name in listed.split("\0"):
-        path = ROOT / name
-        if name and path.is_file() and path != Path(__file__):
-            content = path.read_bytes()
-            if b"\0" not in content:
-                found.append((name, content.decode()))
-    return found
 
 
 def installed(text: str) -> list[str]:
@@ -77,9 +64,10 @@ def test_the_search_finds_what_is_installed(text: str, names: list[str]) -> None
 
 def test_no_text_tells_to_install_what_is_not_known() -> None:
     """A name that is not ours is another's code: each that a document, error or script names is known."""
-    unknown = {(name, found) for name, text in texts() for found in installed(text) if found not in KNOWN}
-    assert unknown == set()
-    assert [name for name, text in texts() if re.search(r"\bheadlight(?:-server)?\[", text)] == []
+    others = {name: text for name, text in texts().items() if ROOT / name != Path(__file__)}
+    unknown = {(name, found) for name, text in others.items() for found in installed(text)}
+    assert {(name, found) for name, found in unknown if found not in KNOWN} == set()
+    assert [name for name, text in others.items() if re.search(r"\bheadlight(?:-server)?\[", text)] == []
 
 
 def test_the_distribution_has_a_name_of_its_own() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from service.state import VERSION
 from tests.client import ROOT
 from tests.deploy.tools import CACHE, run, tool
 
@@ -79,7 +80,7 @@ def inspect(image_or_container: str) -> dict[str, Any]:
 
 def build(target: str) -> str:
     """Build a target of the Dockerfile, with the machine's own way to packages; returns the image's name."""
-    image = f"localhost/headlight:{target}"
+    image = f"localhost/headlight:{VERSION}-{target}"
     # Whichever build of PyTorch this machine's pip finds, unless one is named: uv may not know of it.
     torch = os.environ.get("TORCH_BACKEND", "")
     given = {"BASE_IMAGE": BASE, "CUDA_IMAGE": BASE, "TORCH_BACKEND": torch, **LABELS}

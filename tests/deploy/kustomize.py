@@ -8,7 +8,13 @@ import yaml
 Manifest = dict[str, Any]
 
 # By which member Kubernetes tells the items of a list apart; other lists are replaced whole.
-_KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+}
 
 
 def read(path: Path) -> Any:
@@ -34,7 +40,8 @@ def build(folder: Path, onto: list[Manifest] | None = None) -> list[Manifest]:
         else:
             _merge(manifest, patch)
     for image in kustomization.get("images", []):
-        for container in find(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]:
+        pod = find(manifests, "Deployment")["spec"]["template"]["spec"]
+        for container in pod["containers"] + pod.get("initContainers", []):
             if container["image"].partition(":")[0] == image["name"]:
                 container["image"] = f"{image['newName']}:{image['newTag']}"
     return manifests

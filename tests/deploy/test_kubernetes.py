@@ -4,6 +4,7 @@ import copy
 import os
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from tests.client import ROOT
 from tests.deploy.kustomize import Manifest, build, find, normal, read
 
 FOLDER = ROOT / "deploy" / "kubernetes"
-OVERLAYS = ["base", "overlays/production", "overlays/gpu"]
+OVERLAYS = ["base", "overlays/production", "overlays/gpu", "overlays/own-model"]
 # The oldest that knows every field used here, and the newest there is.
 VERSIONS = ["1.30", kubernetes_validate.latest_version().rpartition(".")[0]]
-# Of other projects than Kubernetes: there is no schema at hand, and the test below names what it knows.
-FOREIGN = {"ServiceMonitor"}
+# Of other projects than Kubernetes: there is no schema at hand, and tests name what they know of them.
+FOREIGN = {"ServiceMonitor", "Gateway", "HTTPRoute", "BackendTrafficPolicy"}
 KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
 UNDER_LOAD_BYTES = 350 * 2**20
 """What a replica takes beside the answers that it holds (benchmarks/footprint.py)."""
@@ -105,8 +106,11 @@ def test_kustomize_builds_the_same(overlay: str) -> None:
     built = subprocess.run(
         [cache / "bin" / "kustomize", "build", FOLDER / overlay], capture_output=True, text=True, check=True
     )
-    ours = {manifest["kind"]: normal(manifest) for manifest in build(FOLDER / overlay)}
-    assert {manifest["kind"]: normal(manifest) for manifest in yaml.safe_load_all(built.stdout)} == ours
+    assert named(yaml.safe_load_all(built.stdout)) == named(build(FOLDER / overlay))
+
+
+def named(manifests: Iterable[Manifest]) -> dict[tuple[str, str], Manifest]:
+    return {(each["kind"], each["metadata"]["name"]): normal(each) for each in manifests}
 
 
 @every_overlay

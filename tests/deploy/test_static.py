@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from service.settings import PREFIX, Settings
+from service.state import VERSION
 from tests.client import ROOT
 from tests.deploy.tools import run, tool
 
@@ -75,7 +76,9 @@ def test_every_service_is_hardened_and_bounded(overrides: list[str]) -> None:
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert int(service["mem_limit"]) >= 2**29
         assert service["healthcheck"]
-        assert re.fullmatch(r"headlight:(cpu|gpu)|\S+:v?\d+\.\d+\.\d+", service["image"]), name
+        assert re.fullmatch(
+            rf"headlight:{re.escape(VERSION)}-(cpu|gpu)|\S+:v?\d+\.\d+\.\d+", service["image"]
+        ), name
         for port in service.get("ports", []):
             assert port["host_ip"] == "127.0.0.1"
 
