@@ -61,6 +61,7 @@ def test_what_exports_has_pytorch_and_no_more_rights_than_the_service() -> None:
     assert {rule["port"] for rule in policy["egress"][0]["ports"]} == {53, 443}
 
 
+@pytest.mark.deploy
 def test_pods_that_start_together_export_once(tmp_path: Path) -> None:
     """The command of the manifest, run twice at once and once more: one export, and a whole folder."""
     write_bert(tmp_path / "checkpoint", **SUITED)
