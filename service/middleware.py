@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.peers import Peers, client_of, peer_address
 from service.problems import Problem, gave_up
 from service.state import ServiceState
 
@@ -24,6 +25,8 @@ TASK = "task"
 GONE = "gone"
 # Under this one, its seconds by stage, for the log.
 STAGES = "stages"
+# Under this one, who asks, for fairness: `key:1a2b3c4d` where keys are required, else an address or subnet.
+CLIENT = "client"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -45,6 +48,7 @@ class RequestContext:
     def __init__(self, app: ASGIApp, state: ServiceState) -> None:
         self.app = app
         self.state = state
+        self.peers = Peers(state.settings.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -56,7 +60,9 @@ class RequestContext:
         await self._serve(scope, receive, send, request_id(Headers(scope=scope).get("x-request-id")))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> None:
-        scope.setdefault("state", {})["request_id"] = identifier
+        told = scope.setdefault("state", {})
+        told["request_id"] = identifier
+        told[CLIENT] = client_of(self.peers.forwarded_for(scope) or peer_address(scope))
         start, status = time.perf_counter(), 0
 
         async def send_with_id(message: Message) -> None:
