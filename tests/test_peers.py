@@ -169,7 +169,7 @@ async def ask(settings: Settings, scope: dict[str, Any]) -> str:
         return
 
     scope |= {"method": "POST", "path": "/encode", "query_string": b"", "http_version": "1.1", "state": {}}
-    await app(scope, receive, send)  # type: ignore[arg-type]
+    await app(scope, receive, send)
     client: str = scope["state"][CLIENT]
     return client
 
@@ -177,7 +177,7 @@ async def ask(settings: Settings, scope: dict[str, Any]) -> str:
 def test_every_inference_request_has_its_client() -> None:
     """Its key where keys are required, else its address or subnet, behind a trusted proxy the told one."""
     key = "first-0123456789abcdef"
-    open_door, guarded = Settings(), Settings(api_keys=key)  # type: ignore[arg-type]
+    open_door, guarded = Settings(), Settings(api_keys=key)
     behind = Settings(trusted_proxies=PROXY)
     bearer = (b"authorization", f"Bearer {key}".encode())
     assert asyncio.run(ask(open_door, scope_of(CLIENTS, "192.0.2.9"))) == CLIENTS
