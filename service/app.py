@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
 from service.cors import Cors
-from service.keys import sent_authorization
-from service.middleware import CLIENT, RequestContext
+from service.middleware import RequestContext, authorize
 from service.openapi import build_openapi
 from service.problems import Problem, from_model_error
 from service.routes import native, operations
@@ -96,8 +95,7 @@ class App(FastAPI):
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     try:
-        if (key := scope["app"].state.service.keys.check(sent_authorization(request))) is not None:
-            scope["state"][CLIENT] = f"key:{key}"
+        authorize(request)
         response = await _HANDLERS[scope["path"]](request)
     except (Problem, ModelError) as error:
         response = await _on_problem(request, error)
