@@ -13,6 +13,7 @@ from service.process import allow_connections, keep_freed_memory, limit_products
 from service.server import ListenError, serve
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
 from service.state import VERSION, ServiceState
+from service.traces import TracesError
 
 log = logging.getLogger("service")
 
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state: ServiceState = app.state.service
         state.on_ready = _freeze
         serve(app, state)
-    except KeyFileError as error:
+    except (KeyFileError, TracesError) as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 2
     except ListenError as error:

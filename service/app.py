@@ -28,10 +28,10 @@ _HANDLERS = {"/encode": native.encode, "/attention": native.attention}
 
 
 def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = False) -> FastAPI:
-    """Build the app. It answers at once, and loads its models in a thread; raises KeyFileError.
+    """Build the app. It answers at once, and loads its models in a thread.
 
     With `wait` its start takes until they are loaded, and fails with them: for servers that send no request
-    before.
+    before. Raises KeyFileError and TracesError.
     """
     state = ServiceState(settings, load)
 
@@ -48,6 +48,7 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
         yield
         supervision.cancel()
         state.close()
+        await asyncio.to_thread(state.close_traces)
 
     app = App(
         title="headlight",

@@ -50,6 +50,7 @@ class Delivery:
 
     async def deliver(self, result: Result) -> Response:
         """Answer with outputs that are all there."""
+        self.stages.begin("compute", self.stages.begun["queue"] + result.queue_s)
         self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
         items = self._items(enumerate(result.outputs))
         if self._short:

@@ -149,6 +149,8 @@ class RequestContext:
         if scope["method"] == "OPTIONS" and status == 200:
             route = UNMATCHED  # a browser asks whether it may ask
         self.state.metrics.request(route, status, seconds)
+        if self.state.traces is not None and route in INFERENCE_ROUTES:
+            self.state.traces.record(access, scope["method"], route, status, seconds)
         level = logging.INFO if route in INFERENCE_ROUTES else logging.DEBUG
         if log.isEnabledFor(level):
             extra = access_fields(access, route, status, seconds)

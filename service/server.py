@@ -47,6 +47,7 @@ class Server(uvicorn.Server):
         now = time.monotonic()
         if self._drain_since is None:
             self._drain_since = now
+            self.state.drained_by = now + self.state.settings.drain_timeout_s
             self.state.draining = True
         elif now - self._drain_since > _ECHO_S:
             os._exit(128 + sig)

@@ -81,6 +81,9 @@ class Settings(BaseSettings):
         None,
         description="proxies whose X-Forwarded-For is believed: addresses, networks, separated by commas",
     )
+    traces: Literal["off", "otlp"] = Field(
+        "off", description="otlp sends a trace of each request, as the variables OTEL_… say"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 

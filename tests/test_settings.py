@@ -51,6 +51,7 @@ VALUES = [
     ("api_keys_file", "/run/secrets/keys", Path("/run/secrets/keys")),
     ("cors_origins", "https://a.example,*", "https://a.example,*"),
     ("trusted_proxies", "10.0.0.0/8, ::1", "10.0.0.0/8, ::1"),
+    ("traces", "otlp", "otlp"),
     ("log_level", "debug", "debug"),
     ("log_format", "json", "json"),
 ]
@@ -89,6 +90,7 @@ IMPOSSIBLE = [
     ("dtype", "int4"),
     ("native", "maybe"),
     ("trusted_proxies", "10.0.0.0/33"),
+    ("traces", "jaeger"),
     ("threads", "0"),
     ("threads", "1.5"),
     ("max_batch_tokens", "0"),
