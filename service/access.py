@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.types import Message, Receive, Send
 
@@ -63,23 +63,49 @@ def counted(access: Access, receive: Receive, send: Send, *, bodiless: bool) -> 
     return receive_counted, send_counted
 
 
-def access_fields(access: Access, route: str, status: int, seconds: float) -> dict[str, Any]:
-    """Say what is known of a request, for the log; of what its client wrote, only ids that are valid."""
-    known = {
-        "request_id": access.request_id,
-        "route": route,
-        "status": status,
-        "seconds": round(seconds, 6),
-        "stages": {name: round(value, 6) for name, value in access.stages.items()},
-        "model": access.model,
-        "inputs": access.inputs,
-        "tokens": access.tokens,
-        "bytes_in": access.bytes_in,
-        "bytes_out": access.bytes_out,
-        "peer": access.peer,
-        "forwarded_for": access.forwarded_for,
-        "key": access.key,
-        "trace_id": access.trace_id,
-        "span_id": access.span_id,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+class Ended(NamedTuple):
+    """A request that is over, for its line in the log; of what its client wrote, there are only valid ids."""
+
+    access: Access
+    route: str
+    status: int
+    seconds: float
+
+    def fields(self) -> dict[str, Any]:
+        """Say what is known of it, by the names that JSON has."""
+        access = self.access
+        known = {
+            "request_id": access.request_id,
+            "route": self.route,
+            "status": self.status,
+            "seconds": round(self.seconds, 6),
+            "stages": {name: round(value, 6) for name, value in access.stages.items()},
+            "model": access.model,
+            "inputs": access.inputs,
+            "tokens": access.tokens,
+            "bytes_in": access.bytes_in,
+            "bytes_out": access.bytes_out,
+            "peer": access.peer,
+            "forwarded_for": access.forwarded_for,
+            "key": access.key,
+            "trace_id": access.trace_id,
+            "span_id": access.span_id,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+    def text(self) -> str:
+        """Say what the message does not, as `name=value`."""
+        access = self.access
+        told = []
+        if access.model is not None:
+            told.append(f"model={access.model} inputs={access.inputs}")
+        if access.tokens is not None:
+            told.append(f"tokens={access.tokens}")
+        told.append(f"in={access.bytes_in} out={access.bytes_out} peer={access.peer}")
+        if access.forwarded_for is not None:
+            told.append(f"for={access.forwarded_for}")
+        if access.key is not None:
+            told.append(f"key={access.key}")
+        if access.trace_id is not None:
+            told.append(f"trace={access.trace_id}")
+        return " ".join([*told, f"id={access.request_id}"])

@@ -1,65 +1,40 @@
 """Logs as text, or as one JSON object per line. Texts of clients are never logged."""
 
 import logging
+import sys
 from datetime import UTC, datetime
 from typing import Literal
 
 import orjson
 
-_FIELDS = (
-    "request_id",
-    "route",
-    "status",
-    "seconds",
-    "stages",
-    "model",
-    "inputs",
-    "tokens",
-    "bytes_in",
-    "bytes_out",
-    "peer",
-    "forwarded_for",
-    "key",
-    "trace_id",
-    "span_id",
-)
-# Those that the message of a line of text does not say already, and what they are called there.
-_TEXT = {
-    "model": "model",
-    "inputs": "inputs",
-    "tokens": "tokens",
-    "bytes_in": "in",
-    "bytes_out": "out",
-    "peer": "peer",
-    "forwarded_for": "for",
-    "key": "key",
-    "trace_id": "trace",
-    "request_id": "id",
-}
+from service.access import Ended
+
+_ENDED = "ended"
+"""Under this name a record has the request that it is the line of."""
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time, level, message, and what is known of a request as `name=value`."""
+    """A line for people: time, level, message, and what else is known of a request that has ended."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         """Write one record, without its exception."""
-        known = vars(record)
-        told = "".join([f" {short}={known[name]}" for name, short in _TEXT.items() if name in known])
-        return super().formatMessage(record) + told
+        ended: Ended | None = getattr(record, _ENDED, None)
+        line = super().formatMessage(record)
+        return line if ended is None else f"{line} {ended.text()}"
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line, with the request's id where there is one."""
+    """One object per line, with the fields of a request that has ended."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write one record."""
-        known = vars(record)
+        ended: Ended | None = getattr(record, _ENDED, None)
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **{name: known[name] for name in _FIELDS if name in known},
+            **({} if ended is None else ended.fields()),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -68,6 +43,10 @@ class JsonFormatter(logging.Formatter):
 
 def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     """Log to standard error."""
+    # What no line of ours has, and each record would look for.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    if sys.version_info >= (3, 12):
+        logging.logAsyncioTasks = False
     handler = logging.StreamHandler()
     text = TextFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonFormatter() if form == "json" else text)

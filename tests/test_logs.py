@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from service.access import Access, Ended
 from service.logs import JsonFormatter, set_up_logs
 from tests.client import ROUTES, Service
 
@@ -29,7 +30,8 @@ def record(**extra: object) -> logging.LogRecord:
 
 def test_a_line_of_json_is_one_object() -> None:
     """Message, level, logger and time, on one line whatever the message is."""
-    line = JsonFormatter().format(record(request_id="abc", status=200, colour="x"))
+    ended = Ended(Access("abc", "::1"), "/encode", 200, 0.5)
+    line = JsonFormatter().format(record(ended=ended, colour="x"))
     assert "\n" not in line
     written = json.loads(line)
     assert written.pop("time")[:2] == "20"
@@ -38,7 +40,13 @@ def test_a_line_of_json_is_one_object() -> None:
         "logger": "service.x",
         "message": '3 of a\n"b"',
         "request_id": "abc",
+        "route": "/encode",
         "status": 200,
+        "seconds": 0.5,
+        "stages": {},
+        "bytes_in": 0,
+        "bytes_out": 0,
+        "peer": "::1",
     }
 
 
