@@ -75,7 +75,7 @@ lock: $(VENV)/.test
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 \
 	  --constraint requirements.lock --extra cpu pyproject.toml > requirements-onnx.lock
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 \
-	  --constraint requirements.lock --extra export --extra dev pyproject.toml \
+	  --constraint requirements.lock --extra export --extra otel --extra dev pyproject.toml \
 	  | grep -vE '^(torch|triton|nvidia-|cuda-)' > requirements-dev.lock
 
 clean:

@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
 from service.cors import Cors
-from service.keys import sent_authorization
-from service.middleware import RequestContext
+from service.middleware import RequestContext, authorize
 from service.openapi import build_openapi
 from service.problems import Problem, from_model_error
 from service.routes import native, operations
@@ -29,10 +28,10 @@ _HANDLERS = {"/encode": native.encode, "/attention": native.attention}
 
 
 def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = False) -> FastAPI:
-    """Build the app. It answers at once, and loads its models in a thread; raises KeyFileError.
+    """Build the app. It answers at once, and loads its models in a thread.
 
     With `wait` its start takes until they are loaded, and fails with them: for servers that send no request
-    before.
+    before. Raises KeyFileError and TracesError.
     """
     state = ServiceState(settings, load)
 
@@ -49,6 +48,7 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
         yield
         supervision.cancel()
         state.close()
+        await asyncio.to_thread(state.close_traces)
 
     app = App(
         title="headlight",
@@ -96,7 +96,7 @@ class App(FastAPI):
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     try:
-        scope["app"].state.service.keys.check(sent_authorization(request))
+        authorize(request)
         response = await _HANDLERS[scope["path"]](request)
     except (Problem, ModelError) as error:
         response = await _on_problem(request, error)

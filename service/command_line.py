@@ -14,6 +14,7 @@ from service.process import allow_connections, keep_freed_memory, limit_products
 from service.server import ListenError, serve
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
 from service.state import ServiceState
+from service.traces import TracesError
 
 log = logging.getLogger("service")
 
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         state: ServiceState = app.state.service
         state.on_ready = _freeze
         serve(app, state)
-    except KeyFileError as error:
+    except (KeyFileError, TracesError) as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 2
     except ListenError as error:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from model.errors import ModelError
 from model.types import Encoding, Output
+from service.access import Stages
 from service.compression import WORTH_BYTES, choose_coding, encoder
 from service.engine import Arrivals, Result
 from service.holding import SMALL_BYTES
@@ -43,12 +44,13 @@ class Delivery:
     encodings: Sequence[Encoding]
     make_item: ItemMaker
     bound: int
-    stages: dict[str, float]
+    stages: Stages
     written_s: float = 0.0
     sent: int = 0
 
     async def deliver(self, result: Result) -> Response:
         """Answer with outputs that are all there."""
+        self.stages.begin("compute", self.stages.begun["queue"] + result.queue_s)
         self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
         items = self._items(enumerate(result.outputs))
         if self._short:
@@ -68,6 +70,7 @@ class Delivery:
 
     async def _deliver_whole(self, items: Iterable[Item]) -> Response:
         start = time.perf_counter()
+        self.stages.begin("serialize", start)
         body = write_whole(self.style, items, self._tokens)
         coding = self._coding() if len(body) >= WORTH_BYTES else None
         if coding:
@@ -171,6 +174,7 @@ class Delivery:
 
         def timed() -> T:
             start = time.perf_counter()
+            self.stages.begin("serialize", start)
             try:
                 return work()
             finally:

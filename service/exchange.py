@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from model.tokenizer import Truncation
 from model.types import Encoding, Want
+from service.access import ACCESS, Access
 from service.bounds import bound
 from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
 from service.intake import Taken, check_prompts, deadline, overloaded
 from service.items import AnswerStyle, Expected
-from service.middleware import STAGES
 from service.planning import choose_prompt
 from service.problems import Problem
 from service.queueing import OverloadedError
@@ -47,7 +47,16 @@ class Exchange:
         state: ServiceState = request.app.state.service
         seconds = deadline(request, state.settings)
         until = asyncio.get_running_loop().time() + seconds
-        return cls(request, state, state.engine(taken.body.model), taken, seconds, until)
+        engine = state.engine(taken.body.model)
+        access: Access = request.scope["state"][ACCESS]
+        access.model, access.inputs = engine.name, len(taken.body.inputs)
+        return cls(request, state, engine, taken, seconds, until)
+
+    @property
+    def access(self) -> Access:
+        """What is taken down of this request."""
+        access: Access = self.request.scope["state"][ACCESS]
+        return access
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Do the work, but drop it when the request's time is over (504)."""
@@ -75,9 +84,11 @@ class Exchange:
         prompts = len(prompt.encode()) * len(body.inputs)
         check_prompts(prompts, self.state.settings)
         self.text_bytes = self.taken.size + prompts
+        self.access.stages.begin("tokenize")
         encodings, self.tokenize_s = await self.engine.tokenize(
             body.inputs, truncation, prompt, self.text_bytes
         )
+        self.access.tokens = sum(map(len, encodings))
         return encodings
 
     def style(
@@ -128,7 +139,9 @@ class Exchange:
         `make_item` takes an input's index and its output; of a long answer it is called in a thread.
         Raises OverloadedError, InferenceError and Problem.
         """
-        stages = self.request.scope["state"][STAGES] = {"tokenize": self.tokenize_s}
+        stages = self.access.stages
+        stages["tokenize"] = self.tokenize_s
+        stages.begin("queue")
         delivery = Delivery(
             self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
         )

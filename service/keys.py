@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 # What can be sent as a bearer token (RFC 6750 §2.1).
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _SHORT = 16
+# Hexadecimal digits of its digest: enough to tell some keys apart, too few to find one of 16 characters.
+_NAME_DIGITS = 8
 _MAX_FILE_BYTES = 2**20
 _POLL_S = 1.0
 
@@ -65,13 +67,20 @@ class Keys:
         if self.required:
             log.info("%d API key(s) open this service%s", len(self._digests), self._locked())
 
-    def check(self, authorization: str | None) -> None:
-        """Raise the 401 that fits; nothing when this `Authorization` header opens the service.
+    @property
+    def names(self) -> frozenset[str]:
+        """What the keys that open the service are called in logs and metrics, as they are now."""
+        return frozenset(map(_name, self._digests))
+
+    def check(self, authorization: str | None) -> str | None:
+        """Raise the 401 that fits, or return the name of the key by which this `Authorization` header opens.
+
+        Where no key is required, the name is None.
 
         Takes the same time whichever key it is, and for keys that are wrong (their digests are compared).
         """
         if not self.required:
-            return
+            return None
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer":
             raise _unauthorized("This service asks for an API key")
@@ -79,6 +88,7 @@ class Keys:
         # No generator: it would stop at the first that fits.
         if not any([hmac.compare_digest(digest, known) for known in self._digests]):  # noqa: C419
             raise _unauthorized("The API key is none of those that open this service")
+        return _name(digest)
 
     def watch(self) -> None:
         """Read the file again every second, in a thread of its own, until `close`."""
@@ -152,6 +162,11 @@ def _read(file: Path) -> str:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
+
+
+def _name(digest: bytes) -> str:
+    """Call a key by the beginning of its SHA-256, as `printf %s KEY | sha256sum` prints it."""
+    return digest.hex()[:_NAME_DIGITS]
 
 
 def _digests(keys: frozenset[str]) -> frozenset[bytes]:

@@ -107,6 +107,11 @@ class Metrics:
             "model_info", "What is served.", "model", "family", "backend", "device", "dtype", "kernels"
         )
         self.build_info = gauge("build_info", "The version that runs.", "version")
+        self.key_requests = counter("key_requests_total", "Requests that an API key opened.", "key")
+        self.key_last_used = gauge(
+            "key_last_used_timestamp_seconds", "When a key opened last; 0 if not since the start.", "key"
+        )
+        self._keys: frozenset[str] = frozenset()
         self.ready = gauge("ready", "Whether every model is loaded and its worker alive.")
         self._begin(version)
 
@@ -149,6 +154,21 @@ class Metrics:
         """Count one answered request."""
         self.requests.labels(route, str(status)).inc()
         self.request_duration.labels(route).observe(seconds)
+
+    def keys(self, names: frozenset[str]) -> None:
+        """Have series of these keys, and no others: a key that opens no longer is not shown any more."""
+        for name in self._keys - names:
+            self.key_requests.remove(name)
+            self.key_last_used.remove(name)
+        for name in names - self._keys:
+            self.key_requests.labels(name)
+            self.key_last_used.labels(name)
+        self._keys = names
+
+    def key_used(self, name: str) -> None:
+        """Count a request that this key opened."""
+        self.key_requests.labels(name).inc()
+        self.key_last_used.labels(name).set_to_current_time()
 
     def stage(self, stage: str, model: str, seconds: float) -> None:
         """Count the time of one stage of one request."""

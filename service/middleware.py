@@ -9,21 +9,26 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.access import ACCESS, Access, Ended, counted
+from service.keys import sent_authorization
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.peers import Peers, client_of, peer_address
 from service.problems import Problem, gave_up
 from service.state import ServiceState
+from service.trace_context import read_traceparent
 
 log = logging.getLogger("service.access")
 
 # Under these names a request's scope tells its task to the connection, and the connection that it has ended.
 TASK = "task"
 GONE = "gone"
-# Under this one, its seconds by stage, for the log.
-STAGES = "stages"
+# Under this one, who asks, for fairness: `key:1a2b3c4d` where keys are required, else an address or subnet.
+CLIENT = "client"
+_LINE = "%s %s %d in %.1f ms"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -39,24 +44,55 @@ def request_id(given: str | None) -> str:
     return f"{_PROCESS}{next(_NUMBERS):012x}"
 
 
+def authorize(request: Request) -> None:
+    """Raise the 401 that fits; where a key is required, take down which one opened."""
+    state: ServiceState = request.app.state.service
+    key = state.keys.check(sent_authorization(request))
+    if key is not None:
+        told = request.scope["state"]
+        told[CLIENT] = f"key:{key}"
+        told[ACCESS].key = key
+        state.metrics.key_used(key)
+
+
 class RequestContext:
     """ASGI middleware, the outermost of ours."""
 
     def __init__(self, app: ASGIApp, state: ServiceState) -> None:
         self.app = app
         self.state = state
+        self.peers = Peers(state.settings.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        access = self._open(scope)
+        receive, send = counted(access, receive, send, bodiless=scope["method"] == "HEAD")
         if scope["method"] == "HEAD" and scope["path"] not in INFERENCE_ROUTES:
             scope = {**scope, "method": "GET"}  # the server leaves the body out
-        await self._serve(scope, receive, send, request_id(Headers(scope=scope).get("x-request-id")))
+        await self._serve(scope, receive, send, access)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> None:
-        scope.setdefault("state", {})["request_id"] = identifier
+    def _open(self, scope: Scope) -> Access:
+        """Take down who asks, and within which trace."""
+        given, parents, states = None, [], []
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                given = given or value.decode("latin-1")
+            elif name == b"traceparent":
+                parents.append(value)
+            elif name == b"tracestate":
+                states.append(value)
+        parent = read_traceparent(parents, states) if parents else None
+        access = Access(request_id(given), peer_address(scope), self.peers.forwarded_for(scope), parent)
+        told = scope.setdefault("state", {})
+        told["request_id"], told[ACCESS] = access.request_id, access
+        told[CLIENT] = client_of(access.forwarded_for or access.peer)
+        return access
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, access: Access) -> None:
+        identifier = access.request_id
         start, status = time.perf_counter(), 0
 
         async def send_with_id(message: Message) -> None:
@@ -87,7 +123,7 @@ class RequestContext:
                 raise
             await answer(Problem("internal-error", "The service met an error of its own; its log says more."))
         finally:
-            self._count(scope, identifier, status or CLIENT_GONE, time.perf_counter() - start)
+            self._count(scope, access, status or CLIENT_GONE, time.perf_counter() - start)
 
     @contextmanager
     def _running(self, scope: Scope) -> Iterator[None]:
@@ -107,26 +143,18 @@ class RequestContext:
             self.state.holding.give_back(scope["state"])
             self.state.metrics.in_flight.set(self.state.in_flight)
 
-    def _count(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:
+    def _count(self, scope: Scope, access: Access, status: int, seconds: float) -> None:
         path = scope["path"]
         path = "/docs" if path.startswith("/docs/") else path
         route = path if path in (*INFERENCE_ROUTES, *OPERATIONS_ROUTES) else UNMATCHED
         if scope["method"] == "OPTIONS" and status == 200:
             route = UNMATCHED  # a browser asks whether it may ask
         self.state.metrics.request(route, status, seconds)
+        if self.state.traces is not None and route in INFERENCE_ROUTES:
+            self.state.traces.record(access, scope["method"], route, status, seconds)
         level = logging.INFO if route in INFERENCE_ROUTES else logging.DEBUG
-        log.log(
-            level,
-            "%s %s %d in %.1f ms",
-            scope["method"],
-            route,
-            status,
-            1e3 * seconds,
-            extra={
-                "request_id": identifier,
-                "route": route,
-                "status": status,
-                "seconds": round(seconds, 6),
-                "stages": {name: round(value, 6) for name, value in scope["state"].get(STAGES, {}).items()},
-            },
-        )
+        if log.isEnabledFor(level):
+            # Without the line of code that it comes from, which takes a while to find.
+            told = (scope["method"], route, status, 1e3 * seconds)
+            extra = {"ended": Ended(access, route, status, seconds)}
+            log.handle(log.makeRecord(log.name, level, "", 0, _LINE, told, None, extra=extra))

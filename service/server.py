@@ -52,6 +52,7 @@ class Server(uvicorn.Server):
         if self._drain_since is None:
             self._drain_since = now
             self._signal = signal.Signals(sig)
+            self.state.drained_by = now + self.state.settings.drain_timeout_s
             self.state.draining = True
         elif now - self._drain_since > _ECHO_S:
             name, left = signal.Signals(sig).name, self.state.in_flight

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from model.source import EMBEDDED, model_name
 from service.flags import parse_flags
 from service.keys import parse_keys
+from service.peers import Networks, parse_proxies
 from service.wording import is_found_out, refusal
 
 PREFIX = "HEADLIGHT_"
@@ -73,6 +74,13 @@ class Settings(BaseSettings):
     cors_origins: str | None = Field(
         None, description="origins whose pages may ask from a browser, separated by commas, or *"
     )
+    trusted_proxies: str | None = Field(
+        None,
+        description="proxies whose X-Forwarded-For is believed: addresses, networks, separated by commas",
+    )
+    traces: Literal["off", "otlp"] = Field(
+        "off", description="otlp sends a trace of each request, as the variables OTEL_… say"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 
@@ -117,6 +125,12 @@ class Settings(BaseSettings):
         parse_origins(value)
         return value
 
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _readable_proxies(cls, value: str | None) -> str | None:
+        parse_proxies(value)
+        return value
+
     @property
     def keys(self) -> frozenset[str]:
         """The keys that are given in the settings themselves."""
@@ -126,6 +140,11 @@ class Settings(BaseSettings):
     def origins(self) -> list[str]:
         """The origins that may ask from a browser."""
         return parse_origins(self.cors_origins)
+
+    @property
+    def proxies(self) -> Networks:
+        """The proxies whose X-Forwarded-For is believed."""
+        return parse_proxies(self.trusted_proxies)
 
     @property
     def models(self) -> dict[str, str]:

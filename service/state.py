@@ -4,6 +4,7 @@ import asyncio
 import enum
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -20,6 +21,7 @@ from service.numbers import prepare
 from service.problems import Problem
 from service.resting import Resting
 from service.settings import Settings
+from service.traces import open_traces
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,9 @@ VERSION = version("headlight-server")
 # More of them than cores would only wait for each other, and the event loop for them all.
 _WRITERS = min(4, os.cpu_count() or 1)
 
+
+# To send the last traces, and what is left for the end itself.
+_FLUSH_S, _LAST_S = 2.0, 0.2
 
 STUCK_EXIT_CODE = 70
 """EX_SOFTWARE: computations hung, and only a new process can help."""
@@ -99,12 +104,15 @@ class ServiceState:
     """Owned by the app. What is set by the loading thread and by signals are plain flags, without locks."""
 
     def __init__(self, settings: Settings, load: Loader = load_engines) -> None:
-        """Read the keys; raises KeyFileError."""
+        """Read the keys; raises KeyFileError and TracesError."""
         self.settings = settings
         self.keys = Keys(settings.keys, settings.api_keys_file)
+        self.traces = open_traces(settings)
         self.metrics = Metrics(VERSION)
         self.draining = False
         """Set by a signal: no new work is taken, what was accepted is still answered."""
+        self.drained_by: float | None = None
+        """Set by a signal: when the process is to have ended, in `time.monotonic` seconds."""
         self.holding = Holding(ANSWERS * settings.max_response_bytes)
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
@@ -212,6 +220,12 @@ class ServiceState:
             engine.close(timeout=0 if self.gave_up else 0.1)
         self.keys.close()
         self.writing.shutdown(wait=False, cancel_futures=True)
+
+    def close_traces(self) -> None:
+        """Send the traces that wait, as long as the drain still has time, and not for long."""
+        if self.traces is not None:
+            left = _FLUSH_S if self.drained_by is None else self.drained_by - time.monotonic() - _LAST_S
+            self.traces.close(min(_FLUSH_S, max(0.0, left)))
 
     def _fail(self, sentence: str) -> None:
         if not self.draining:

@@ -105,6 +105,19 @@ class Service:
         """Every sample, by its name and its sorted labels: `headlight_ready{}`."""
         return parse_metrics(self.http.get("/metrics").text)
 
+    def line(self, request_id: str) -> Json:
+        """The line of a request in a log of JSON, which is written after its answer."""
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            whole = self.log.rpartition("\n")[0].splitlines()
+            lines = map(json.loads, whole)
+            found = [line for line in lines if line.get("request_id") == request_id and "route" in line]
+            if found:
+                (line,) = found
+                return line
+            time.sleep(0.01)
+        raise AssertionError(f"{request_id} is not in the log")
+
     def wait_until_listening(self) -> None:
         """Wait for the first answer of any kind."""
         self._wait(lambda: self.http.get("/livez").status_code == 200)

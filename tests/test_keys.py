@@ -1,7 +1,9 @@
 """Who may ask: keys from the settings and from a file, over HTTP and by themselves."""
 
+import hashlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -233,6 +235,11 @@ def guarded(key_file: Path) -> Iterator[Service]:
         yield started
 
 
+def digest_of(key: str) -> str:
+    """What a key is called in logs and metrics."""
+    return hashlib.sha256(key.encode()).hexdigest()[:8]
+
+
 def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
@@ -337,6 +344,23 @@ def test_the_schema_says_where_a_key_is_asked_for(guarded: Service, service: Ser
         assert ("securitySchemes" in schema["components"]) == bool(wanted)
 
 
+def test_metrics_and_log_say_which_key_was_used(guarded: Service) -> None:
+    """By the beginning of its digest, from the first scrape on; a key that does not open is not named."""
+    series = f'headlight_key_requests_total{{key="{digest_of(FIRST)}"}}'
+    last_used = f'headlight_key_last_used_timestamp_seconds{{key="{digest_of(FIRST)}"}}'
+    before = guarded.metrics()
+    guarded.http.post("/encode", json=BODY, headers=bearer(FIRST) | {"X-Request-ID": "with-key"})
+    guarded.http.get("/info", headers=bearer(FIRST))
+    guarded.http.post("/encode", json=BODY, headers=bearer(THIRD) | {"X-Request-ID": "wrong-key"})
+    after = guarded.metrics()
+    assert after[series] - before[series] == 2
+    assert time.time() - 60 < after[last_used] <= time.time()
+    assert not any(digest_of(THIRD) in name for name in after)
+    assert guarded.line("with-key")["key"] == digest_of(FIRST)
+    assert "key" not in guarded.line("wrong-key")
+    assert digest_of(THIRD) not in guarded.log
+
+
 def test_keys_rotate_without_a_restart(guarded: Service, key_file: Path) -> None:
     """First the old one, then both, then the new one alone; the log counts them and names none."""
 
@@ -351,13 +375,18 @@ def test_keys_rotate_without_a_restart(guarded: Service, key_file: Path) -> None
         new.write_text("\n".join(keys), encoding="utf-8")
         os.replace(new, key_file)  # noqa: PTH105 - the call that one would use
 
+    def named() -> set[str]:
+        return set(re.findall(r'headlight_key_requests_total{key="(\w+)"}', "\n".join(guarded.metrics())))
+
     wait_until(FIRST, 200)
     write(FIRST, SECOND)
     wait_until(SECOND, 200)
     wait_until(FIRST, 200)
+    assert {digest_of(FIRST), digest_of(SECOND)} == named()
     write(SECOND)
     wait_until(FIRST, 401)
     wait_until(SECOND, 200)
+    assert {digest_of(SECOND)} == named()
     write()
     wait_until(SECOND, 401)
     write(FIRST)

@@ -2,13 +2,13 @@
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from service.access import Access, Ended
 from service.logs import JsonFormatter, set_up_logs
-from tests.client import ROUTES, Json, Service
+from tests.client import ROUTES, Service
 
 
 @pytest.fixture
@@ -30,7 +30,8 @@ def record(**extra: object) -> logging.LogRecord:
 
 def test_a_line_of_json_is_one_object() -> None:
     """Message, level, logger and time, on one line whatever the message is."""
-    line = JsonFormatter().format(record(request_id="abc", status=200, colour="x"))
+    ended = Ended(Access("abc", "::1"), "/encode", 200, 0.5)
+    line = JsonFormatter().format(record(ended=ended, colour="x"))
     assert "\n" not in line
     written = json.loads(line)
     assert written.pop("time")[:2] == "20"
@@ -39,7 +40,13 @@ def test_a_line_of_json_is_one_object() -> None:
         "logger": "service.x",
         "message": '3 of a\n"b"',
         "request_id": "abc",
+        "route": "/encode",
         "status": 200,
+        "seconds": 0.5,
+        "stages": {},
+        "bytes_in": 0,
+        "bytes_out": 0,
+        "peer": "::1",
     }
 
 
@@ -64,19 +71,6 @@ def test_the_level_holds_and_others_are_kept_quiet(level: str) -> None:
     assert theirs.getEffectiveLevel() == max(number, logging.WARNING)
 
 
-def line_of(service: Service, request_id: str) -> Json:
-    """The line of a request, which is written after its answer."""
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
-        whole = service.log.rpartition("\n")[0].splitlines()
-        found = [line for line in map(json.loads, whole) if line.get("request_id") == request_id]
-        if found:
-            (line,) = found
-            return line
-        time.sleep(0.01)
-    raise AssertionError(f"{request_id} is not in the log")
-
-
 def test_every_line_of_the_service_is_json(strict: Service) -> None:
     """From the first line on, with refused and malformed requests in between."""
     strict.encode("to have a line")
@@ -91,8 +85,8 @@ def test_a_request_is_one_line_with_its_id(strict: Service) -> None:
     """Route, status and seconds of the request that a client names."""
     strict.http.post("/encode", json={"inputs": "a"}, headers={"X-Request-ID": "log-me-1"})
     strict.http.post("/encode", json={"inputs": []}, headers={"X-Request-ID": "log-me-2"})
-    good = line_of(strict, "log-me-1")
-    bad = line_of(strict, "log-me-2")
+    good = strict.line("log-me-1")
+    bad = strict.line("log-me-2")
     assert (good["route"], good["status"], good["level"]) == ("/encode", 200, "info")
     assert (bad["route"], bad["status"]) == ("/encode", 422)
     assert 0 < good["seconds"] < 5
@@ -108,13 +102,13 @@ def test_a_line_says_where_the_time_went(strict: Service, path: str, accept: str
     )
     headers = {"X-Request-ID": name, "Accept": accept}
     assert strict.http.post(path, json=body, headers=headers).status_code == 200
-    line = line_of(strict, name)
+    line = strict.line(name)
     wanted = {"tokenize", "queue", "serialize"} | (set() if "ndjson" in accept else {"compute"})
     assert line["stages"].keys() == wanted
     assert all(seconds >= 0 for seconds in line["stages"].values())
     assert sum(line["stages"].values()) <= line["seconds"]
     strict.http.post(path, json={"inputs": []}, headers={"X-Request-ID": f"{name}-refused"})
-    assert line_of(strict, f"{name}-refused")["stages"] == {}
+    assert strict.line(f"{name}-refused")["stages"] == {}
 
 
 def test_texts_of_clients_are_never_logged(strict: Service) -> None:
@@ -126,5 +120,5 @@ def test_texts_of_clients_are_never_logged(strict: Service) -> None:
     strict.http.post("/encode", content=f'{{"inputs": "{secret}", }}'.encode())
     strict.http.post("/encode", json={"inputs": [secret] * 9})
     strict.http.get(f"/{secret}", headers={"X-Request-ID": "log-me-3"})
-    assert line_of(strict, "log-me-3")["status"] == 404
+    assert strict.line("log-me-3")["status"] == 404
     assert "xylophone" not in strict.log

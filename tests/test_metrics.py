@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -72,6 +73,24 @@ def test_every_series_is_there_before_the_first_request() -> None:
         for name in ("json", "npz", "safetensors", "ndjson"):
             assert samples[f'headlight_response_bytes_total{{format="{name}",route="{route}"}}'] == 0
         assert samples[f'headlight_requests_total{{route="{route}",status="200"}}'] == 0
+
+
+def test_keys_have_series_as_long_as_they_open() -> None:
+    """From the first scrape on, and none after they are gone: keys that change do not fill the memory."""
+    metrics = Metrics("1")
+    metrics.keys(frozenset({"old", "new"}))
+    metrics.key_used("new")
+    for name, used in (("old", 0), ("new", 1)):
+        samples = parse_metrics(metrics.exposition().decode())
+        assert samples[f'headlight_key_requests_total{{key="{name}"}}'] == used
+        last = samples[f'headlight_key_last_used_timestamp_seconds{{key="{name}"}}']
+        assert last == 0 if not used else abs(last - time.time()) < 60
+    for i in range(100):
+        metrics.keys(frozenset({"new", str(i)}))
+        metrics.key_used(str(i))
+    samples = parse_metrics(metrics.exposition().decode())
+    assert len([name for name in samples if name.startswith("headlight_key_requests_total")]) == 2
+    assert samples['headlight_key_requests_total{key="new"}'] == 1
 
 
 def test_a_registry_belongs_to_its_app() -> None:

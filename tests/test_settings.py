@@ -50,6 +50,8 @@ VALUES = [
     ("api_keys", "key-0123456789abcdef", SecretStr("key-0123456789abcdef")),
     ("api_keys_file", "/run/secrets/keys", Path("/run/secrets/keys")),
     ("cors_origins", "https://a.example,*", "https://a.example,*"),
+    ("trusted_proxies", "10.0.0.0/8, ::1", "10.0.0.0/8, ::1"),
+    ("traces", "otlp", "otlp"),
     ("log_level", "debug", "debug"),
     ("log_format", "json", "json"),
 ]
@@ -87,6 +89,8 @@ IMPOSSIBLE = [
     ("device", "cuda:x"),
     ("dtype", "int4"),
     ("native", "maybe"),
+    ("trusted_proxies", "10.0.0.0/33"),
+    ("traces", "jaeger"),
     ("threads", "0"),
     ("threads", "1.5"),
     ("max_batch_tokens", "0"),

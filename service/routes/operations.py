@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
 from service.answers import Info, Limits, ServedModel, Status
-from service.keys import sent_authorization
+from service.middleware import authorize
 from service.problems import Problem
 from service.state import VERSION, ServiceState
 
@@ -38,7 +38,7 @@ async def readyz(request: Request) -> Status:
 async def info(request: Request) -> Info:
     """Describe the version, the served models and the limits."""
     state: ServiceState = request.app.state.service
-    state.keys.check(sent_authorization(request))
+    authorize(request)
     settings = state.settings
     return Info(
         version=VERSION,
@@ -85,6 +85,7 @@ async def metrics(request: Request) -> Response:
     """Expose every counter in the Prometheus text format."""
     state: ServiceState = request.app.state.service
     state.metrics.ready.set(int(state.ready))
+    state.metrics.keys(state.keys.names)
     for name, engine in state.engines.items():
         state.metrics.limits(name, queue_tokens=engine.max_queue_tokens, batch_tokens=engine.max_batch_tokens)
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)

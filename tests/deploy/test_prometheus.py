@@ -11,7 +11,7 @@ import pytest
 
 from tests.client import Service, free_port, serve
 from tests.deploy.prometheus_server import Prometheus, hastened, prometheus, tool
-from tests.deploy.traffic import clients, crowd, ordinary, unlucky
+from tests.deploy.traffic import KEY, clients, crowd, ordinary, unlucky
 from tests.deploy.watching import (
     DASHBOARDS,
     PROMETHEUS,
@@ -90,6 +90,7 @@ def small(port: int, *, wait: bool = True) -> AbstractContextManager[Service]:
         threads=1,
         max_batch_tokens=512,
         max_queue_tokens=2048,
+        api_keys=KEY,
     )
 
 

@@ -15,6 +15,8 @@ Client = Callable[[httpx.Client], object]
 _SMALL_MAP = {"layers": [0], "heads": [0], "queries": [0]}
 _MANY = {"inputs": ["some words that are many " * 12] * 8, "dimensions": 2}
 _CROWD = 6
+KEY = "key-0123456789abcdef"
+"""What these clients send, for services that ask for one."""
 
 
 def ordinary(http: httpx.Client) -> None:
@@ -51,6 +53,7 @@ def clients(service: Service, *kinds: Client) -> Iterator[None]:
 
     def ask(client: Client) -> None:
         with service.new_client() as http:
+            http.headers["Authorization"] = f"Bearer {KEY}"
             while not ended.is_set():
                 client(http)
 

@@ -95,6 +95,7 @@ def exposed_names() -> frozenset[str]:
     metrics.add_model("a", INFO)
     metrics.limits("a", queue_tokens=1, batch_tokens=1)
     metrics.inference_failure("a", FAILURES[0])
+    metrics.keys(frozenset({"04e08273"}))
     return frozenset(s.name for m in metrics.registry.collect() for s in m.samples) | _PROMETHEUS_OWN
 
 
