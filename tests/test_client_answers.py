@@ -218,7 +218,7 @@ def test_a_stream_that_is_left_gives_its_connection_back() -> None:
         items = client.stream_encode("a")
         next(items)
         items.close()
-        assert client._http._transport._pool.connections == []  # type: ignore[attr-defined]
+        assert client._sender.http._transport._pool.connections == []  # type: ignore[attr-defined]
         gate.set()
         assert len(client.encode("a")) == 1
 

@@ -47,7 +47,7 @@ def test_importing_the_client_loads_no_service() -> None:
     assert not {name.partition(".")[0] for name in loaded} & (heavy | {"model", "export"})
     ours = {name for name in loaded if name.startswith("service.")}
     assert ours == {"service.client"} | {
-        f"service.client_{n}" for n in ("answers", "calls", "errors", "retry")
+        f"service.{path.stem}" for path in (ROOT / "service").glob("client_*.py")
     }
 
 
@@ -58,10 +58,12 @@ def test_every_field_is_a_parameter(client: Any) -> None:
         set(inspect.signature(client.encode).parameters),
         set(inspect.signature(client.attention).parameters),
     )
-    assert encode == {*schemas.EncodeRequest.model_fields, "self", "dtype"}
-    assert attention == {*schemas.AttentionRequest.model_fields, "self", "dtype"} - {"decimals"}
-    assert set(inspect.signature(client.stream_encode).parameters) == encode - {"dtype"}
-    assert set(inspect.signature(client.stream_attention).parameters) == attention - {"dtype"} | {"decimals"}
+    ours = {"self", "dtype", "progress"}
+    assert encode == {*schemas.EncodeRequest.model_fields, *ours}
+    assert attention == {*schemas.AttentionRequest.model_fields, "statistics", *ours} - {"decimals"}
+    whole = {"dtype", "progress"}
+    assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
+    assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
     assert typing.get_args(client_calls.Pooling) == typing.get_args(schemas.Pooling)
     assert typing.get_args(client_calls.Side) == typing.get_args(tokenizer.Side)
 
@@ -116,6 +118,7 @@ def test_what_is_given_is_sent_and_nothing_else(route: str) -> None:
     given: Json = {name: f"the {name}" for name in inspect.signature(getattr(Headlight, route)).parameters}
     given |= {"truncate": False, "prompt": "", "layers": [0]}
     del given["self"]
+    given.pop("progress", None)
     with stand_in(refused(422)) as server, Headlight(server.url, api_key="k") as client:
         for options in (given, {"inputs": "a"}, {"inputs": "a"} | dict.fromkeys(given.keys() - {"inputs"})):
             with pytest.raises(HeadlightError):
