@@ -49,7 +49,7 @@ class HeadlightError(Exception):
     def __str__(self) -> str:
         """The sentence of the service, and what finds the request in its log."""
         said = self.detail or self.title
-        where = "" if self.rows is None else f" [inputs {self.rows.start} to {self.rows.stop - 1}]"
+        where = "" if self.rows is None else f" [{_named(self.rows)}]"
         if self.status is None:
             return said + where
         kind = self.title if self.type == "about:blank" else self.type.removeprefix("urn:headlight:")
@@ -131,6 +131,10 @@ def _broken(url: str, error: httpx.RequestError) -> str:
         f"{url} cannot be reached: {reason}. Check the URL, and that the service runs there; "
         "client.wait_until_ready() waits for one that is starting."
     )
+
+
+def _named(rows: range) -> str:
+    return f"input {rows.start}" if len(rows) == 1 else f"inputs {rows.start} to {rows.stop - 1}"
 
 
 def _counted_from(start: int, text: str) -> str:

@@ -165,6 +165,11 @@ def test_the_service_answers_encode(service: Service) -> None:
         assert np.allclose(item.embedding, np.float32(expected["embedding"]), atol=2e-6)
         assert item.token_embeddings.shape == (2, len(item.tokens), 384)
         assert np.allclose(item.token_embeddings, np.float32(expected["token_embeddings"]), atol=2e-5)
+    assert answer.embeddings.shape == (2, 384)
+    assert answer.embeddings.dtype == np.float32
+    assert [row.tolist() for row in answer.embeddings] == [
+        item.embedding.tolist() for item in answer if item.embedding is not None
+    ]
 
 
 @pytest.mark.parametrize(
@@ -250,6 +255,39 @@ def test_the_maps_fit_bertviz(service: Service) -> None:
     assert len(second.attention) == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "tokens", "second"),
+    [
+        (
+            {"level": "word"},
+            ["[CLS]", "Transformers", "hallucinate", ".", "[SEP]", "Really", "?", "[SEP]"],
+            5,
+        ),
+        (
+            {"level": "word", "special_tokens": "drop", "renormalize": True},
+            ["Transformers", "hallucinate", ".", "Really", "?"],
+            3,
+        ),
+        (
+            {"special_tokens": "drop"},
+            ["transformers", "hall", "##uc", "##inate", ".", "really", "?"],
+            5,
+        ),
+    ],
+    ids=str,
+)
+def test_bertviz_gets_words_and_maps_without_special_tokens(
+    service: Service, options: Any, tokens: list[str], second: int
+) -> None:
+    """Rows and columns are named by what they are, and the second text begins where it does among them."""
+    with Headlight(service.url) as client:
+        (item,) = client.attention([("Transformers hallucinate.", "Really?")], layers=[2, 5], **options)
+    shown = item.to_bertviz()
+    assert (shown.tokens, shown.sentence_b_start) == (tokens, second)
+    assert item.attention is not None
+    assert np.array_equal(torch.cat(shown.attention).numpy(), item.attention)
+
+
 # BertViz (1.4) leaves its scripts open for the garbage collector to close.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_bertviz_draws_the_maps(service: Service) -> None:
@@ -269,6 +307,7 @@ def test_bertviz_draws_the_maps(service: Service) -> None:
         ({"aggregate": "mean"}, "aggregate"),
         ({"queries": [0, 1]}, "queries"),
         ({"keys": [5, 4, 3, 2, 1, 0]}, "keys"),
+        ({"level": "word", "queries": [0, 1], "keys": [0, 1]}, "queries"),
     ],
 )
 def test_bertviz_gets_whole_maps_only(service: Service, options: Any, named: str) -> None:
