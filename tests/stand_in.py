@@ -45,7 +45,7 @@ Answering = Reply | Callable[[Received], Reply]
 
 @dataclass
 class StandIn:
-    """Answers with `replies` in their order, the last one for ever; `gets` are answers of GET by their path."""
+    """Answers with `replies` in their order, the last one for ever, and GET with `gets`, by path."""
 
     port: int
     replies: list[Answering]

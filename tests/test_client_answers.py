@@ -338,7 +338,7 @@ def test_an_answer_without_vectors_says_how_to_get_them() -> None:
     with stand_in(reply) as server, Headlight(server.url) as client:
         answer = client.attention("a")
     with pytest.raises(ValueError, match=r'ask with outputs=\["sentence"\]'):
-        print(answer.embeddings)
+        _ = answer.embeddings
 
 
 def test_an_answer_that_is_too_short_is_none() -> None:
