@@ -257,7 +257,7 @@ def test_a_call_works_where_an_event_loop_runs_already() -> None:
 
 
 def test_an_interrupt_ends_a_call_at_once() -> None:
-    """Ctrl-C while requests wait for a slow service: KeyboardInterrupt, within a second, and no traceback more."""
+    """Ctrl-C while requests wait for a slow service: KeyboardInterrupt, soon, and no more tracebacks."""
     waiting, gate = threading.Event(), threading.Event()
 
     def slow(received: Received) -> Reply:
