@@ -5,35 +5,48 @@ It needs httpx and numpy, and nothing of the service itself.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 
-from service.client_answers import Answer, AttentionMaps, BertViz, Encoded
+from service.client_answers import Answer, AttentionMaps, Encoded
+from service.client_bertviz import BertViz
 from service.client_calls import Call, Lines, Routes
-from service.client_errors import HeadlightError, refusal
-from service.client_retry import Attempts, Retries
+from service.client_errors import (
+    HeadlightConnectionError,
+    HeadlightError,
+    HeadlightTimeout,
+    InputsError,
+    connection_errors,
+)
+from service.client_info import Info, Waiting, read_info
+from service.client_many import ask_all, is_small, parts_of, run_apart, without_info
+from service.client_retry import Progress, Retries
+from service.client_sending import AsyncSender, Connection, Sender, where
+from service.client_splitting import TOO_LARGE, WHOLE, Limits, Parts
 
-__all__ = ["Answer", "AsyncHeadlight", "AttentionMaps", "BertViz", "Encoded", "Headlight", "HeadlightError"]
+__all__ = [
+    "Answer",
+    "AsyncHeadlight",
+    "AttentionMaps",
+    "BertViz",
+    "Encoded",
+    "Headlight",
+    "HeadlightConnectionError",
+    "HeadlightError",
+    "HeadlightTimeout",
+    "Info",
+    "InputsError",
+]
 
 T = TypeVar("T", bound=Encoded | AttentionMaps)
 
 URL = "http://127.0.0.1:8000"
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 """Seconds; the service itself gives up a request after 30 by default, and then says so."""
-
-
-class _Connection(TypedDict):
-    base_url: str
-    timeout: float | httpx.Timeout
-    headers: dict[str, str]
-
-
-def _connection(url: str, api_key: str | None, timeout: float | httpx.Timeout) -> _Connection:
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-    return {"base_url": url, "timeout": timeout, "headers": headers}
 
 
 class Headlight(
@@ -46,8 +59,14 @@ class Headlight(
 ):
     """A client of one service, for any number of threads; a context manager that closes its connections.
 
+        with Headlight("http://127.0.0.1:8000") as client:
+            answer = client.encode(["A man is eating.", "Someone eats."])
+        answer.embeddings  # (2, 384), float32
+
     A request that meets 429, 503 or a broken connection is sent again up to `retries` times, within
-    `retry_for` seconds of its start; a `Retry-After` is waited for. `timeout` is in seconds.
+    `retry_for` seconds of its start; a `Retry-After` is waited for. Attempts that failed are logged as
+    `headlight_client`. A call of many inputs has up to `concurrency` requests on their way at a time.
+    `timeout` is in seconds; `headers` go with every request.
     """
 
     def __init__(
@@ -58,52 +77,86 @@ class Headlight(
         timeout: float | httpx.Timeout = TIMEOUT,
         retries: int = 5,
         retry_for: float = 60.0,
+        concurrency: int = 4,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._retries = Retries(retries, retry_for)
-        self._http = httpx.Client(**_connection(url, api_key, timeout))
+        policy = Retries(retries, retry_for)
+        self._connection = Connection.of(url, api_key, headers, timeout, policy, concurrency)
+        self._sender = Sender(self._connection)
+        self._said: Mapping[str, Any] | None = None
 
-    def _fetch(self, call: Call[T]) -> Answer[T]:
-        response = self._open(call)
-        try:
-            return call.answer(response.headers, response.read())
-        finally:
-            response.close()
+    def info(self) -> Info:
+        """`GET /info`: the version, the models that are served, and the limits. Raises HeadlightError."""
+        return self._sender.fetch(self._sender.http.build_request("GET", "/info"), read_info)
 
-    def _stream(self, call: Call[T]) -> Generator[T, None, None]:
-        response = self._open(call)
-        try:
-            lines = Lines(call, response.headers)
-            for piece in response.iter_bytes():
-                yield from lines.feed(piece)
-            yield from lines.finish()
-        finally:
-            response.close()
+    def wait_until_ready(self, timeout: float = 60.0) -> None:
+        """Wait up to `timeout` seconds for a service that is starting, until `GET /readyz` answers 200.
 
-    def _open(self, call: Call[Any]) -> httpx.Response:
-        """Send a request until it is answered: a 200, its body yet to be read."""
-        attempts = Attempts(self._retries)
+        Raises HeadlightTimeout, which says what was seen last, and the HeadlightError that waiting would not
+        change.
+        """
+        http = self._sender.http
+        waiting = Waiting(where(http.build_request("GET", "/readyz")), timeout)
         while True:
             try:
-                return self._send(call)
-            except (HeadlightError, httpx.TransportError) as error:
-                wait = attempts.wait_after(error)
+                with connection_errors(waiting.url):
+                    request = http.build_request("GET", "/readyz", timeout=waiting.timeout)
+                    return self._sender.send(request).close()
+            except HeadlightError as error:
+                wait = waiting.after(error)
             time.sleep(wait)
 
-    def _send(self, call: Call[Any]) -> httpx.Response:
-        request = self._http.build_request(
-            "POST", call.path, content=call.body, params=call.parameters, headers=call.headers
-        )
-        response = self._http.send(request, stream=True)
-        if response.status_code == httpx.codes.OK:
-            return response
-        try:
-            raise refusal(response.status_code, response.headers, response.read())
-        finally:
-            response.close()
+    def _fetch(self, call: Call[T]) -> Answer[T]:
+        refused = None
+        if is_small(call):
+            try:
+                return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
+            except HeadlightError as error:
+                if error.status != TOO_LARGE or len(call.rows) == 1:
+                    raise
+                refused = error
+        parts = parts_of(call, self._limits(call), self._connection.concurrency, refused)
+        return run_apart(partial(self._ask_all, call, parts))
+
+    async def _ask_all(self, call: Call[T], parts: Parts) -> Answer[T]:
+        async with AsyncHeadlight._over(self._connection) as others:
+            return await others._ask_all(call, parts)
+
+    def _stream(self, call: Call[T]) -> Generator[T, None, None]:
+        parts = parts_of(call, WHOLE if is_small(call) else self._limits(call), 1)
+        for part in parts:
+            request = self._request(call, part)
+            with connection_errors(where(request)):
+                try:
+                    response = self._sender.open(request)
+                except HeadlightError as error:
+                    parts.refused(error, part)
+                    continue
+                try:
+                    lines = Lines(call, response.headers, part)
+                    for piece in response.iter_bytes():
+                        yield from lines.feed(piece)
+                    yield from lines.finish()
+                except HeadlightError as error:
+                    parts.place(error, part)
+                    raise
+                finally:
+                    response.close()
+
+    def _request(self, call: Call[Any], rows: range) -> httpx.Request:
+        return self._sender.http.build_request(**call.request(rows))
+
+    def _limits(self, call: Call[Any]) -> Limits:
+        if self._said is None:
+            try:
+                self._said = self.info().document
+            except HeadlightError as error:
+                self._said = without_info(error)
+        return Limits.of(self._said, call.model)
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._sender.http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -132,54 +185,99 @@ class AsyncHeadlight(
         timeout: float | httpx.Timeout = TIMEOUT,
         retries: int = 5,
         retry_for: float = 60.0,
+        concurrency: int = 4,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._retries = Retries(retries, retry_for)
-        self._http = httpx.AsyncClient(**_connection(url, api_key, timeout))
+        policy = Retries(retries, retry_for)
+        self._begin(Connection.of(url, api_key, headers, timeout, policy, concurrency))
 
-    async def _fetch(self, call: Call[T]) -> Answer[T]:
-        response = await self._open(call)
-        try:
-            return call.answer(response.headers, await response.aread())
-        finally:
-            await response.aclose()
+    def _begin(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sender = AsyncSender(connection)
+        self._said: Mapping[str, Any] | None = None
 
-    async def _stream(self, call: Call[T]) -> AsyncGenerator[T, None]:
-        response = await self._open(call)
-        try:
-            lines = Lines(call, response.headers)
-            async for piece in response.aiter_bytes():
-                for item in lines.feed(piece):
-                    yield item
-            for item in lines.finish():
-                yield item
-        finally:
-            await response.aclose()
+    @classmethod
+    def _over(cls, connection: Connection) -> Self:
+        client = cls.__new__(cls)
+        client._begin(connection)
+        return client
 
-    async def _open(self, call: Call[Any]) -> httpx.Response:
-        """Send a request until it is answered: a 200, its body yet to be read."""
-        attempts = Attempts(self._retries)
+    async def info(self) -> Info:
+        """`GET /info`: the version, the models that are served, and the limits. Raises HeadlightError."""
+        return await self._sender.fetch(self._sender.http.build_request("GET", "/info"), read_info)
+
+    async def wait_until_ready(self, timeout: float = 60.0) -> None:
+        """Wait up to `timeout` seconds for a service that is starting, until `GET /readyz` answers 200.
+
+        Raises HeadlightTimeout, which says what was seen last, and the HeadlightError that waiting would not
+        change.
+        """
+        http = self._sender.http
+        waiting = Waiting(where(http.build_request("GET", "/readyz")), timeout)
         while True:
             try:
-                return await self._send(call)
-            except (HeadlightError, httpx.TransportError) as error:
-                wait = attempts.wait_after(error)
+                with connection_errors(waiting.url):
+                    request = http.build_request("GET", "/readyz", timeout=waiting.timeout)
+                    return await (await self._sender.send(request)).aclose()
+            except HeadlightError as error:
+                wait = waiting.after(error)
             await asyncio.sleep(wait)
 
-    async def _send(self, call: Call[Any]) -> httpx.Response:
-        request = self._http.build_request(
-            "POST", call.path, content=call.body, params=call.parameters, headers=call.headers
-        )
-        response = await self._http.send(request, stream=True)
-        if response.status_code == httpx.codes.OK:
-            return response
-        try:
-            raise refusal(response.status_code, response.headers, await response.aread())
-        finally:
-            await response.aclose()
+    async def _fetch(self, call: Call[T]) -> Answer[T]:
+        refused = None
+        if is_small(call):
+            try:
+                return await self._ask(call, call.rows)
+            except HeadlightError as error:
+                if error.status != TOO_LARGE or len(call.rows) == 1:
+                    raise
+                refused = error
+        parts = parts_of(call, await self._limits(call), self._connection.concurrency, refused)
+        return await self._ask_all(call, parts)
+
+    async def _ask_all(self, call: Call[T], parts: Parts) -> Answer[T]:
+        return await ask_all(call, parts, partial(self._ask, call), self._connection.concurrency)
+
+    async def _ask(self, call: Call[T], rows: range, progress: Progress | None = None) -> Answer[T]:
+        return await self._sender.fetch(self._request(call, rows), partial(call.answer, rows), progress)
+
+    async def _stream(self, call: Call[T]) -> AsyncGenerator[T, None]:
+        parts = parts_of(call, WHOLE if is_small(call) else await self._limits(call), 1)
+        for part in parts:
+            request = self._request(call, part)
+            with connection_errors(where(request)):
+                try:
+                    response = await self._sender.open(request)
+                except HeadlightError as error:
+                    parts.refused(error, part)
+                    continue
+                try:
+                    lines = Lines(call, response.headers, part)
+                    async for piece in response.aiter_bytes():
+                        for item in lines.feed(piece):
+                            yield item
+                    for item in lines.finish():
+                        yield item
+                except HeadlightError as error:
+                    parts.place(error, part)
+                    raise
+                finally:
+                    await response.aclose()
+
+    def _request(self, call: Call[Any], rows: range) -> httpx.Request:
+        return self._sender.http.build_request(**call.request(rows))
+
+    async def _limits(self, call: Call[Any]) -> Limits:
+        if self._said is None:
+            try:
+                self._said = (await self.info()).document
+            except HeadlightError as error:
+                self._said = without_info(error)
+        return Limits.of(self._said, call.model)
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        await self._sender.http.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,13 +3,16 @@
 N tokens, L layers, H heads, Q queries, K keys, W words, C hidden size. Indices count from 0.
 """
 
-import importlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, overload
+from functools import cached_property
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from service.client_bertviz import BertViz, to_bertviz
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
@@ -17,22 +20,48 @@ Json = Mapping[str, Any]
 
 T = TypeVar("T")
 AXES = ("layer", "head", "query", "key")
+_SUMMARY = "summary."
+_COLUMNS = {"token_ids", "offsets", "segment_ids", "special", "word_offsets"}
 _LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer(Sequence[T]):
-    """The items in the order of the inputs.
+    """The items in the order of the inputs: `answer[0]` is that of the first.
 
     `usage["input_tokens"]` are the tokens really run. `max_error` bounds what a smaller `dtype` took from any
-    number; None where the answer does not say.
+    number; None where the answer does not say. `request_ids` has one for each request that was answered.
     """
 
     model: str
     items: tuple[T, ...]
     usage: Mapping[str, int]
     max_error: float | None
-    request_id: str | None
+    request_ids: tuple[str, ...]
+
+    @property
+    def request_id(self) -> str | None:
+        """What finds the request in the service's log: the first, where a call took several."""
+        return self.request_ids[0] if self.request_ids else None
+
+    @cached_property
+    def embeddings(self) -> FloatArray:
+        """The sentence vectors as one array, (texts, dimensions), float32.
+
+        Raises ValueError where none were asked for.
+        """
+        vectors = [getattr(item, "embedding", None) for item in self.items]
+        if not vectors or vectors[0] is None:
+            raise ValueError('This answer has no sentence vectors: ask with outputs=["sentence"].')
+        return np.stack(vectors)
+
+    def __repr__(self) -> str:
+        first = self.items[0] if self.items else None
+        parts = [f"model={self.model!r}", f"items={len(self)} × {type(first).__name__}"]
+        vector = getattr(first, "embedding", None)
+        if vector is not None:
+            parts.append(f"embeddings={vector.dtype}{(len(self), *vector.shape)}")
+        return f"Answer({', '.join([*parts, f'usage={dict(self.usage)}'])})"
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -48,7 +77,7 @@ class Answer(Sequence[T]):
         return iter(self.items)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tokens:
     """What was run for one input, in columns of N tokens, whatever was selected."""
 
@@ -73,23 +102,24 @@ class Tokens:
     token_embeddings: FloatArray | None
     """(layers, N, C), with "tokens" in `outputs`."""
 
+    def __repr__(self) -> str:
+        """Show what there is, and of arrays how large they are, in one line."""
+        shown = [f"index={self.index}", f"tokens={len(self.tokens)}"]
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name not in _COLUMNS:
+                shown.append(f"{name}={value.dtype}{value.shape}")
+        return f"{type(self).__name__}({', '.join(shown + self._more())})"
 
-@dataclass(frozen=True, eq=False)
+    def _more(self) -> list[str]:
+        return ["truncated=True"] if self.truncated else []
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoded(Tokens):
     """The vectors of one input."""
 
 
-class BertViz(NamedTuple):
-    """The arguments of `bertviz.head_view` and `bertviz.model_view`, in their order."""
-
-    attention: list[Any]
-    """One torch tensor per layer, (1, H, N, N), float32."""
-    tokens: list[str]
-    sentence_b_start: int | None
-    """The first token of the second text of a pair."""
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttentionMaps(Tokens):
     """The maps of one input. `axes` says what the axes of the arrays are, label lists name their indices."""
 
@@ -116,32 +146,34 @@ class AttentionMaps(Tokens):
     def to_bertviz(self) -> BertViz:
         """Hand over to BertViz: `head_view(*item.to_bertviz())`, `model_view(*item.to_bertviz())`.
 
-        Layers and heads that were selected are numbered from 0 there. Raises ValueError if the maps are not
-        whole, and ModuleNotFoundError without torch, which BertViz (1.4) itself needs.
+        Maps of words are shown with the words, those without special tokens without them. Layers and heads
+        that were selected are numbered from 0 there. Raises ValueError if the maps are not whole, and
+        ModuleNotFoundError without torch, which BertViz (1.4) itself needs.
         """
-        maps, every = self.attention, list(range(len(self.tokens)))
-        if maps is None or self.axes != AXES:
-            raise ValueError(
-                "BertViz shows the whole map of each head: leave aggregate, top_k and maps out of "
-                "the request."
-            )
-        if self.words is not None or self.queries != every or self.keys != every:
-            raise ValueError(
-                "BertViz shows a row and a column for each token: leave level, special_tokens, queries "
-                "and keys out of the request."
-            )
-        try:
-            torch = importlib.import_module("torch")  # BertViz stacks tensors; nobody else here needs torch
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError(
-                "BertViz reads torch tensors: install torch, as it says itself."
-            ) from None
-        second = np.flatnonzero(self.segment_ids == 1)
-        return BertViz(
-            attention=[torch.tensor(layer)[None] for layer in maps],  # (1, H, N, N) each
-            tokens=self.tokens,
-            sentence_b_start=int(second[0]) if second.size else None,
-        )
+        return to_bertviz(self)
+
+    def _more(self) -> list[str]:
+        shown = [] if self.attention is None else [f"axes=({', '.join(self.axes)})"]
+        if self.words is not None:
+            shown.append(f"words={len(self.words)}")
+        if self.summary is not None:
+            shown.append(f"summary=[{', '.join(self.summary)}]")
+        return shown + super()._more()
+
+
+def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
+    """Make one answer of those to the parts of a call, in their order."""
+    usage: Counter[str] = Counter()
+    for answer in answers:
+        usage.update(answer.usage)
+    errors = [answer.max_error for answer in answers]
+    return Answer(
+        model=answers[0].model,
+        items=tuple(item for answer in answers for item in answer),
+        usage=dict(usage),
+        max_error=None if None in errors else max(error for error in errors if error is not None),
+        request_ids=tuple(name for answer in answers for name in answer.request_ids),
+    )
 
 
 def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
@@ -157,7 +189,7 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
     labels: dict[str, Any] = {name: item.get(name) for name in _LABELS.values()}
     shape = [len(labels[_LABELS[axis]]) for axis in axes]
     rows = shape[:-1]
-    summary, word_offsets = item.get("summary"), item.get("word_offsets")
+    word_offsets = item.get("word_offsets")
     return AttentionMaps(
         **_columns(item, scale),
         **labels,
@@ -166,10 +198,17 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
         top_keys=_top(item.get("top_keys"), rows, np.int32),
         top_weights=_floats(_top(item.get("top_weights"), rows), scale),
         residual=_floats(item.get("residual"), scale, rows),
-        summary=summary and {name: np.asarray(value, np.float32) for name, value in summary.items()},
+        summary=_summary(item),
         words=item.get("words"),
         word_offsets=None if word_offsets is None else np.asarray(word_offsets, np.int64).reshape(-1, 2),
     )
+
+
+def _summary(item: Json) -> dict[str, FloatArray] | None:
+    """Read the statistics, which come as JSON, or each as an array that is named `summary.entropy`."""
+    said = dict(item.get("summary") or {})
+    said |= {name.removeprefix(_SUMMARY): item[name] for name in item if name.startswith(_SUMMARY)}
+    return {name: np.asarray(values, np.float32) for name, values in said.items()} or None
 
 
 def _columns(item: Json, scale: float) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Whether a request is sent again, and when. Nothing here waits: the callers do.
 
-Both routes compute and store nothing, so that a request may be sent twice.
+Both routes compute and store nothing, so that a request may be sent twice. Each attempt that failed is logged
+as `headlight_client`: a refusal because of load as INFO, everything else as WARNING.
 """
 
+import logging
 import random
 import time
 from dataclasses import dataclass, field
@@ -11,7 +13,10 @@ import httpx
 
 from service.client_errors import HeadlightError
 
-RETRIED = frozenset({429, 503})
+log = logging.getLogger("headlight_client")
+
+OVERLOADED = 429
+RETRIED = frozenset({OVERLOADED, 503})
 _FIRST_S = 0.1
 _LONGEST_S = 5.0
 _SPREAD = 0.25
@@ -31,21 +36,53 @@ class Retries:
 
 
 @dataclass
+class Progress:
+    """When the last of several requests of one call was answered, by `time.monotonic`."""
+
+    at: float = 0.0
+
+    def made(self) -> None:
+        """Take note of an answer."""
+        self.at = time.monotonic()
+
+
+@dataclass
 class Attempts:
-    """The attempts at one request."""
+    """The attempts at one request to `url`.
+
+    Among several of one call, those before the last answer to another do not count: a service that is busy,
+    and goes on answering, is waited for as long as it does.
+    """
 
     policy: Retries
+    url: str
+    progress: Progress = field(default_factory=Progress)
     made: int = 1
     start: float = field(default_factory=time.monotonic)
 
     def wait_after(self, error: HeadlightError | httpx.TransportError) -> float:
         """Count a failure: the seconds until the next attempt, or the error itself, raised."""
+        if self.progress.at > self.start:
+            self.start, self.made = self.progress.at, 1
         elapsed = time.monotonic() - self.start
         wait = decide(error, self.policy, self.made, elapsed, random.random())  # noqa: S311 (spreads load)
         if wait is None:
             raise error
         self.made += 1
+        self._log(error, wait)
         return wait
+
+    def _log(self, error: HeadlightError | httpx.TransportError, wait: float) -> None:
+        busy = isinstance(error, HeadlightError) and error.status == OVERLOADED
+        log.log(
+            logging.INFO if busy else logging.WARNING,
+            "%s: attempt %d of %d in %.1f s, after: %s",
+            self.url,
+            self.made,
+            self.policy.count + 1,
+            wait,
+            str(error) or type(error).__name__,
+        )
 
 
 def decide(

@@ -5,7 +5,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,12 +39,17 @@ class Received:
     at: float
 
 
+Answering = Reply | Callable[[Received], Reply]
+"""An answer, or what makes one of a request."""
+
+
 @dataclass
 class StandIn:
-    """Answers with `replies` in their order, the last one for ever."""
+    """Answers with `replies` in their order, the last one for ever, and GET with `gets`, by path."""
 
     port: int
-    replies: list[Reply]
+    replies: list[Answering]
+    gets: Mapping[str, Answering]
     received: list[Received] = field(default_factory=list)
 
     @property
@@ -53,7 +58,9 @@ class StandIn:
 
 
 @contextmanager
-def stand_in(*replies: Reply, port: int = 0) -> Iterator[StandIn]:
+def stand_in(
+    *replies: Answering, port: int = 0, gets: Mapping[str, Answering] | None = None
+) -> Iterator[StandIn]:
     """Listen on the loopback as long as the test runs."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,16 +68,23 @@ def stand_in(*replies: Reply, port: int = 0) -> Iterator[StandIn]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            self.answer(body, played.replies.pop(0) if len(played.replies) > 1 else played.replies[0])
+
+        def do_GET(self) -> None:
+            self.answer({}, played.gets.get(self.path, refused(404)))
+
+        def answer(self, body: Json, reply: Answering) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            played.received.append(Received(self.path, headers, body, time.monotonic()))
+            received = Received(self.path, headers, body, time.monotonic())
+            played.received.append(received)
             self.close_connection = True
-            send(self, played.replies.pop(0) if len(played.replies) > 1 else played.replies[0])
+            send(self, reply if isinstance(reply, Reply) else reply(received))
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-        played = StandIn(server.server_address[1], list(replies))
+        played = StandIn(server.server_address[1], list(replies), gets or {})
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -102,9 +116,9 @@ def send(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
         pass  # the client has gone, as some tests have it
 
 
-def refused(status: int, **headers: str) -> Reply:
+def refused(status: int, members: Json | None = None, **headers: str) -> Reply:
     """A problem document; `Retry_After` is the header Retry-After."""
-    document = json.dumps(PROBLEM | {"status": status}).encode()
+    document = json.dumps(PROBLEM | {"status": status} | (members or {})).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status, [document], {"Content-Type": "application/problem+json"} | named)
 

@@ -218,7 +218,7 @@ def test_a_stream_that_is_left_gives_its_connection_back() -> None:
         items = client.stream_encode("a")
         next(items)
         items.close()
-        assert client._http._transport._pool.connections == []  # type: ignore[attr-defined]
+        assert client._sender.http._transport._pool.connections == []  # type: ignore[attr-defined]
         gate.set()
         assert len(client.encode("a")) == 1
 
@@ -280,16 +280,72 @@ def test_without_torch_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         item.to_bertviz()
 
 
-def test_bertviz_gets_no_sparse_maps_and_no_words() -> None:
-    """top_k, level and maps=False leave nothing that BertViz can draw."""
+def test_bertviz_gets_whole_maps_with_weights() -> None:
+    """top_k and maps=False leave nothing that BertViz can draw."""
     top = {"top_keys": [[[[0]] * 4]] * 2, "top_weights": [[[[1.0]] * 4]] * 2, "residual": [[[0.0] * 4]] * 2}
-    words = {
-        "attention": np.ones((2, 1, 4, 4)).tolist(),
-        "words": ["a", "b", "c", "d"],
-        "word_offsets": [[0, 1]] * 4,
-    }
-    for more, named in ((top, "top_k"), (words, "level")):
-        with pytest.raises(ValueError, match=named):
-            attention_item(meta(COLUMNS | LABELS | more, axes=AXES)).to_bertviz()
+    with pytest.raises(ValueError, match="top_k"):
+        attention_item(meta(COLUMNS | LABELS | top, axes=AXES)).to_bertviz()
     with pytest.raises(ValueError, match="maps"):
         attention_item(meta(COLUMNS | LABELS, axes=["layer", "head"])).to_bertviz()
+
+
+def test_statistics_may_be_arrays() -> None:
+    """Members such as 0.summary.entropy are the same statistics that a summary in JSON has."""
+    entropy, own = np.array([[0.5], [0.25]], np.float32), np.array([[1.0], [0.0]], np.float32)
+    rest = meta(COLUMNS | {"layers": [3, 5], "heads": [1]}, axes=["layer", "head"], scale=1.0)
+    reply = archive(rest, **{"m0_summary.entropy": entropy, "m0_summary.self": own})
+    with stand_in(reply) as server, Headlight(server.url) as client:
+        (read,) = client.attention("a", summary=True, maps=False, statistics=["entropy", "self"])
+    assert server.received[0].body["statistics"] == ["entropy", "self"]
+    assert read.summary is not None
+    assert {name: values.tolist() for name, values in read.summary.items()} == {
+        "entropy": [[0.5], [0.25]],
+        "self": [[1.0], [0.0]],
+    }
+    assert read.summary["self"].dtype == np.float32
+
+
+def test_answers_and_items_are_shown_in_one_line() -> None:
+    """A notebook that shows a value shows what there is and how large, never the numbers."""
+    item = COLUMNS | LABELS | {"summary": {"entropy": [[0.5], [0.25]]}}
+    tokens = np.ones((1, 4, 300), np.float32)
+    arrays = {"m0_attention": MAPS, "m0_embedding": tokens[0, 0], "m0_token_embeddings": tokens}
+    replies = [
+        archive(meta(COLUMNS | {"truncated": True}, COLUMNS | {"index": 1}), m0_embedding=MAPS[0, 0, 0]),
+        archive(meta(item, axes=AXES), **arrays),
+        archive(meta(item | {"words": ["a", "b"]}, axes=["layer", "head"])),
+    ]
+    with stand_in(*replies) as server, Headlight(server.url) as client:
+        vectors, maps, words = client.encode(["a", "b"]), client.attention("a"), client.attention("a")
+    assert repr(vectors) == (
+        "Answer(model='m', items=2 × Encoded, embeddings=float32(2, 4), usage={'input_tokens': 4})"
+    )
+    assert repr(vectors[0]) == "Encoded(index=0, tokens=4, embedding=float32(4,), truncated=True)"
+    assert repr(vectors[1]) == "Encoded(index=1, tokens=4)"
+    assert repr(maps[0]) == (
+        "AttentionMaps(index=0, tokens=4, embedding=float32(300,), token_embeddings=float32(1, 4, 300), "
+        "attention=float32(2, 1, 4, 4), axes=(layer, head, query, key), summary=[entropy])"
+    )
+    assert repr(words) == "Answer(model='m', items=1 × AttentionMaps, usage={'input_tokens': 4})"
+    assert repr(words[0]) == "AttentionMaps(index=0, tokens=4, words=2, summary=[entropy])"
+    shown = repr(maps[0].to_bertviz())
+    assert shown == "BertViz(attention=2 × (1, 1, 4, 4), tokens=4, sentence_b_start=None)"
+
+
+def test_an_answer_without_vectors_says_how_to_get_them() -> None:
+    """`embeddings` is one array, or an error with the way out; never an array of nothing."""
+    reply = archive(meta(COLUMNS | LABELS, axes=AXES), m0_attention=MAPS)
+    with stand_in(reply) as server, Headlight(server.url) as client:
+        answer = client.attention("a")
+    with pytest.raises(ValueError, match=r'ask with outputs=\["sentence"\]'):
+        _ = answer.embeddings
+
+
+def test_an_answer_that_is_too_short_is_none() -> None:
+    """Vectors never slide to the texts of others: as many items come as inputs went."""
+    with (
+        stand_in(archive(meta(COLUMNS))) as server,
+        Headlight(server.url) as client,
+        pytest.raises(HeadlightError, match="has 1 items and 2 were asked for"),
+    ):
+        client.encode(["a", "b"])

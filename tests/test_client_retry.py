@@ -11,7 +11,13 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from service.client import AsyncHeadlight, Headlight, HeadlightError
+from service.client import (
+    AsyncHeadlight,
+    Headlight,
+    HeadlightConnectionError,
+    HeadlightError,
+    HeadlightTimeout,
+)
 from service.client_errors import retry_after
 from service.client_retry import Attempts, Retries, decide
 from tests.client import free_port
@@ -91,7 +97,7 @@ def test_attempts_and_their_time_are_bounded() -> None:
 
 def test_an_attempt_counts_itself() -> None:
     """Each wait counts one attempt, and the last error is the one that is raised."""
-    attempts = Attempts(Retries(2, 60.0))
+    attempts = Attempts(Retries(2, 60.0), "http://localhost/encode")
     last = error()
     attempts.wait_after(error())
     attempts.wait_after(error())
@@ -187,17 +193,24 @@ def test_a_reset_within_the_answer_is_the_clients_to_see() -> None:
     with (
         stand_in(broken, ANSWER) as server,
         Headlight(server.url) as client,
-        pytest.raises(httpx.RemoteProtocolError),
+        pytest.raises(HeadlightConnectionError, match=f"{server.url}/encode broke before") as raised,
     ):
         client.encode("a")
     assert len(server.received) == 1
+    assert isinstance(raised.value.__cause__, httpx.RemoteProtocolError)
 
 
 def test_a_service_that_is_late_to_start_is_waited_for() -> None:
-    """Connections refused are tried again, and without retries the refusal is httpx's own."""
+    """Connections refused are tried again, and without retries the refusal is the error."""
     port = free_port()
-    with Headlight(f"http://127.0.0.1:{port}", retries=0) as client, pytest.raises(httpx.ConnectError):
+    url = f"http://127.0.0.1:{port}"
+    with (
+        Headlight(url, retries=0) as client,
+        pytest.raises(HeadlightConnectionError, match=f"{url}/encode cannot be reached: ") as raised,
+    ):
         client.encode("a")
+    assert (raised.value.url, raised.value.status) == (f"{url}/encode", None)
+    assert isinstance(raised.value.__cause__, httpx.ConnectError)
     answered: list[str] = []
 
     def ask() -> None:
@@ -218,9 +231,10 @@ def test_a_timeout_is_not_tried_again() -> None:
     with (
         stand_in(slow) as server,
         Headlight(server.url, timeout=0.2) as client,
-        pytest.raises(httpx.ReadTimeout),
+        pytest.raises(HeadlightTimeout, match=r"/encode sent nothing for 0\.2 s: allow more") as raised,
     ):
         client.encode("a")
+    assert isinstance(raised.value.__cause__, httpx.ReadTimeout)
     assert len(server.received) == 1
 
 
@@ -232,6 +246,6 @@ def test_streams_are_retried_before_they_begin() -> None:
     with stand_in(refused(429, Retry_After="0"), begun) as server, Headlight(server.url) as client:
         items = client.stream_encode("a")
         assert [item.index for item in itertools.islice(items, 1)] == [0]
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(HeadlightConnectionError, match="broke before its answer was whole"):
             next(items)
     assert len(server.received) == 2

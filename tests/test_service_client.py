@@ -47,7 +47,7 @@ def test_importing_the_client_loads_no_service() -> None:
     assert not {name.partition(".")[0] for name in loaded} & (heavy | {"model", "export"})
     ours = {name for name in loaded if name.startswith("service.")}
     assert ours == {"service.client"} | {
-        f"service.client_{n}" for n in ("answers", "calls", "errors", "retry")
+        f"service.{path.stem}" for path in (ROOT / "service").glob("client_*.py")
     }
 
 
@@ -58,10 +58,12 @@ def test_every_field_is_a_parameter(client: Any) -> None:
         set(inspect.signature(client.encode).parameters),
         set(inspect.signature(client.attention).parameters),
     )
-    assert encode == {*schemas.EncodeRequest.model_fields, "self", "dtype"}
-    assert attention == {*schemas.AttentionRequest.model_fields, "self", "dtype"} - {"decimals"}
-    assert set(inspect.signature(client.stream_encode).parameters) == encode - {"dtype"}
-    assert set(inspect.signature(client.stream_attention).parameters) == attention - {"dtype"} | {"decimals"}
+    ours = {"self", "dtype", "progress"}
+    assert encode == {*schemas.EncodeRequest.model_fields, *ours}
+    assert attention == {*schemas.AttentionRequest.model_fields, "statistics", *ours} - {"decimals"}
+    whole = {"dtype", "progress"}
+    assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
+    assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
     assert typing.get_args(client_calls.Pooling) == typing.get_args(schemas.Pooling)
     assert typing.get_args(client_calls.Side) == typing.get_args(tokenizer.Side)
 
@@ -116,6 +118,7 @@ def test_what_is_given_is_sent_and_nothing_else(route: str) -> None:
     given: Json = {name: f"the {name}" for name in inspect.signature(getattr(Headlight, route)).parameters}
     given |= {"truncate": False, "prompt": "", "layers": [0]}
     del given["self"]
+    given.pop("progress", None)
     with stand_in(refused(422)) as server, Headlight(server.url, api_key="k") as client:
         for options in (given, {"inputs": "a"}, {"inputs": "a"} | dict.fromkeys(given.keys() - {"inputs"})):
             with pytest.raises(HeadlightError):
@@ -162,6 +165,11 @@ def test_the_service_answers_encode(service: Service) -> None:
         assert np.allclose(item.embedding, np.float32(expected["embedding"]), atol=2e-6)
         assert item.token_embeddings.shape == (2, len(item.tokens), 384)
         assert np.allclose(item.token_embeddings, np.float32(expected["token_embeddings"]), atol=2e-5)
+    assert answer.embeddings.shape == (2, 384)
+    assert answer.embeddings.dtype == np.float32
+    assert [row.tolist() for row in answer.embeddings] == [
+        item.embedding.tolist() for item in answer if item.embedding is not None
+    ]
 
 
 @pytest.mark.parametrize(
@@ -247,6 +255,39 @@ def test_the_maps_fit_bertviz(service: Service) -> None:
     assert len(second.attention) == 2
 
 
+@pytest.mark.parametrize(
+    ("options", "tokens", "second"),
+    [
+        (
+            {"level": "word"},
+            ["[CLS]", "Transformers", "hallucinate", ".", "[SEP]", "Really", "?", "[SEP]"],
+            5,
+        ),
+        (
+            {"level": "word", "special_tokens": "drop", "renormalize": True},
+            ["Transformers", "hallucinate", ".", "Really", "?"],
+            3,
+        ),
+        (
+            {"special_tokens": "drop"},
+            ["transformers", "hall", "##uc", "##inate", ".", "really", "?"],
+            5,
+        ),
+    ],
+    ids=str,
+)
+def test_bertviz_gets_words_and_maps_without_special_tokens(
+    service: Service, options: Any, tokens: list[str], second: int
+) -> None:
+    """Rows and columns are named by what they are, and the second text begins where it does among them."""
+    with Headlight(service.url) as client:
+        (item,) = client.attention([("Transformers hallucinate.", "Really?")], layers=[2, 5], **options)
+    shown = item.to_bertviz()
+    assert (shown.tokens, shown.sentence_b_start) == (tokens, second)
+    assert item.attention is not None
+    assert np.array_equal(torch.cat(shown.attention).numpy(), item.attention)
+
+
 # BertViz (1.4) leaves its scripts open for the garbage collector to close.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_bertviz_draws_the_maps(service: Service) -> None:
@@ -266,6 +307,7 @@ def test_bertviz_draws_the_maps(service: Service) -> None:
         ({"aggregate": "mean"}, "aggregate"),
         ({"queries": [0, 1]}, "queries"),
         ({"keys": [5, 4, 3, 2, 1, 0]}, "keys"),
+        ({"level": "word", "queries": [0, 1], "keys": [0, 1]}, "queries"),
     ],
 )
 def test_bertviz_gets_whole_maps_only(service: Service, options: Any, named: str) -> None:
