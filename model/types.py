@@ -81,8 +81,8 @@ class AttentionWant:
     `weights` are the softmax weights, the scaled scores before it, or the norms of the weighted values.
     With `aggregate` "rollout" there is one map, of layers 0 to the largest of `layers`. A row of a word is
     the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is kept sum to 1;
-    `top_k` keeps the largest of each, among distinct columns. `dtype` is that of the map, for numbers up to
-    1; uint8 is in 255ths.
+    `top_k` keeps the largest of each; in both, a column counts as often as it is listed. `dtype` is that of the
+    map, for numbers up to 1; uint8 is in 255ths.
     """
 
     layers: tuple[int, ...]

@@ -138,7 +138,7 @@ class AttentionPlan:
         if self.request.top_k is None:
             return {"attention": shape}
         rows = shape[:-1]
-        top = (*rows, min(self.request.top_k, len(set(named["keys"]))))
+        top = (*rows, min(self.request.top_k, len(named["keys"])))
         return {"top_keys": top, "top_weights": top, "residual": rows}
 
     def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis | None:

@@ -197,8 +197,7 @@ def expect(of: Trace, options: Json) -> Json:
     item["queries"] = chosen(asked["queries"], len(groups), kept)
     item["keys"] = chosen(asked["keys"], len(groups), kept)
 
-    # Each key is ranked once, however often it is listed.
-    keys = item["keys"] if asked["top_k"] is None else list(dict.fromkeys(item["keys"]))
+    keys = item["keys"]
     values = np.empty((*maps.shape[:-2], len(item["queries"]), len(keys)))
     for at in np.ndindex(maps.shape[:-2]):
         for i, query in enumerate(item["queries"]):

@@ -250,6 +250,26 @@ def test_top_k_is_that_of_sorting(values: F32, k: int, data: st.DataObject) -> N
         assert residual[at] == pytest.approx(expected[2], abs=bound)
 
 
+@given(
+    values=arrays(np.float32, array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), elements=VALUES),
+    k=st.integers(1, 12),
+    data=st.data(),
+)
+def test_top_k_of_repeated_columns_is_that_of_the_columns_written_out(
+    values: F32, k: int, data: st.DataObject
+) -> None:
+    """A column that counts three times is what three columns of its position are, and their rest."""
+    m = values.shape[-1]
+    counts = np.array(data.draw(st.lists(st.integers(1, 3), min_size=m, max_size=m)), dtype=np.int64)
+    found = measures.top_k(values, k, range(m), counts)
+    written_out = measures.top_k(np.repeat(values, counts, axis=-1), k, np.repeat(np.arange(m), counts))
+    for array, expected in zip(found[:2], written_out[:2], strict=True):
+        assert array.dtype == expected.dtype
+        assert array.tolist() == expected.tolist()
+    bound = 1e-6 * max(1.0, 3 * float(np.abs(values).sum()))
+    assert distance(found[2], written_out[2]) <= bound
+
+
 def test_ties_go_to_the_lower_position_then_to_the_lower_column() -> None:
     """Columns may stand in any order and twice; of zeros, no sign is the larger one."""
     row = np.array([0.0, 0.5, -0.0, 0.5, 0.5], dtype=np.float32)
