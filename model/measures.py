@@ -99,6 +99,16 @@ def special_mass(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> 
     return _over_rows(p[..., np.asarray(special, dtype=bool)].sum(-1))
 
 
+def argmax_share(p: FloatArray, offset: int) -> FloatArray:
+    """How many of the rows i have their largest weight at i + offset, as a share: (…, N, N) -> (…).
+
+    Of equal weights the first is taken. 1 where a head looks at nothing so much as at the previous token, say
+    (offset −1; Clark et al. 2019, arXiv 1906.04341, name heads after it).
+    """
+    rows = np.arange(p.shape[-1])
+    return _over_rows((p.argmax(-1) == rows + offset).astype(np.float32))
+
+
 def summary(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> dict[str, FloatArray]:
     """Every statistic of this section by its name: maps (…, N, N), N ≥ 1 -> arrays of shape (…)."""
     return {
@@ -109,6 +119,9 @@ def summary(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> dict[
         "previous": previous_mass(p),
         "next": next_mass(p),
         "special": special_mass(p, special),
+        "argmax_self": argmax_share(p, 0),
+        "argmax_previous": argmax_share(p, -1),
+        "argmax_next": argmax_share(p, 1),
     }
 
 

@@ -157,7 +157,10 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
     labels: dict[str, Any] = {name: item.get(name) for name in _LABELS.values()}
     shape = [len(labels[_LABELS[axis]]) for axis in axes]
     rows = shape[:-1]
-    summary, word_offsets = item.get("summary"), item.get("word_offsets")
+    prefix, word_offsets = "summary.", item.get("word_offsets")
+    summary = item.get("summary")
+    if summary is None:  # an archive has each statistic as an array of its own
+        summary = {name.removeprefix(prefix): item[name] for name in item if name.startswith(prefix)} or None
     return AttentionMaps(
         **_columns(item, scale),
         **labels,

@@ -16,7 +16,10 @@ from tests.reference import distance, relative_distance, softmax
 
 F32 = NDArray[np.float32]
 
-NAMES = ["entropy", "confidence", "mean_distance", "self", "previous", "next", "special"]
+NAMES = [
+    *("entropy", "confidence", "mean_distance", "self", "previous", "next", "special"),
+    *("argmax_self", "argmax_previous", "argmax_next"),
+]
 FOUR = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0, 0.5, 0.5, 0], [0.25] * 4], dtype=np.float32)
 
 
@@ -50,6 +53,9 @@ def test_statistics_of_a_uniform_map() -> None:
     assert found["self"] == pytest.approx(1 / n, abs=1e-7)
     assert found["previous"] == found["next"] == pytest.approx((n - 1) / n**2, abs=1e-7)
     assert found["special"] == pytest.approx(2 / n, abs=1e-7)
+    # Of equal weights the first counts, which only the first two rows have at or before them.
+    assert found["argmax_self"] == found["argmax_previous"] == pytest.approx(1 / n, abs=1e-7)
+    assert found["argmax_next"] == 0
 
 
 def test_statistics_of_a_previous_token_head() -> None:
@@ -63,6 +69,9 @@ def test_statistics_of_a_previous_token_head() -> None:
         "previous": 0.8,
         "next": 0,
         "special": 0.4,
+        "argmax_self": 0.2,
+        "argmax_previous": 0.8,
+        "argmax_next": 0,
     }
     assert {name: pytest.approx(float(value), abs=1e-7) for name, value in found.items()} == expected
     assert not np.signbit(found["entropy"])
