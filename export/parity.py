@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from model.types import (
+    STATISTICS,
     AttentionWant,
     Backend,
     Batch,
@@ -180,7 +181,10 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
             sentence=pooling,
             attention=AttentionWant(first, heads),
             summary=SummaryWant(
-                tuple(range(info.layers)), heads, tuple(np.flatnonzero(encoding.special).tolist())
+                tuple(range(info.layers)),
+                heads,
+                tuple(np.flatnonzero(encoding.special).tolist()),
+                _CONTINUOUS,
             ),
         )
         for encoding in batch
@@ -188,6 +192,10 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     for weights in _WEIGHTS:
         for layers in others if weights == "probability" else parts:
             yield [Want(attention=AttentionWant(layers, heads, weights)) for _ in batch]
+
+
+# Where two weights of a row are nearly the same, rounding says which is the largest.
+_CONTINUOUS = tuple(name for name in STATISTICS if not name.startswith("argmax"))
 
 
 def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantity, float]]:

@@ -17,7 +17,7 @@ class Kept:
 
     `columns` are the key positions that are kept, each once (None: all).
     `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
-    kept was listed. Nothing is kept or computed twice, however often it is listed.
+    kept was listed. Nothing is computed twice, however often it is listed.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class Kept:
         if want.top_k is None:
             self._map = np.empty((count, *shape, len(columns)), want.dtype)
         else:
-            k = min(want.top_k, len(columns))
+            listed = len(columns) if columns.counts is None else int(columns.counts.sum())
+            k = min(want.top_k, listed)
             self._top = Top(
                 np.empty((count, *shape, k), np.int32),
                 np.empty((count, *shape, k), np.float32),
@@ -61,14 +62,15 @@ class Kept:
         if not self.only_rounds(starts):
             weights = measures.merge_pieces(weights, rows=starts, columns=self._starts)
         if self._want.renormalize:
-            weights = measures.renormalize(weights, None if self._top else self._units.counts)
+            weights = measures.renormalize(weights, self._units.counts)
         if self._top is None:
             finite = np.ones(1, bool)
             if self.dtype != np.float32:
                 finite = np.isfinite(weights.sum(tuple(range(1, weights.ndim))))
             self.put(self._rounded(weights), where, finite)
             return
-        found = measures.top_k(weights, self._top.keys.shape[-1], self._units.positions)
+        k, units = self._top.keys.shape[-1], self._units
+        found = measures.top_k(weights, k, units.positions, units.counts)
         self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
     def room(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:

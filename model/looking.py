@@ -95,4 +95,4 @@ class Looking:
 
 def _plain(look: Look) -> TypeGuard[Maps | Summaries]:
     """Whether a kernel gives what is wanted, as it is wanted."""
-    return isinstance(look, Summaries) or (isinstance(look, Maps) and look.plain)
+    return isinstance(look, Maps | Summaries) and look.plain

@@ -99,6 +99,16 @@ def special_mass(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> 
     return _over_rows(p[..., np.asarray(special, dtype=bool)].sum(-1))
 
 
+def argmax_share(p: FloatArray, offset: int) -> FloatArray:
+    """How many of the rows i have their largest weight at i + offset, as a share: (…, N, N) -> (…).
+
+    Of equal weights the first is taken. 1 where a head looks at nothing so much as at the previous token, say
+    (offset −1; Clark et al. 2019, arXiv 1906.04341, name heads after it).
+    """
+    rows = np.arange(p.shape[-1])
+    return _over_rows((p.argmax(-1) == rows + offset).astype(np.float32))
+
+
 def summary(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> dict[str, FloatArray]:
     """Every statistic of this section by its name: maps (…, N, N), N ≥ 1 -> arrays of shape (…)."""
     return {
@@ -109,6 +119,9 @@ def summary(p: FloatArray, special: Sequence[bool] | NDArray[np.bool_]) -> dict[
         "previous": previous_mass(p),
         "next": next_mass(p),
         "special": special_mass(p, special),
+        "argmax_self": argmax_share(p, 0),
+        "argmax_previous": argmax_share(p, -1),
+        "argmax_next": argmax_share(p, 1),
     }
 
 
@@ -151,15 +164,22 @@ def renormalize(p: FloatArray, counts: NDArray[np.integer] | None = None) -> Flo
 
 
 def top_k(
-    p: FloatArray, k: int, positions: Sequence[int] | NDArray[np.integer]
+    p: FloatArray,
+    k: int,
+    positions: Sequence[int] | NDArray[np.integer],
+    counts: NDArray[np.integer] | None = None,
 ) -> tuple[NDArray[np.int32], FloatArray, FloatArray]:
-    """Find the k ≥ 1 largest values of each row, and what they leave out; k is clipped to M.
+    """Find the k ≥ 1 largest values of each row, and what they leave out.
 
-    `p` (…, M) of any finite numbers, `positions` (M,) what each column is called. Returns the positions
-    of the largest (…, k) int32, largest first, ties by lower position and then by lower column; their
-    values (…, k); and the sum of the other values of the row (…), 0 where there are none.
+    `p` (…, M) of any finite numbers, `positions` (M,) what each column is called, `counts` (M,) how often it
+    stands in the row, at least once; once by default. k is clipped to the columns, each as often as it stands
+    there. Returns the positions of the largest (…, k) int32, largest first, ties by lower position and then
+    by lower column; their values (…, k); and the sum of the other values of the row (…), 0 where there are
+    none. A column that is repeated is ranked once, and costs no more than that.
     """
-    k, (*leading, columns) = min(k, p.shape[-1]), p.shape
+    *leading, columns = p.shape
+    often = np.ones(columns, np.int64) if counts is None else np.asarray(counts, np.int64)
+    k, distinct = min(k, int(often.sum())), min(k, columns)
     names = np.asarray(positions, dtype=np.int32)
     order = np.argsort(names, kind="stable")  # (M,): columns by position, then by themselves
     flat = np.ascontiguousarray(p, dtype=np.float32).reshape(math.prod(leading), columns)  # (rows, M)
@@ -168,9 +188,16 @@ def top_k(
     step = max(1, _CHUNK // max(1, columns))
     for start in range(0, len(flat) if k else 0, step):
         part = slice(start, start + step)
-        found[part] = _largest(flat[part], k, order)
-        others = flat[part].copy()
-        np.put_along_axis(others, found[part], np.float32(0), axis=-1)
+        first = _largest(flat[part], distinct, order)
+        if counts is None:
+            found[part], others, left = first, flat[part].copy(), np.float32(0)
+        else:
+            before = often[first].cumsum(-1) - often[first]
+            taken = np.clip(k - before, 0, often[first])  # (rows, distinct): as often as there is room
+            found[part] = np.repeat(first, taken.ravel()).reshape(-1, k)
+            others = flat[part] * often.astype(np.float32)
+            left = np.take_along_axis(flat[part], first, -1) * (often[first] - taken).astype(np.float32)
+        np.put_along_axis(others, first, left, axis=-1)
         residual[part] = others.sum(-1)
     weights = np.take_along_axis(flat, found, axis=-1)
     shape = (*leading, k)

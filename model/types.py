@@ -6,7 +6,7 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,19 @@ FloatArray = NDArray[np.float32]
 Weights = Literal["probability", "score", "value_norm"]
 Aggregate = Literal["none", "mean", "max", "rollout"]
 MapDtype = Literal["float32", "float16", "uint8"]
-STATISTICS = ("entropy", "confidence", "mean_distance", "self", "previous", "next", "special")
+Statistic = Literal[
+    "entropy",
+    "confidence",
+    "mean_distance",
+    "self",
+    "previous",
+    "next",
+    "special",
+    "argmax_self",
+    "argmax_previous",
+    "argmax_next",
+]
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """What a summary tells of each head, in this order; `model/measures.py` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
@@ -81,8 +93,8 @@ class AttentionWant:
     `weights` are the softmax weights, the scaled scores before it, or the norms of the weighted values.
     With `aggregate` "rollout" there is one map, of layers 0 to the largest of `layers`. A row of a word is
     the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is kept sum to 1;
-    `top_k` keeps the largest of each, among distinct columns. `dtype` is that of the map, for numbers up to
-    1; uint8 is in 255ths.
+    `top_k` keeps the largest of each; in both, a column counts as often as it is listed. `dtype` is that of
+    the map, for numbers up to 1; uint8 is in 255ths.
     """
 
     layers: tuple[int, ...]
@@ -98,11 +110,19 @@ class AttentionWant:
 
 @dataclass(frozen=True, slots=True)
 class SummaryWant:
-    """Statistics of the attention of each chosen layer and head; `special` lists the special tokens."""
+    """Statistics of the attention of each chosen layer and head.
+
+    `units` are what the maps have rows and columns of, one after the other: the tokens or words that remain
+    (None: every token). With `renormalize` their rows sum to 1 again. `special` lists which of the units are
+    special tokens, counted from the first that remains.
+    """
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     special: tuple[int, ...]
+    statistics: tuple[Statistic, ...] = STATISTICS
+    units: Axis | None = None
+    renormalize: bool = False
 
 
 @dataclass(frozen=True, slots=True)

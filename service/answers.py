@@ -47,18 +47,27 @@ class EncodeResponse(BaseModel):
     usage: Usage
 
 
+Statistic = list[list[float]] | None
+
+
 class Summary(BaseModel):
-    """Statistics of the probabilities, each (layers, heads), means over all rows."""
+    """Statistics of the probabilities, each (layers, heads), means over all rows that remain.
+
+    Those that `statistics` does not name are absent.
+    """
 
     model_config = ConfigDict(populate_by_name=True)
 
-    entropy: list[list[float]] = Field(description="In nats.")
-    confidence: list[list[float]] = Field(description="The largest weight of a row.")
-    mean_distance: list[list[float]] = Field(description="From query to key, in tokens.")
-    self_: list[list[float]] = Field(alias="self", description="Weight on the token itself.")
-    previous: list[list[float]] = Field(description="Weight on the token before, 0 for the first.")
-    next: list[list[float]] = Field(description="Weight on the token after, 0 for the last.")
-    special: list[list[float]] = Field(description="Weight on special tokens.")
+    entropy: Statistic = Field(None, description="In nats.")
+    confidence: Statistic = Field(None, description="The largest weight of a row.")
+    mean_distance: Statistic = Field(None, description="From query to key, in tokens or words.")
+    self_: Statistic = Field(None, alias="self", description="Weight on the token or word itself.")
+    previous: Statistic = Field(None, description="Weight on the one before, 0 for the first.")
+    next: Statistic = Field(None, description="Weight on the one after, 0 for the last.")
+    special: Statistic = Field(None, description="Weight on special tokens.")
+    argmax_self: Statistic = Field(None, description="Share of rows whose largest weight is on themselves.")
+    argmax_previous: Statistic = Field(None, description="Share of rows whose largest weight is just before.")
+    argmax_next: Statistic = Field(None, description="Share of rows whose largest weight is just after.")
 
 
 class AttentionItem(TokenColumns):

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from model.errors import ModelError
 from service.cors import Cors
 from service.middleware import RequestContext, authorize
-from service.openapi import build_openapi
+from service.openapi import build_openapi, operation_id
 from service.problems import Problem, from_model_error
 from service.routes import native, operations
 from service.settings import Settings
@@ -58,6 +58,7 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=operation_id,
         telemetry={"auto_configure": False},  # nothing is sent because of a variable that others have set
     )
     app.state.service = state

@@ -77,9 +77,14 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
     """Choose the types and the scale, and write the rest of the answer; reads every array once.
 
     The rest declares `dtype`, `scale`, and `max_error`: no number that a reader gets is further from the one
-    that was computed in float32. It is 0.0 for float32.
+    that was computed in float32. It is 0.0 for float32, which statistics are in any case.
     """
     items = list(items)
+    exact = [
+        Stored(Member(f"{item.columns['index']}.summary.{name}", array.dtype, array.shape), array, 1.0)
+        for item in items
+        for name, array in (item.summary or {}).items()
+    ]
     named = [
         (f"{item.columns['index']}.{name}", array, name in MAPS)
         for item in items
@@ -92,9 +97,9 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
         error = max(error, off)
         stored.append(Stored(Member(name, dtype, array.shape), array, scale))
     declared = {"dtype": style.dtype, "scale": scale, "max_error": error}
-    data = [_rest(item) for item in items]
+    data = [orjson.dumps(item.columns, option=_OPTIONS) for item in items]
     meta = orjson.dumps({**style.head, **declared})[:-1] + b',"data":[' + b",".join(data)
-    return Packed(stored, meta + b'],"usage":{"input_tokens":%d}}' % tokens)
+    return Packed(stored + exact, meta + b'],"usage":{"input_tokens":%d}}' % tokens)
 
 
 def cut(text: bytes) -> Iterator[memoryview]:
@@ -143,9 +148,3 @@ def _stored_as(
 def _largest(array: NDArray[Any]) -> float:
     """Find the largest magnitude, without a copy of the array; 0.0 where there is no number."""
     return max(float(array.max()), -float(array.min())) if array.size else 0.0
-
-
-def _rest(item: Item) -> bytes:
-    """Write what is not an array; the numbers of a summary are exact."""
-    summary = {} if item.summary is None else {"summary": dict(item.summary)}
-    return orjson.dumps({**item.columns, **summary}, option=_OPTIONS)

@@ -21,6 +21,7 @@ from model.types import (
     MapDtype,
     ModelInfo,
     Output,
+    Statistic,
     SummaryWant,
     Want,
 )
@@ -77,6 +78,12 @@ class AttentionPlan:
         return _AXES[self.request.aggregate] if self.request.maps else ("layer", "head")
 
     @cached_property
+    def statistics(self) -> tuple[Statistic, ...]:
+        """Name the statistics of the summary, in their order; none without one."""
+        chosen = STATISTICS if self.request.statistics is None else self.request.statistics
+        return tuple(name for name in STATISTICS if self.request.summary and name in chosen)
+
+    @cached_property
     def unit(self) -> bool:
         """Whether all numbers are in [0, 1]: sums of what is the largest of several heads are not."""
         request = self.request
@@ -97,24 +104,27 @@ class AttentionPlan:
         if self.request.summary or "head" in self.axes:
             named["heads"] = self.heads
         want = self.embeddings.want(encoding, include_prompt=self.info.include_prompt)
+        remaining = self._remaining(encoding, words)
         if self.request.maps:
-            queries, keys = (self._axis(option, index, encoding, words) for option in ("queries", "keys"))
+            queries, keys = (
+                remaining
+                if getattr(self.request, option) == "all"
+                else self._axis(option, index, encoding, words)
+                for option in ("queries", "keys")
+            )
             want = replace(want, attention=self._attention(queries, keys))
             every = _every(len(encoding))
             named["queries"] = every if queries is None else queries.positions
             named["keys"] = every if keys is None else keys.positions
             shapes |= self._map_shapes(named)
-        statistics = 0
         if self.request.summary:
-            special = tuple(i for i, added in enumerate(encoding.special) if added)
-            want = replace(want, summary=SummaryWant(self.layers, self.heads, special))
-            statistics = len(STATISTICS) * len(self.layers) * len(self.heads)
+            want = replace(want, summary=self._summary(encoding, words, remaining))
         expected = Expected(
             shapes,
             # An offset is two numbers in brackets of their own.
             labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
             text_bytes=0 if words is None else len("".join(words.texts).encode()),
-            summary_values=statistics,
+            summary=dict.fromkeys(self.statistics, (len(self.layers), len(self.heads))),
         )
         return View(want, said | named, expected)
 
@@ -132,35 +142,44 @@ class AttentionPlan:
             dtype=self.dtype if self.unit and request.top_k is None else "float32",
         )
 
+    def _summary(self, encoding: Encoding, words: Words | None, remaining: Axis | None) -> SummaryWant:
+        every = range(len(encoding) if words is None else len(words))
+        positions = every if remaining is None else remaining.positions
+        special = (i for i, unit in enumerate(positions) if _is_special(encoding, words, unit))
+        # Where nothing is left out, rows sum to 1 anyway.
+        renormalize = self.request.renormalize and len(positions) < len(every)
+        return SummaryWant(
+            self.layers, self.heads, tuple(special), self.statistics, remaining, renormalize=renormalize
+        )
+
     def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
         shape = tuple(len(named[lists[axis]]) for axis in self.axes)
         if self.request.top_k is None:
             return {"attention": shape}
         rows = shape[:-1]
-        top = (*rows, min(self.request.top_k, len(set(named["keys"]))))
+        top = (*rows, min(self.request.top_k, len(named["keys"])))
         return {"top_keys": top, "top_weights": top, "residual": rows}
 
-    def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis | None:
-        """Find the rows or columns that are kept; None when it is every token."""
-        chosen = getattr(self.request, option)
+    def _remaining(self, encoding: Encoding, words: Words | None) -> Axis | None:
+        """Find the rows and columns that `special_tokens` and `level` leave; None when it is every token."""
+        dropped = self._dropped(encoding, words)
+        if words is None and not dropped:
+            return None
         count = len(encoding) if words is None else len(words)
-        dropped: set[int] = set()
-        if self.request.special_tokens == "drop":
-            firsts = range(count) if words is None else words.starts[:-1]
-            dropped = {i for i, first in enumerate(firsts) if encoding.special[first]}
-        if chosen == "all":
-            if words is None and not dropped:
-                return None
-            positions = tuple(i for i in range(count) if i not in dropped)
-        else:
-            positions = self._chosen(chosen, option, index, count, dropped)
-        if words is None:
-            return Axis(positions)
-        # Each word once, however often it is listed.
-        pieces = [words.pieces(word) for word in sorted(set(positions))]
-        starts = accumulate(map(len, pieces), initial=0)
-        return Axis(positions, tuple(chain.from_iterable(pieces)), tuple(starts)[:-1])
+        return _axis_of(tuple(i for i in range(count) if i not in dropped), words)
+
+    def _dropped(self, encoding: Encoding, words: Words | None) -> set[int]:
+        if self.request.special_tokens == "keep":
+            return set()
+        count = len(encoding) if words is None else len(words)
+        return {i for i in range(count) if _is_special(encoding, words, i)}
+
+    def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis:
+        """Find the rows or columns that are listed."""
+        count = len(encoding) if words is None else len(words)
+        dropped = self._dropped(encoding, words)
+        return _axis_of(self._chosen(getattr(self.request, option), option, index, count, dropped), words)
 
     def _chosen(
         self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
@@ -181,6 +200,20 @@ class AttentionPlan:
                 allowed=(-count, count - 1),
             )
         return positions
+
+
+def _is_special(encoding: Encoding, words: Words | None, unit: int) -> bool:
+    return encoding.special[unit if words is None else words.starts[unit]]
+
+
+def _axis_of(positions: tuple[int, ...], words: Words | None) -> Axis:
+    """Make an axis of tokens, or of words and their pieces."""
+    if words is None:
+        return Axis(positions)
+    # Each word once, however often it is listed.
+    pieces = [words.pieces(word) for word in sorted(set(positions))]
+    starts = accumulate(map(len, pieces), initial=0)
+    return Axis(positions, tuple(chain.from_iterable(pieces)), tuple(starts)[:-1])
 
 
 @cache

@@ -4,7 +4,7 @@ Of binary formats it is nearly the size itself. Compression is not counted on.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from model.types import Encoding
 from service.items import MAPS, AnswerStyle, Expected
@@ -33,7 +33,7 @@ def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[
     for encoding, item in zip(encodings, expected, strict=True):
         columns = _columns_bytes(style, encoding, item)
         arrays = sum(_array_bytes(style, name, shape) for name, shape in item.arrays.items())
-        total += columns + item.summary_values * _summary_number_bytes(style) + arrays
+        total += columns + _summary_bytes(style, item.summary) + arrays
     return total
 
 
@@ -41,7 +41,7 @@ def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> in
     # In a safetensors header the JSON is a text of its own: each quote and backslash has one before it.
     quoting = 2 if style.format == "safetensors" else 1
     size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * _text_bytes("".join(encoding.tokens))
-    if item.labels or item.text_bytes or item.summary_values:
+    if item.labels or item.text_bytes or item.summary:
         size += _MORE_BYTES + item.labels * _LABEL_BYTES
     if item.text_bytes:
         size += quoting * (6 * item.text_bytes + 3 * len(encoding))
@@ -77,7 +77,10 @@ def _number_bytes(style: AnswerStyle, name: str) -> int:
     return _PROBABILITY_BYTES
 
 
-def _summary_number_bytes(style: AnswerStyle) -> int:
-    """Bound a statistic with a list of its own: nats, or a distance in tokens of at most five digits."""
-    exact = style.binary or style.decimals is None
-    return 3 + (_FLOAT_BYTES if exact else min(_FLOAT_BYTES, (style.decimals or 0) + 7))
+def _summary_bytes(style: AnswerStyle, summary: Mapping[str, tuple[int, ...]]) -> int:
+    """Bound statistics: each number is in nats, or a distance in tokens of at most five digits."""
+    values = sum(map(math.prod, summary.values()))
+    if style.binary:
+        return _MEMBER_BYTES * len(summary) + 4 * values
+    number = _FLOAT_BYTES if style.decimals is None else min(_FLOAT_BYTES, style.decimals + 7)
+    return values * (3 + number)  # of two layers with one head each, every number has a list of its own

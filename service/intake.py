@@ -68,7 +68,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
-    if chosen in BINARY and "decimals" in checked.model_fields_set:
+    if chosen in BINARY and checked.departs("decimals"):
         raise Problem(
             "invalid-request",
             f"decimals has no effect on {FORMATS[chosen]}, whose numbers are not rounded: leave it out.",

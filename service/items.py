@@ -21,7 +21,8 @@ class Item:
 
     `columns` are ready for orjson. `arrays` are written in their order and have dtype float32, or int32 (of
     positions), or are a map in the array type of the answer: float16, or round(255·p) in uint8.
-    `summary` is float32 of shape (layers, heads), and is text in every format.
+    `summary` has arrays of float32 of shape (layers, heads), and is float32 in binary formats whatever the
+    array type.
     """
 
     columns: Mapping[str, Any]
@@ -34,13 +35,13 @@ class Expected:
     """What one item has at most, known before anything is computed.
 
     `arrays` are shapes; `labels` counts the integers in further lists of columns, `text_bytes` the UTF-8
-    bytes of further texts, which are not more than the tokens; `summary_values` are the summary's numbers.
+    bytes of further texts, which are not more than the tokens; `summary` has the shape of each statistic.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     labels: int = 0
     text_bytes: int = 0
-    summary_values: int = 0
+    summary: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from service.items import Format
 from service.problems import KINDS
 
 INFERENCE_ROUTES = ("/encode", "/attention")
-OPERATIONS_ROUTES = ("/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
+OPERATIONS_ROUTES = ("/", "/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
 """The status, in metrics and logs, of requests whose client went before the answer; it is never sent."""
@@ -50,6 +50,8 @@ _SECONDS = (
     30.0,
 )
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
+_STATUSES = {"/": (307, 405), UNMATCHED: (200, 400, 404, 405, 408)}
+"""Of routes beside those of inference; the others answer with 200 or 405."""
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
 _INFERENCE_STATUSES = sorted({200, CLIENT_GONE, *(int(status) for status, _ in KINDS.values())})
 
@@ -126,7 +128,7 @@ class Metrics:
                 self.requests.labels(route, str(status))
         for route in (*OPERATIONS_ROUTES, UNMATCHED):
             self.request_duration.labels(route)
-            for status in (200, 400, 404, 405, 408) if route == UNMATCHED else (200, 405):
+            for status in _STATUSES.get(route, (200, 405)):
                 self.requests.labels(route, str(status))
         for route in ("/readyz", "/health"):
             self.requests.labels(route, "503")

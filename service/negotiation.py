@@ -58,7 +58,7 @@ def read_array_type(request: Request, chosen: Format) -> ArrayType:
             actual=", ".join(given),
             allowed=ARRAY_TYPES,
         )
-    if chosen not in BINARY:
+    if chosen not in BINARY and dtype != "float32":
         binary = [FORMATS[name] for name in FORMATS if name in BINARY]
         raise _refusal(
             "dtype",

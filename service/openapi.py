@@ -4,10 +4,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.answers import ProblemDocument
+from service.examples import EXAMPLES
 from service.negotiation import ARRAY_TYPES, FORMATS
 from service.problems import KINDS, MEDIA_TYPE
 from service.schemas import AttentionRequest, EncodeRequest
@@ -40,6 +42,11 @@ _OWN_PROBLEMS = {"/readyz": {"not-ready"}, "/health": {"not-ready"}, "/info": {"
 _NOT_HERE = {"not-found", "method-not-allowed"}  # of other paths and methods
 
 
+def operation_id(route: APIRoute) -> str:
+    """Name an operation by its path, which is how generated clients call it: `encode`."""
+    return route.path_format.strip("/")
+
+
 def build_openapi(app: FastAPI, version: str, *, keys: bool) -> dict[str, Any]:
     """Write the schema of the whole app; `keys` is whether it asks for one."""
     schema = get_openapi(
@@ -64,7 +71,12 @@ def build_openapi(app: FastAPI, version: str, *, keys: bool) -> dict[str, Any]:
                 operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
                 operation["requestBody"] = {
                     "required": True,
-                    "content": {"application/json": {"schema": _reference(_BODIES[path])}},
+                    "content": {
+                        "application/json": {
+                            "schema": _reference(_BODIES[path]),
+                            "examples": EXAMPLES[path],
+                        }
+                    },
                 }
                 operation["responses"].update(_problems(set(KINDS) - _NOT_HERE))
             elif path in _OWN_PROBLEMS:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
@@ -55,6 +56,7 @@ _DETAILS = {
     "too_short": "must be a list of at least one item",
 }
 _SHORT = 100  # characters of a value that a problem document repeats
+_LISTED = 10  # wrong fields
 
 
 @dataclass
@@ -127,17 +129,20 @@ def from_model_error(error: ModelError) -> Problem:
 
 
 def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Problem:
-    """Name the first field that is wrong, with the way out, and list up to ten.
+    """Name the first field that is wrong and one that is unknown, with the way out, and list up to ten.
 
     `fields` are those that the body may have.
     """
-    errors = [_field_error(details, fields) for details in error.errors(include_url=False)]
+    faults = error.errors(include_url=False)
+    # What is missing may be there under another name, which is the whole mistake.
+    unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
+    errors = [_field_error(details, fields) for details in (*faults[:_LISTED], faults[unknown])]
+    other, listed = errors.pop(), [{"field": e["field"], "detail": e["detail"]} for e in errors]
     first = dict(errors[0])
-    return Problem(
-        "invalid-request",
-        f"{first['field']} {first.pop('detail')}.",
-        members={**first, "errors": [{"field": e["field"], "detail": e["detail"]} for e in errors[:10]]},
-    )
+    sentence = f"{first['field']} {first.pop('detail')}"
+    if unknown:
+        sentence += f"; {other['field']} {other['detail']}"
+    return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
 
 
 def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
@@ -148,6 +153,10 @@ def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]
     member["detail"] = details["msg"] if template is None else template.format_map(context)
     if details["type"] == "extra_forbidden":
         member["allowed"] = list(fields)
+        name = str(details["loc"][-1])
+        # A long name is like none of them, and would take long to compare.
+        if len(name) <= _SHORT and (close := get_close_matches(name, fields, n=1)):
+            member["detail"] = f"is not a field here (did you mean {close[0]}?)"
     limit = context.get("ge", context.get("le"))
     if limit is not None:
         member["limit"] = limit

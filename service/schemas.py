@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from model.tokenizer import Side, Text
-from model.types import Aggregate, Weights
+from model.types import STATISTICS, Aggregate, Statistic, Weights
 
 MAX_INDICES = 4096
 """Items of an index list: more than any model has layers or heads and most have positions."""
@@ -128,12 +128,17 @@ class InputsRequest(BaseModel):
         None, description='A text put before the (first) text. `""` turns the model\'s default prompt off.'
     )
 
+    def departs(self, field: str) -> bool:
+        """Whether a field was given a value that is not its default: one that is changes nothing anywhere."""
+        if field not in self.model_fields_set:
+            return False
+        return bool(getattr(self, field) != type(self).model_fields[field].default)
+
     @model_validator(mode="after")
     def _common_rules(self) -> "InputsRequest":
-        given = self.model_fields_set
         if self.prompt is not None and self.prompt_name is not None:
             raise _invalid("prompt", "excludes prompt_name: leave one of them out")
-        if not self.truncate and "truncation_side" in given:
+        if not self.truncate and self.departs("truncation_side"):
             raise _invalid("truncation_side", 'has no effect with "truncate": false: leave one of them out')
         return self
 
@@ -148,12 +153,14 @@ NORMALIZE = Field(None, description="Unit L2 norm of the sentence vector; the mo
 DIMENSIONS = Field(
     None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
 )
-_OF_MAPS = ("weights", "aggregate", "special_tokens", "level", "queries", "keys", "renormalize", "top_k")
+_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k")
 
 
 def _check_pooled(request: InputsRequest, outputs: Sequence[str]) -> None:
+    if "sentence" in outputs:
+        return
     for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
-        if field in request.model_fields_set and "sentence" not in outputs:
+        if request.departs(field):
             raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
 
 
@@ -178,7 +185,7 @@ class EncodeRequest(InputsRequest):
     @model_validator(mode="after")
     def _effective(self) -> "EncodeRequest":
         _check_pooled(self, self.outputs)
-        if "layers" in self.model_fields_set and "tokens" not in self.outputs:
+        if "tokens" not in self.outputs and self.departs("layers"):
             raise _invalid(
                 "layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"'
             )
@@ -224,14 +231,21 @@ class AttentionRequest(InputsRequest):
     )
     summary: StrictBool = Field(
         False,  # noqa: FBT003
-        description="Statistics of the probabilities of each chosen layer and head, over all rows.",
+        description="Statistics of the probabilities of each chosen layer and head, over all rows that "
+        "`special_tokens` and `level` leave, renormalised if asked.",
+    )
+    statistics: list[Statistic] | None = Field(
+        None,
+        min_length=1,
+        max_length=len(STATISTICS),
+        description="Which statistics `summary` has; all by default. The others are not computed.",
     )
     maps: StrictBool = Field(
         True,  # noqa: FBT003
         description="`false`, together with `summary`: statistics without maps.",
     )
     outputs: list[Output] = Field(
-        [], min_length=1, max_length=2, description="Embeddings from the same pass, as of `/encode`."
+        [], max_length=2, description="Embeddings from the same pass, as of `/encode`; none by default."
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE
@@ -243,6 +257,8 @@ class AttentionRequest(InputsRequest):
     @model_validator(mode="after")
     def _effective(self) -> "AttentionRequest":
         _check_pooled(self, self.outputs)
+        if not self.summary and self.departs("statistics"):
+            raise _invalid("statistics", 'has no effect without "summary": true: leave it out')
         if not self.maps:
             self._check_without_maps()
         if self.aggregate == "rollout" and self.weights != "probability":
@@ -257,5 +273,5 @@ class AttentionRequest(InputsRequest):
         if not self.summary:
             raise _invalid("maps", 'may be false only together with "summary": true')
         for field in _OF_MAPS:
-            if field in self.model_fields_set:
+            if self.departs(field):
                 raise _invalid(field, 'has no effect with "maps": false: leave one of them out')

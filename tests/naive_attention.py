@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.client import Json
-from tests.reference import Reference, softmax
+from tests.reference import Reference, near_ties, softmax
 
 Array = NDArray[np.float64]
 Text = str | tuple[str, str]
@@ -32,6 +32,7 @@ DEFAULTS: Json = {
     "renormalize": False,
     "top_k": None,
     "summary": False,
+    "statistics": None,
     "maps": True,
 }
 
@@ -174,13 +175,19 @@ def expect(of: Trace, options: Json) -> Json:
     """The item of the answer, arrays in float64.
 
     With top_k its rows before that are under `values`; `largest` is the largest number that went into them.
+    `ties` is the share of rows of each map of a summary whose largest weight rounding may choose.
     """
     asked = DEFAULTS | options
     layers = positions(asked["layers"], of.maps.shape[0])
     heads = positions(asked["heads"], of.maps.shape[1])
     item: Json = dict(of.columns)
+    groups, kept = groups_and_kept(of, asked)
     if asked["summary"]:
-        item |= {"layers": layers, "heads": heads, "summary": summary(of, layers, heads)}
+        statistics, ties = summary(of, layers, heads, asked)
+        item |= {"layers": layers, "heads": heads, "summary": statistics, "ties": ties}
+    if asked["level"] == "word":
+        item["words"] = [word_text(of, group) for group in groups]
+        item["word_offsets"] = [word_offsets(of, group) for group in groups]
     if not asked["maps"]:
         return item
     aggregate = asked["aggregate"]
@@ -190,15 +197,10 @@ def expect(of: Trace, options: Json) -> Json:
     item["largest"] = np.abs(maps).max()
     maps = put_together(maps, layers, heads, aggregate)
 
-    groups, kept = groups_and_kept(of, asked)
-    if asked["level"] == "word":
-        item["words"] = [word_text(of, group) for group in groups]
-        item["word_offsets"] = [word_offsets(of, group) for group in groups]
     item["queries"] = chosen(asked["queries"], len(groups), kept)
     item["keys"] = chosen(asked["keys"], len(groups), kept)
 
-    # Each key is ranked once, however often it is listed.
-    keys = item["keys"] if asked["top_k"] is None else list(dict.fromkeys(item["keys"]))
+    keys = item["keys"]
     values = np.empty((*maps.shape[:-2], len(item["queries"]), len(keys)))
     for at in np.ndindex(maps.shape[:-2]):
         for i, query in enumerate(item["queries"]):
@@ -305,18 +307,48 @@ def cell(map_: Array, queries: list[int], keys: list[int]) -> float:
 # --------------------------------------------------------------------------------------- statistics
 
 
-def summary(of: Trace, layers: list[int], heads: list[int]) -> dict[str, Array]:
-    """Each statistic of each chosen map, (layers, heads)."""
-    found = [[map_summary(of.maps[layer, head], of.columns["special"]) for head in heads] for layer in layers]
-    return {name: np.array([[one[name] for one in row] for row in found]) for name in found[0][0]}
+STATISTICS = [
+    *("entropy", "confidence", "mean_distance", "self", "previous", "next", "special"),
+    *("argmax_self", "argmax_previous", "argmax_next"),
+]
+
+
+def summary(of: Trace, layers: list[int], heads: list[int], asked: Json) -> tuple[dict[str, Array], Array]:
+    """Each wanted statistic of what remains of each chosen map, and the share of near ties."""
+    groups, kept = groups_and_kept(of, asked)
+    special = [of.columns["special"][groups[i][0]] for i in kept]
+    remaining = {
+        (layer, head): remains(
+            of.maps[layer, head], [groups[i] for i in kept], renormalize=asked["renormalize"]
+        )
+        for layer in layers
+        for head in heads
+    }
+    found = {at: map_summary(p, special) for at, p in remaining.items()}
+    names = STATISTICS if asked["statistics"] is None else asked["statistics"]
+    chosen_ones = {
+        name: np.array([[found[layer, head][name] for head in heads] for layer in layers])
+        for name in STATISTICS
+        if name in names
+    }
+    return chosen_ones, np.array([[near_ties(remaining[layer, head]) for head in heads] for layer in layers])
+
+
+def remains(map_: Array, groups: list[list[int]], *, renormalize: bool) -> Array:
+    """The rows and columns that remain, of words or tokens, one after the other."""
+    if groups == [[i] for i in range(len(map_))]:
+        return map_
+    p = np.array([[cell(map_, query, key) for key in groups] for query in groups]).reshape(2 * [len(groups)])
+    if renormalize:
+        for row in p:
+            row[:] = row / (row.sum() or 1.0)
+    return p
 
 
 def map_summary(p: Array, special: Sequence[bool]) -> dict[str, float]:
-    """The statistics of one map (N, N), number by number."""
+    """The statistics of one map (N, N), number by number; 0 where it has no rows."""
     n = len(p)
-    sums = dict.fromkeys(
-        ("entropy", "confidence", "mean_distance", "self", "previous", "next", "special"), 0.0
-    )
+    sums = dict.fromkeys(STATISTICS, 0.0)
     for i in range(n):
         row = [float(value) for value in p[i]]
         sums["confidence"] += max(row)
@@ -327,4 +359,7 @@ def map_summary(p: Array, special: Sequence[bool]) -> dict[str, float]:
             sums["entropy"] -= value * math.log(value) if value > 0 else 0.0
             sums["mean_distance"] += value * abs(i - j)
             sums["special"] += value if special[j] else 0.0
-    return {name: total / n for name, total in sums.items()}
+        away = row.index(max(row)) - i
+        for name, offset in (("argmax_self", 0), ("argmax_previous", -1), ("argmax_next", 1)):
+            sums[name] += 1.0 if away == offset else 0.0
+    return {name: total / max(1, n) for name, total in sums.items()}

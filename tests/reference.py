@@ -60,6 +60,14 @@ def assert_summary(got: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArr
         assert relative_distance(values, expected[name]) <= 1e-5, name
 
 
+def near_ties(p: NDArray[Any], within: float = 1e-5) -> Array:
+    """The share of rows whose two largest numbers rounding may exchange: maps (…, N, M) -> (…)."""
+    if not p.shape[-2] or p.shape[-1] < 2:
+        return np.zeros(p.shape[:-2])
+    second, first = np.moveaxis(np.sort(np.asarray(p, np.float64), axis=-1)[..., -2:], -1, 0)
+    return np.asarray((first - second < within).mean(-1))
+
+
 # ------------------------------------------------------------------------------- plain mathematics
 
 

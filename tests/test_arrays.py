@@ -63,21 +63,21 @@ def test_float32_is_kept_bit_by_bit(format_name: Any, array: Any) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_the_rest_of_the_answer_is_json(format_name: Any) -> None:
-    """Everything that is no array is there, the numbers of a summary exactly; positions stay integers."""
+    """Everything that is no array is there; positions stay integers, and statistics float32 arrays."""
     third = np.full((2, 1), 1 / 3, dtype=np.float32)
     keys, weights = np.array([[2, 0]], dtype=np.int32), np.array([[0.5, 0.25]], dtype=np.float32)
     style = AnswerStyle('m"x', format_name, "uint8", 2, axes=("query", "key"))
     first = item(0, {"entropy": third}, embedding=third, attention=weights)
     arrays, meta = read(style, first, item(1, top_keys=keys, top_weights=weights))
-    assert set(arrays) == {"0.embedding", "0.attention", "1.top_keys", "1.top_weights"}
+    assert set(arrays) == {"0.embedding", "0.attention", "0.summary.entropy", "1.top_keys", "1.top_weights"}
     assert arrays["1.top_keys"].dtype == np.int32
     assert arrays["1.top_keys"].tolist() == [[2, 0]]
     assert arrays["0.embedding"].dtype == np.float32
     assert arrays["1.top_weights"].dtype == np.uint8
     assert list(meta) == ["model", "axes", "dtype", "scale", "max_error", "data", "usage"]
     assert (meta["model"], meta["axes"], meta["usage"]) == ('m"x', ["query", "key"], {"input_tokens": 7})
-    entropy = meta["data"][0].pop("summary")["entropy"]
-    assert np.array_equal(np.array(entropy, dtype=np.float32), third)
+    assert arrays["0.summary.entropy"].dtype == np.float32
+    assert np.array_equal(arrays["0.summary.entropy"], third)
     assert meta["data"] == [{"index": 0, "tokens": ["a"]}, {"index": 1, "tokens": ["a"]}]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.attention_answers import Subject
 from tests.backends import both_backends
 from tests.client import Json
-from tests.naive_attention import Text, groups_and_kept
+from tests.naive_attention import STATISTICS, Text, groups_and_kept
 
 pytestmark = both_backends
 
@@ -20,6 +20,11 @@ singles = st.lists(texts, min_size=1, max_size=3)
 pairs = st.lists(st.tuples(texts, texts), min_size=1, max_size=2)
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+statistics = st.fixed_dictionaries(
+    {}, optional={"statistics": st.lists(st.sampled_from(STATISTICS), min_size=1, max_size=4)}
+)
 
 
 def indices(count: int) -> st.SearchStrategy[Any]:
@@ -45,6 +50,8 @@ def options_of_maps(draw: st.DrawFn, layers: int, heads: int) -> Json:
             },
         )
     )
+    if "summary" in options:
+        options |= draw(statistics)
     if options.get("aggregate") == "rollout":
         options.pop("weights", None)
     if options.get("weights") == "score":
@@ -106,9 +113,22 @@ def test_options_apply_to_what_is_left_of_long_inputs(
 
 
 @settings(SHARED, max_examples=25)
-@given(inputs=st.one_of(singles, pairs), layers=indices(2), heads=indices(4))
+@given(
+    inputs=st.one_of(singles, pairs),
+    layers=indices(2),
+    heads=indices(4),
+    chosen=statistics,
+    options=st.fixed_dictionaries(
+        {},
+        optional={
+            "special_tokens": st.sampled_from(["keep", "drop"]),
+            "level": st.sampled_from(["token", "word"]),
+            "renormalize": st.booleans(),
+        },
+    ),
+)
 def test_statistics_alone_are_those_of_the_definitions(
-    prompted: Subject, inputs: list[Text], layers: Any, heads: Any
+    prompted: Subject, inputs: list[Text], layers: Any, heads: Any, chosen: Json, options: Json
 ) -> None:
-    """Without maps too, of any layers and heads."""
-    prompted.check(*inputs, summary=True, maps=False, layers=layers, heads=heads)
+    """Without maps too, of any layers and heads, and of whatever remains."""
+    prompted.check(*inputs, summary=True, maps=False, layers=layers, heads=heads, **chosen, **options)

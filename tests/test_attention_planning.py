@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from model.errors import OutOfRange
 from model.tokenizer import Text
-from model.types import Axis, Output, SummaryWant, Top
+from model.types import STATISTICS, Axis, Output, SummaryWant, Top
 from service.attention_planning import View, plan_attention
 from service.schemas import AttentionRequest
 from service.words import Words
@@ -108,7 +108,7 @@ def test_a_dropped_position_is_refused(position: int) -> None:
 
 
 def test_what_is_expected_is_known_before_it_is_computed() -> None:
-    """Shapes of every array, with k cut to the columns there are, and as many numbers as the summary has."""
+    """Shapes of every array, with k cut to the columns there are, and of every statistic."""
     planned = view("one two", top_k=9, summary=True, outputs=["tokens", "sentence"], dimensions=5)
     assert planned.expected.arrays == {
         "embedding": (384,),  # what is computed before it is cut
@@ -117,7 +117,7 @@ def test_what_is_expected_is_known_before_it_is_computed() -> None:
         "top_weights": (6, 12, 4, 4),
         "residual": (6, 12, 4),
     }
-    assert planned.expected.summary_values == 7 * 6 * 12
+    assert planned.expected.summary == dict.fromkeys(STATISTICS, (6, 12))
     assert planned.want.summary == SummaryWant(tuple(range(6)), tuple(range(12)), (0, 3))
     assert view("a", aggregate="mean").expected.arrays == {"attention": (6, 3, 3)}
     assert view("a", aggregate="rollout", layers=[2]).expected.arrays == {"attention": (3, 3)}

@@ -77,6 +77,8 @@ def test_renormalized_rows_sum_to_one_again(mini: Subject, options: Any) -> None
         {"level": "word", "special_tokens": "drop"},
         {"special_tokens": "drop", "renormalize": True, "layers": [2]},
         {"queries": [2, -1], "keys": [5, 2, 5, 0, -1, 1]},
+        {"keys": [5, 2, 5, 0, -1, 1], "renormalize": True, "layers": [2]},
+        {"keys": [1, 1, 2], "renormalize": True, "level": "word", "layers": [2]},
     ],
 )
 def test_top_k_keeps_the_largest_of_each_row(mini: Subject, k: float, options: Any) -> None:
@@ -92,7 +94,7 @@ def test_nothing_is_left_out_where_k_is_large(mini: Subject) -> None:
 
 @pytest.mark.parametrize(
     ("keys", "expected"),
-    [("all", [0, 1, 2]), ([4, 2, -1, 2, 0], [0, 2, 4]), ([3, 1], [1, 3]), ([-1, -2], [3, 4])],
+    [("all", [0, 1, 2]), ([4, 2, -1, 2, 0], [0, 2, 2]), ([3, 1], [1, 3]), ([-1, -2], [3, 4])],
 )
 def test_ties_go_to_the_lower_position(uniform: Subject, keys: Any, expected: list[int]) -> None:
     """Where all tokens are looked at alike, the first ones are named first, however they were asked for."""

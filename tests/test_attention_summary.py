@@ -7,7 +7,7 @@ import pytest
 
 from tests.attention_answers import PAIR, ROUNDING, SHORT, TEXT, Subject
 from tests.backends import both_backends
-from tests.client import LONG, Service, post
+from tests.client import LONG, NPZ, SAFETENSORS, Service, answered, post, read_npz, read_safetensors
 from tests.naive_attention import Text
 from tests.reference import distance, relative_distance
 from tests.test_encode import PAIRS, TEXTS, naive_pooling, unit
@@ -44,8 +44,8 @@ def test_the_summary_of_a_text_at_the_limit(mini: Subject) -> None:
         {"layers": [-1, 0, 0], "heads": [11, 3, 3]},
     ],
 )
-def test_the_summary_is_the_same_whatever_else_is_asked(mini: Subject, options: Any) -> None:
-    """It is of the probabilities over all rows, and `layers` and `heads` say of which."""
+def test_the_summary_is_of_what_level_and_special_tokens_leave(mini: Subject, options: Any) -> None:
+    """It is of the probabilities over the rows that remain, and `layers` and `heads` say of which."""
     (item,) = mini.check(TEXT, summary=True, **options)
     assert "layers" in item
     assert "heads" in item
@@ -61,10 +61,54 @@ def test_statistics_without_maps(mini: Subject) -> None:
         assert relative_distance(without["summary"][name], values) <= 1e-5 + ROUNDING
 
 
+REMAINING: list[Any] = [
+    {"special_tokens": "drop"},
+    {"special_tokens": "drop", "renormalize": True},
+    {"level": "word"},
+    {"level": "word", "renormalize": True},
+    {"special_tokens": "drop", "level": "word"},
+    {"special_tokens": "drop", "level": "word", "renormalize": True},
+]
+
+
+@pytest.mark.parametrize("text", ["", "the man", PAIR, "unbelievably " * 20])
+@pytest.mark.parametrize("options", REMAINING)
+def test_statistics_alone_of_what_remains(prompted: Subject, options: Any, text: Text) -> None:
+    """Without maps, each equals a loop over the map that the same options make; 0 where nothing remains."""
+    (item,) = prompted.check(text, summary=True, maps=False, **options)
+    assert ("words" in item) == (options.get("level") == "word")
+
+
+@pytest.mark.parametrize("options", [{}, *REMAINING])
+def test_only_the_statistics_that_are_asked_for(mini: Subject, options: Any) -> None:
+    """In the contract's order, whatever the order of the list and however often one is named."""
+    names = ["argmax_next", "mean_distance", "entropy", "entropy"]
+    (item,) = mini.check(TEXT, summary=True, maps=False, layers=[0], statistics=names, **options)
+    assert list(item["summary"]) == ["entropy", "mean_distance", "argmax_next"]
+
+
+@pytest.mark.parametrize("format_name", [NPZ, SAFETENSORS])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_statistics_are_arrays_in_binary_formats(mini: Subject, format_name: str, dtype: str) -> None:
+    """float32 whatever else is smaller, under names of their own, and not in the rest of the answer too."""
+    body = {"inputs": ["a", "b c"], "summary": True, "maps": False, "level": "word", "decimals": 6}
+    response = mini.service.http.post(f"/attention?dtype={dtype}", json=body, headers={"Accept": format_name})
+    assert response.status_code == 200, response.text
+    arrays, rest = (read_npz if format_name == NPZ else read_safetensors)(response.content)
+    exact = answered(post(mini.service, body | {"decimals": 9}, "/attention"))["data"]
+    assert set(arrays) == {f"{i}.summary.{name}" for i in range(2) for name in exact[0]["summary"]}
+    for i, item in enumerate(exact):
+        assert "summary" not in rest["data"][i]
+        for name, values in item["summary"].items():
+            array = arrays[f"{i}.summary.{name}"]
+            assert array.dtype == np.float32
+            assert relative_distance(array, values) <= 1e-6
+
+
 def test_the_summary_of_uniform_attention(uniform: Subject) -> None:
     """Five tokens alike: ln 5, 1/5, (n² − 1)/3n, and the shares by counting."""
     (item,) = uniform.check(SHORT, summary=True, maps=False)
-    expected = [np.log(5), 0.2, 24 / 15, 0.2, 4 / 25, 4 / 25, 0.4]
+    expected = [np.log(5), 0.2, 24 / 15, 0.2, 4 / 25, 4 / 25, 0.4, 0.2, 0.2, 0]
     for values, number in zip(item["summary"].values(), expected, strict=True):
         assert distance(values, np.full((2, 4), number)) <= 1e-6
 

@@ -155,6 +155,9 @@ def test_uniform_attention_has_the_statistics_of_its_formula() -> None:
             "previous": (n - 1) / n**2,
             "next": (n - 1) / n**2,
             "special": 2 / n,
+            "argmax_self": 1 / n,
+            "argmax_previous": 1 / n,
+            "argmax_next": 0,
         },
         abs=3e-5,
     )

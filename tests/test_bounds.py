@@ -96,7 +96,7 @@ def test_maps_are_never_larger_than_their_bound(
     more = {"layers": labels, "word_offsets": [[2_000_000] * 2] * 3, "words": words}
     summary = {"mean_distance": np.full((20, 1), min(value, 9999.123), dtype=np.float32)}
     item = Item(columns(0, WORST) | more, arrays, summary)
-    counted = expected(arrays, labels=406, text_bytes=29, summary_values=20)
+    counted = expected(arrays, labels=406, text_bytes=29, summary={"mean_distance": (20, 1)})
     for dtype in ("float32", "float16", "uint8") if format_name in ("npz", "safetensors") else ("float32",):
         style = AnswerStyle(MODEL, format_name, dtype, decimals, unit, ("layer", "head", "query", "key"))
         assert size(style, [item]) <= bound(style, [WORST], [counted])

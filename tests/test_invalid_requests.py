@@ -186,6 +186,38 @@ def test_several_faults_are_told_at_once(service: Service) -> None:
     assert {error["field"] for error in document["errors"]} == {"normalize", "colour"}
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        (
+            "/encode",
+            {"input": "x"},
+            "inputs is required; input is not a field here (did you mean inputs?).",
+        ),
+        ("/attention", {"inputs": "x", "layer": [0]}, "layer is not a field here (did you mean layers?)."),
+        (
+            "/encode",
+            {"inputs": "x", "Pooling": "cls"},
+            "Pooling is not a field here (did you mean pooling?).",
+        ),
+        ("/attention", {"inputs": "x", "topk": 3}, "topk is not a field here (did you mean top_k?)."),
+    ],
+)
+def test_a_field_that_is_misspelt_is_told_which_was_meant(
+    service: Service, path: str, body: Json, sentence: str
+) -> None:
+    """The sentence alone is enough to mend the request, beside a missing field too."""
+    assert assert_problem(post(service, body, path), 422, "invalid-request")["detail"] == sentence
+
+
+def test_a_field_like_no_other_is_told_the_fields(service: Service) -> None:
+    """However long its name is, and beside another fault, which comes first."""
+    for name in ("colour", "inputs" * 50_000):
+        document = assert_problem(post(service, {name: 1, "normalize": 1}), 422, "invalid-request")
+        assert document["detail"].startswith("inputs is required; ")
+        assert "is not a field here; the fields are inputs, model, truncate" in document["detail"]
+
+
 def test_an_input_too_long_is_named_with_its_length_and_the_limit(service: Service) -> None:
     """With `truncate` false the first input beyond the limit is a 422, and nothing is computed."""
     before = batches(service)

@@ -16,7 +16,10 @@ from tests.reference import distance, relative_distance, softmax
 
 F32 = NDArray[np.float32]
 
-NAMES = ["entropy", "confidence", "mean_distance", "self", "previous", "next", "special"]
+NAMES = [
+    *("entropy", "confidence", "mean_distance", "self", "previous", "next", "special"),
+    *("argmax_self", "argmax_previous", "argmax_next"),
+]
 FOUR = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0, 0.5, 0.5, 0], [0.25] * 4], dtype=np.float32)
 
 
@@ -50,6 +53,9 @@ def test_statistics_of_a_uniform_map() -> None:
     assert found["self"] == pytest.approx(1 / n, abs=1e-7)
     assert found["previous"] == found["next"] == pytest.approx((n - 1) / n**2, abs=1e-7)
     assert found["special"] == pytest.approx(2 / n, abs=1e-7)
+    # Of equal weights the first counts, which only the first two rows have at or before them.
+    assert found["argmax_self"] == found["argmax_previous"] == pytest.approx(1 / n, abs=1e-7)
+    assert found["argmax_next"] == 0
 
 
 def test_statistics_of_a_previous_token_head() -> None:
@@ -63,6 +69,9 @@ def test_statistics_of_a_previous_token_head() -> None:
         "previous": 0.8,
         "next": 0,
         "special": 0.4,
+        "argmax_self": 0.2,
+        "argmax_previous": 0.8,
+        "argmax_next": 0,
     }
     assert {name: pytest.approx(float(value), abs=1e-7) for name, value in found.items()} == expected
     assert not np.signbit(found["entropy"])
@@ -248,6 +257,26 @@ def test_top_k_is_that_of_sorting(values: F32, k: int, data: st.DataObject) -> N
         assert weights[at].tolist() == expected[1]
         bound = 1e-6 * max(1.0, float(np.abs(values[at]).sum()))
         assert residual[at] == pytest.approx(expected[2], abs=bound)
+
+
+@given(
+    values=arrays(np.float32, array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), elements=VALUES),
+    k=st.integers(1, 12),
+    data=st.data(),
+)
+def test_top_k_of_repeated_columns_is_that_of_the_columns_written_out(
+    values: F32, k: int, data: st.DataObject
+) -> None:
+    """A column that counts three times is what three columns of its position are, and their rest."""
+    m = values.shape[-1]
+    counts = np.array(data.draw(st.lists(st.integers(1, 3), min_size=m, max_size=m)), dtype=np.int64)
+    found = measures.top_k(values, k, range(m), counts)
+    written_out = measures.top_k(np.repeat(values, counts, axis=-1), k, np.repeat(np.arange(m), counts))
+    for array, expected in zip(found[:2], written_out[:2], strict=True):
+        assert array.dtype == expected.dtype
+        assert array.tolist() == expected.tolist()
+    bound = 1e-6 * max(1.0, 3 * float(np.abs(values).sum()))
+    assert distance(found[2], written_out[2]) <= bound
 
 
 def test_ties_go_to_the_lower_position_then_to_the_lower_column() -> None:

@@ -39,6 +39,7 @@ SERIES = {
 _INFERENCE = (200, 400, 401, 404, 405, 406, 408, 413, 415, 422, 429, 500, 503, 504)
 STATUSES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(INFERENCE_ROUTES, _INFERENCE),
+    "/": (307, 405),
     **dict.fromkeys(["/livez", "/metrics", "/openapi.json", "/docs"], (200,)),
     "/info": (200, 401),
     **dict.fromkeys(["/readyz", "/health"], (200, 503)),
@@ -222,7 +223,8 @@ def test_operations_routes_are_counted(quiet: Service) -> None:
     quiet.http.get("/docs/swagger-ui.css")
     after = quiet.metrics()
     for route in OPERATIONS_ROUTES:
-        name = f'headlight_requests_total{{route="{route}",status="200"}}'
+        status = 307 if route == "/" else 200
+        name = f'headlight_requests_total{{route="{route}",status="{status}"}}'
         assert after[name] > before[name]
     unmatched = 'headlight_requests_total{route="unmatched",status="200"}'
     assert after[unmatched] == before[unmatched]

@@ -20,6 +20,7 @@ from model.native.looks import Looks, Slots
 from model.types import STATISTICS
 from tests.backends import instructions
 from tests.kernel import attend, needs_kernels
+from tests.reference import near_ties
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EDGES = [0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 257]
@@ -193,7 +194,8 @@ def test_statistics_are_those_of_their_definitions(
             expected = measures.summary(whole, (special > 0).tolist())
             for j, statistic in enumerate(STATISTICS):
                 value = expected[statistic][0]
-                assert (np.abs(out[:, j] - value) <= 2e-5 * np.maximum(1, value)).all(), statistic
+                open_ = near_ties(whole)[0] if statistic.startswith("argmax") else 0
+                assert (np.abs(out[:, j] - value) <= open_ + 2e-5 * np.maximum(1, value)).all(), statistic
 
 
 @needs_kernels

@@ -8,7 +8,6 @@ from tests.client import ROUTES, Service, assert_problem, request_bytes
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/"),
         ("GET", "/nothing"),
         ("POST", "/nothing"),
         ("POST", "/encode/"),
@@ -40,7 +39,7 @@ def test_an_unknown_route_is_a_404_without_redirects(service: Service, method: s
         ),
         *(
             ("POST", path, "GET")
-            for path in ("/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
+            for path in ("/", "/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
         ),
         ("PROPFIND", "/encode", "POST"),
     ],
@@ -52,6 +51,18 @@ def test_another_method_is_a_405_that_names_the_right_one(
     answer = service.raw(request_bytes(path, method=method))
     assert_problem(answer, 405, "method-not-allowed", instance=path)
     assert allowed in answer.headers["allow"].split(", ")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_address_in_the_log_leads_to_the_page(service: Service, method: str) -> None:
+    """What the start prints can be opened; the redirect is relative, so that a proxy may have a prefix."""
+    assert f"listens on {service.url}\n" in service.log
+    response = service.http.request(method, "/")
+    assert (response.status_code, response.headers["location"], response.content) == (307, "docs", b"")
+    assert response.next_request is not None
+    page = service.http.get(response.next_request.url)
+    assert page.status_code == 200
+    assert "swagger-ui" in page.text
 
 
 def test_head_of_an_inference_route_is_a_405_without_a_body(service: Service) -> None:

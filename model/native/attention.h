@@ -13,7 +13,8 @@
 
 namespace headlight {
 
-constexpr int STATISTICS = 7;  // of a head, in the order of `Look`
+constexpr int STATISTICS = 10;        // of a head, in the order of `Look`
+constexpr int ARGMAX[] = {8, 7, 9};  // which of them count a row whose largest weight is before, at or after it
 
 // Memory of one thread, which grows and is kept until the thread ends.
 class Scratch {
@@ -146,6 +147,17 @@ class Head {
         if (query > 0) sums_[4] += e[query - 1] * by;
         if (query + 1 < n_) sums_[5] += e[query + 1] * by;
         sums_[6] += row.special * by;
+        for (int shift = -1; shift <= 1; shift++)
+            if (peaks_at(e, query + shift)) sums_[ARGMAX[shift + 1]] += 1;
+        if (by != by) sums_[7] = sums_[8] = sums_[9] = by;  // what is no number stays none
+    }
+
+    // Whether the largest weight of a row is at a key, and none as large before it; the largest eˣ is e⁰, which is 1.
+    bool peaks_at(const float *e, int64_t key) const {
+        if (key < 0 || key >= n_ || e[key] < 1) return false;
+        int before = 0;
+        for (int64_t j = 0; j < key; j++) before |= e[j] >= 1;
+        return !before;
     }
 
     // Hand a row of weights over, if it is wanted.

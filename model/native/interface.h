@@ -13,8 +13,9 @@ extern "C" {
 // What one sequence wants to know of its attention beside its outputs. Slots say where a head or a query goes, and -1
 // that it is not wanted; they lie below the counts beside them.
 struct Look {
-    // Statistics, float32 (statistic_heads, 7), means over the rows: entropy in nats, largest weight, distance in
-    // tokens, weight on the token itself, the one before, the one after, and on special tokens; null: none.
+    // Statistics, float32 (statistic_heads, 10), means over the rows: entropy in nats, largest weight, distance in
+    // tokens, weight on the token itself, the one before, the one after, and on special tokens; and the share of rows
+    // whose largest weight, of equal ones the first, is on the token itself, the one before, the one after; null: none.
     float *statistics;
     const int32_t *statistic_slots;  // (H,)
     const float *special;            // (N,): 1 where a token is special, else 0

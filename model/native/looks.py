@@ -41,7 +41,7 @@ class Looks:
         return addressof(self._array)
 
     def statistics(self, first: int, out: FloatArray, heads: Slots, special: FloatArray) -> None:
-        """Have statistics written to `out`, float32 (b, heads, 7).
+        """Have statistics written to `out`, float32 (b, heads, 10).
 
         They stand in the order of `model.types.STATISTICS` and are means over the rows. `special`, float32
         (N,), is 1 where a token is special.

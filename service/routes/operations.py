@@ -6,7 +6,7 @@ import fastapi_offline
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
 
 from service.answers import Info, Limits, ServedModel, Status
 from service.middleware import authorize
@@ -18,6 +18,12 @@ router = APIRouter(tags=["operations"])
 # The page's script and style come with a package, so that it works without the internet.
 _PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
 _PAGE_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+
+
+@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+async def root() -> RedirectResponse:
+    """Lead whoever opens the address that the log prints to the page; relative, for a proxy with a prefix."""
+    return RedirectResponse("docs")
 
 
 @router.get("/livez", summary="Is the process alive?")

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Installs what the tests of the deployment need, on Debian 12 and as root. What is there already is left alone.
 #
-#     tests/deploy/install.sh [static] [prometheus] [containers]
+#     tests/deploy/install.sh [static] [prometheus] [browser] [containers]
 #
-# static: hadolint, docker-compose.  prometheus: Debian's.  containers: buildah, podman, a base image.
+# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium, what steers it, a generator of clients.
+# containers: buildah, podman, a base image.
 # What Debian's packages do not put into the system goes to ~/.cache/headlight-deploy.
 set -euo pipefail
 
 source "$(dirname "$0")/installing.sh"
 parts=("$@")
-[ $# -gt 0 ] || parts=(static prometheus containers)
+[ $# -gt 0 ] || parts=(static prometheus browser containers)
 
 # Nothing that is installed is to start a server by itself.
 quietly_install() {
@@ -59,6 +60,11 @@ if wanted static; then
 fi
 if wanted prometheus; then
   install_packages prometheus prometheus-alertmanager
+fi
+if wanted browser; then
+  install_packages chromium
+  # Apart, since the generator wants an older typer than ours. Playwright's own browsers are not fetched.
+  install_programs playwright==1.65.2 openapi-python-client==0.29.1
 fi
 if wanted containers; then
   install_packages buildah podman runc crun conmon netavark debootstrap iproute2 prometheus

@@ -1,0 +1,60 @@
+"""Whole requests for the schema and its page: each runs as it stands with any model."""
+
+from typing import Any
+
+_SENTENCE = "The cat sat on the mat."
+_PAIR = ["Who wrote Hamlet?", "Shakespeare wrote Hamlet."]
+
+
+def _example(title: str, /, **body: Any) -> dict[str, Any]:
+    return {"summary": title, "value": body}
+
+
+EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
+    "/encode": {
+        "sentence": _example("The vector of a sentence", inputs=_SENTENCE),
+        "several": _example("The vectors of several texts", inputs=[_SENTENCE, "A dog slept."]),
+        "pair": _example("The vector of a pair of texts", inputs=[_PAIR]),
+        "tokens": _example(
+            "Contextual token vectors, of the first and the last hidden state",
+            inputs=_SENTENCE,
+            outputs=["tokens"],
+            layers=[0, -1],
+        ),
+        "matryoshka": _example(
+            "The first components of a pooling of your choice",
+            inputs=_SENTENCE,
+            pooling="cls",
+            normalize=True,
+            dimensions=8,
+        ),
+    },
+    "/attention": {
+        "head": _example("One head of one layer", inputs=_SENTENCE, layers=[0], heads=[0]),
+        "words": _example(
+            "Between words, the mean of all heads in the last layer, without special tokens",
+            inputs=_SENTENCE,
+            layers=[-1],
+            aggregate="mean",
+            special_tokens="drop",
+            level="word",
+            renormalize=True,
+        ),
+        "pair": _example(
+            "What each token of a pair of texts looks at most",
+            inputs=[_PAIR],
+            layers=[-1],
+            heads=[0],
+            top_k=3,
+        ),
+        "rollout": _example("Attention followed through all layers", inputs=_SENTENCE, aggregate="rollout"),
+        "statistics": _example(
+            "What kind of head each one is, without maps",
+            inputs=[_SENTENCE, "A dog slept."],
+            summary=True,
+            statistics=["entropy", "previous", "argmax_previous"],
+            maps=False,
+        ),
+    },
+}
+"""Route -> name -> example, as OpenAPI writes it; the page opens with the first of each."""
