@@ -1,6 +1,7 @@
 """What compose is told reaches the service, or the service does not start: nothing is dropped in silence."""
 
 import re
+from typing import Any
 
 import yaml
 
@@ -30,7 +31,9 @@ def test_each_is_passed_as_it_is() -> None:
 
 def test_keys_that_are_not_there_end_the_start() -> None:
     """What compose passes on refuses to serve everybody: a file that the container has not, and slips."""
-    for settings in ({"api_keys_file": "./no-such-file"}, *({s.removeprefix(PREFIX): "x"} for s in SLIPS)):
-        code, _, err = run_command(port=free_port(), **settings)
+    told = {"API_KEYS_FILE": "./no-such-file", **{slip.removeprefix(PREFIX): "x" for slip in SLIPS}}
+    for name, value in told.items():
+        settings: dict[str, Any] = {"port": free_port(), name: value}
+        code, _, err = run_command(**settings)
         assert code == 2
         assert "HEADLIGHT_API_KEY" in err
