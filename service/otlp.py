@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from importlib.metadata import version
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -41,17 +40,17 @@ class OtlpTraces:
     sends them, at most OTEL_BSP_MAX_QUEUE_SIZE of them: while no collector takes them, the oldest go.
     """
 
-    def __init__(self) -> None:
-        """Raises ValueError, RuntimeError and OSError for variables that cannot be."""
+    def __init__(self, version: str) -> None:
+        """Begin; raises ValueError, RuntimeError and OSError for variables that cannot be."""
         self._troubles = _NowAndThen(logging.WARNING)
         library = logging.getLogger(_LIBRARY)
         library.addHandler(self._troubles)
         library.propagate = False
         # What the exporter sends with tells of each connection.
         logging.getLogger("urllib3").setLevel(max(logging.WARNING, logging.getLogger().level))
-        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=_resource(version), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = self._provider.get_tracer("headlight", version("headlight"))
+        self._tracer = self._provider.get_tracer("headlight", version)
 
     def record(self, access: Access, method: str, route: str, status: int, seconds: float) -> None:
         """Make the spans of a request that has just ended."""
@@ -106,9 +105,9 @@ class _NowAndThen(logging.Handler):
             log.warning("traces may be lost, which is said once a minute at most: %s", told)
 
 
-def _resource() -> Resource:
+def _resource(version: str) -> Resource:
     """Say who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and defaults of ours."""
-    told = Resource({"service.version": version("headlight")}).merge(Resource.create())
+    told = Resource({"service.version": version}).merge(Resource.create())
     if str(told.attributes["service.name"]).startswith("unknown_service"):
         told = told.merge(Resource({"service.name": "headlight"}))
     return told

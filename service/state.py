@@ -107,7 +107,7 @@ class ServiceState:
         """Read the keys; raises KeyFileError and TracesError."""
         self.settings = settings
         self.keys = Keys(settings.keys, settings.api_keys_file)
-        self.traces = open_traces(settings)
+        self.traces = open_traces(settings, VERSION)
         self.metrics = Metrics(VERSION)
         self.draining = False
         """Set by a signal: no new work is taken, what was accepted is still answered."""

@@ -29,8 +29,10 @@ class Traces(Protocol):
         """Send what has not been sent, in so many seconds at most."""
 
 
-def open_traces(settings: Settings, environment: Mapping[str, str] = os.environ) -> Traces | None:
-    """Begin to send traces, if the settings ask for it; raises TracesError."""
+def open_traces(
+    settings: Settings, version: str, environment: Mapping[str, str] = os.environ
+) -> Traces | None:
+    """Begin to send traces as this version, if the settings ask for it; raises TracesError."""
     if settings.traces == "off":
         return None
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -46,7 +48,7 @@ def open_traces(settings: Settings, environment: Mapping[str, str] = os.environ)
             "extra `otel`, which is opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http."
         ) from error
     try:
-        return OtlpTraces()
+        return OtlpTraces(version)
     except (ValueError, RuntimeError, ImportError, OSError) as error:
         raise TracesError(
             f"Traces cannot be sent: {error}. See the variables that begin with OTEL_."

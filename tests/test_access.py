@@ -145,17 +145,17 @@ def test_a_line_has_the_ids_of_its_trace(proxied: Service) -> None:
     assert not {"trace_id", "span_id"} & line.keys()
 
 
-def test_a_line_of_text_is_short_and_whole(service: Service) -> None:
+def test_a_line_of_text_is_short_and_whole(several: Service) -> None:
     """What happened, then what is known of it as name=value, in one line."""
-    service.http.post(
+    several.http.post(
         "/encode", json={"inputs": ["a", "b"]}, headers={"X-Request-ID": "text-1", "traceparent": PARENT}
     )
-    with service.connect() as connection:  # a request of its own, so that the line before is written
+    with several.connect() as connection:  # a request of its own, so that the line before is written
         connection.sendall(request_bytes("/livez", method="GET"))
         read_answer(connection, "GET")
-    (line,) = [line for line in service.log.splitlines() if line.endswith("id=text-1")]
+    (line,) = [line for line in several.log.splitlines() if line.endswith("id=text-1")]
     assert re.fullmatch(
-        r"\d\d:\d\d:\d\d INFO    POST /encode 200 in [\d.]+ ms model=all-MiniLM-L6-v2 inputs=2 tokens=6 "
+        r"\d\d:\d\d:\d\d INFO    POST /encode 200 in [\d.]+ ms model=mini inputs=2 tokens=6 "
         rf"in=\d+ out=\d+ peer=127\.0\.0\.1 trace={TRACE_ID} id=text-1",
         line,
     )

@@ -117,7 +117,7 @@ def test_the_resource_is_the_service(traced: Service, collector: Collector) -> N
     traced.http.post("/encode", json={"inputs": "a"}, headers={"X-Request-ID": "resource"})
     collector.wait_for("resource")
     assert collector.resources[0]["service.name"] == "headlight"
-    assert collector.resources[0]["service.version"]
+    assert collector.resources[0]["service.version"] == traced.http.get("/info").json()["version"]
 
 
 def test_without_a_parent_a_trace_begins_here(traced: Service, collector: Collector) -> None:
@@ -260,19 +260,19 @@ def test_without_the_extra_the_start_ends(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     with pytest.raises(TracesError, match="install the extra `otel`"):
-        open_traces(Settings(traces="otlp"), {})
+        open_traces(Settings(traces="otlp"), "1", {})
 
 
 def test_the_sdk_can_be_disabled_as_everywhere() -> None:
     """OTEL_SDK_DISABLED turns it off, whatever we are told."""
-    assert open_traces(Settings(traces="otlp"), {"OTEL_SDK_DISABLED": "TRUE"}) is None
+    assert open_traces(Settings(traces="otlp"), "1", {"OTEL_SDK_DISABLED": "TRUE"}) is None
 
 
 def test_what_the_libraries_complain_of_is_said_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     """Once a minute, in a line; and as ever once the traces are closed."""
     library = logging.getLogger("opentelemetry.sdk.trace.export")
     with variables(EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}"):
-        traces = OtlpTraces()
+        traces = OtlpTraces("1")
     try:
         for i in range(5):
             library.warning("it fails\nagain: %d", i)
