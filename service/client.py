@@ -108,7 +108,7 @@ class Headlight(
 
     def _fetch(self, call: Call[T]) -> Answer[T]:
         refused = None
-        if is_small(call):
+        if is_small(call, self._said):
             try:
                 return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
             except HeadlightError as error:
@@ -123,7 +123,7 @@ class Headlight(
             return await others._ask_all(call, parts)
 
     def _stream(self, call: Call[T]) -> Generator[T, None, None]:
-        parts = parts_of(call, WHOLE if is_small(call) else self._limits(call), 1)
+        parts = parts_of(call, WHOLE if is_small(call, self._said) else self._limits(call), 1)
         for part in parts:
             request = self._request(call, part)
             with connection_errors(where(request)):
@@ -225,7 +225,7 @@ class AsyncHeadlight(
 
     async def _fetch(self, call: Call[T]) -> Answer[T]:
         refused = None
-        if is_small(call):
+        if is_small(call, self._said):
             try:
                 return await self._ask(call, call.rows)
             except HeadlightError as error:
@@ -242,7 +242,7 @@ class AsyncHeadlight(
         return await self._sender.fetch(self._request(call, rows), partial(call.answer, rows), progress)
 
     async def _stream(self, call: Call[T]) -> AsyncGenerator[T, None]:
-        parts = parts_of(call, WHOLE if is_small(call) else await self._limits(call), 1)
+        parts = parts_of(call, WHOLE if is_small(call, self._said) else await self._limits(call), 1)
         for part in parts:
             request = self._request(call, part)
             with connection_errors(where(request)):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -150,7 +151,18 @@ class AttentionMaps(Tokens):
         that were selected are numbered from 0 there. Raises ValueError if the maps are not whole, and
         ModuleNotFoundError without torch, which BertViz (1.4) itself needs.
         """
-        return to_bertviz(self)
+        return to_bertviz(self.attention, self.axes, (self.queries, self.keys), self._names())
+
+    def _names(self) -> list[tuple[str, int, bool]]:
+        """Name the tokens, or the words, each with its text of a pair and whether it is special."""
+        segments, special = self.segment_ids.tolist(), self.special.tolist()
+        if self.words is None:
+            return list(zip(self.tokens, segments, special, strict=True))
+        # A token that belongs to no word, special or of a prompt, is a word of its own.
+        columns = enumerate(zip(segments, self.word_ids, strict=True))
+        keys = [(segment, word, i if word is None else -1) for i, (segment, word) in columns]
+        firsts = [next(pieces)[0] for _, pieces in groupby(enumerate(keys), key=lambda token: token[1])]
+        return [(word, segments[i], special[i]) for word, i in zip(self.words, firsts, strict=False)]
 
     def _more(self) -> list[str]:
         shown = [] if self.attention is None else [f"axes=({', '.join(self.axes)})"]

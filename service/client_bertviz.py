@@ -1,13 +1,11 @@
 """Attention maps as BertViz takes them: https://github.com/jessevig/bertviz."""
 
 import importlib
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from service.client_answers import AttentionMaps
+from numpy.typing import NDArray
 
 _WHOLE = ("layer", "head", "query", "key")
 
@@ -30,18 +28,25 @@ class BertViz(NamedTuple):
         )
 
 
-def to_bertviz(item: "AttentionMaps") -> BertViz:
-    """See `AttentionMaps.to_bertviz`."""
-    maps, names = item.attention, item.tokens if item.words is None else item.words
-    if maps is None or item.axes != _WHOLE:
+def to_bertviz(
+    maps: NDArray[np.float32] | None,
+    axes: Sequence[str],
+    shown: tuple[list[int] | None, list[int] | None],
+    names: Sequence[tuple[str, int, bool]],
+) -> BertViz:
+    """Make the arguments of maps, (L, H, Q, K); raises ValueError and ModuleNotFoundError.
+
+    `shown` are the positions of its rows and of its columns among `names`: tokens or words, each with the text
+    of a pair that it is in, and whether it is special.
+    """
+    if maps is None or tuple(axes) != _WHOLE:
         raise ValueError(
             "BertViz shows the whole map of each head: leave aggregate, top_k and maps out of the request."
         )
-    segments, special = _of_names(item)
+    rows, columns = shown
     every = list(range(len(names)))
-    ordinary = [i for i in every if not special[i]]
-    shown = item.queries
-    if shown is None or shown != item.keys or shown not in (every, ordinary):
+    ordinary = [i for i, (_, _, special) in enumerate(names) if not special]
+    if rows is None or rows != columns or rows not in (every, ordinary):
         raise ValueError(
             "BertViz shows a row and a column for each token or word, with or without the special ones: "
             "leave queries and keys out of the request."
@@ -50,23 +55,8 @@ def to_bertviz(item: "AttentionMaps") -> BertViz:
         torch = importlib.import_module("torch")  # BertViz stacks tensors; nothing else here needs torch
     except ModuleNotFoundError:
         raise ModuleNotFoundError("BertViz reads torch tensors: install torch, as it says itself.") from None
-    second = np.flatnonzero(np.asarray(segments)[shown] == 1)
     return BertViz(
         attention=[torch.tensor(layer)[None] for layer in maps],  # (1, H, N, N) each
-        tokens=[names[i] for i in shown],
-        sentence_b_start=int(second[0]) if second.size else None,
+        tokens=[names[i][0] for i in rows],
+        sentence_b_start=next((at for at, i in enumerate(rows) if names[i][1] == 1), None),
     )
-
-
-def _of_names(item: "AttentionMaps") -> tuple[list[int], list[bool]]:
-    """Say of each token, or word, which text of a pair it is in, and whether it is special."""
-    segments, special = item.segment_ids.tolist(), item.special.tolist()
-    if item.words is None:
-        return segments, special
-    # A token that belongs to no word, special or of a prompt, is a word of its own.
-    keys = [
-        (s, w, -1 if w is not None else i)
-        for i, (s, w) in enumerate(zip(segments, item.word_ids, strict=True))
-    ]
-    firsts = [next(pieces)[0] for _, pieces in groupby(enumerate(keys), key=lambda token: token[1])]
-    return [segments[i] for i in firsts], [special[i] for i in firsts]

@@ -12,7 +12,7 @@ from service.client_answers import Answer, AttentionMaps, Encoded, joined
 from service.client_calls import Call
 from service.client_errors import HeadlightError
 from service.client_retry import RETRIED, Progress
-from service.client_splitting import MAX_BODY_BYTES, MAX_INPUTS, Limits, Parts
+from service.client_splitting import MAX_INPUTS, Limits, Parts
 
 T = TypeVar("T", bound=Encoded | AttentionMaps)
 R = TypeVar("R")
@@ -20,11 +20,15 @@ R = TypeVar("R")
 _UNAUTHORIZED = 401
 
 
-def is_small(call: Call[Any]) -> bool:
-    """Whether a call is sent as it is, and split only when the service refuses that."""
+def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
+    """Whether a call is sent as it is, and split only when the service refuses that.
+
+    `info` is what `/info` said, if it was asked already.
+    """
+    limits = Limits.of(info or {}, call.model)
     size = call.frame_bytes + sum(map(len, call.inputs)) + len(call.inputs)
-    fits = len(call.inputs) == 1 or (len(call.inputs) <= MAX_INPUTS and size <= MAX_BODY_BYTES)
-    return fits and not call.progress
+    fits = len(call.inputs) <= min(limits.inputs, MAX_INPUTS) and size <= limits.body_bytes
+    return (fits or len(call.inputs) == 1) and not call.progress
 
 
 def parts_of(

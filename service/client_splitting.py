@@ -43,13 +43,13 @@ class Limits:
     @classmethod
     def of(cls, info: Mapping[str, Any], model: str | None) -> "Limits":
         """Read what `/info` says of a model, the first by default; what it leaves out is as it is here."""
-        said: Mapping[str, Any] = info.get("limits", {})
-        models: Sequence[Mapping[str, Any]] = info.get("models", [])
+        said: Mapping[str, Any] = info.get("limits") or {}
+        models: Sequence[Mapping[str, Any]] = info.get("models") or []
         served = next((one for one in models if model in (None, one.get("name"))), {})
         return cls(
-            inputs=said.get("max_inputs", MAX_INPUTS),
-            body_bytes=min(said.get("max_body_bytes", MAX_BODY_BYTES), MAX_BODY_BYTES),
-            queue_tokens=served.get("max_queue_tokens", QUEUE_TOKENS),
+            inputs=said.get("max_inputs") or MAX_INPUTS,
+            body_bytes=min(said.get("max_body_bytes") or MAX_BODY_BYTES, MAX_BODY_BYTES),
+            queue_tokens=served.get("max_queue_tokens") or QUEUE_TOKENS,
             max_length=served.get("max_length"),
         )
 

@@ -137,6 +137,16 @@ def test_a_call_that_fits_is_one_request() -> None:
     assert len(server.received) == 1
 
 
+def test_limits_are_learned_once() -> None:
+    """A service that takes fewer than is usual refuses the first call, and later ones are split."""
+    too_many = refused(413, {"type": "urn:headlight:too-many-inputs", "limit": 100, "actual": 200})
+    answer = failing(lambda inputs: len(inputs) > 100, too_many)
+    with stand_in(answer, gets=INFORMED) as server, Headlight(server.url) as client:
+        for _ in range(3):
+            assert client.encode(numbers(200)).embeddings[:, 0].tolist() == list(range(200))
+    assert [len(one.body.get("inputs", [])) for one in server.received] == [200, 0, *[100] * 6]
+
+
 def test_a_service_without_info_gets_what_is_usual() -> None:
     """A gateway that passes /encode alone is used with requests of 256 inputs."""
     with stand_in(echo) as server, Headlight(server.url) as client:

@@ -294,11 +294,13 @@ def test_bertviz_draws_the_maps(service: Service) -> None:
     """The real thing takes them."""
     bertviz = pytest.importorskip("bertviz", reason="bertviz is not installed, which is not needed elsewhere")
     with Headlight(service.url) as client:
-        for inputs in ("A man eats.", [("A man eats.", "Who eats?")]):
-            (item,) = client.attention(inputs)
+        pair = [("A man hallucinates.", "Who eats?")]
+        words = client.attention(pair, level="word", special_tokens="drop")
+        for (item,) in (client.attention("A man eats."), client.attention(pair), words):
+            names = [(item.words or item.tokens)[i] for i in item.queries or []]
             for view in (bertviz.head_view, bertviz.model_view):
                 page = view(*item.to_bertviz(), html_action="return").data
-                assert all(json.dumps(token) in page for token in item.tokens)
+                assert all(json.dumps(name) in page for name in names)
 
 
 @pytest.mark.parametrize(
