@@ -23,7 +23,7 @@ def press(page: Page, path: str) -> dict[str, object]:
     with page.expect_response(lambda response: path in response.url) as answered:
         operation.get_by_role("button", name="Execute").click()
     response = answered.value
-    shown = operation.locator(".live-responses-table td.response-col_status").first
+    shown = operation.locator(".live-responses-table tr.response .response-col_status").first
     shown.wait_for()
     return {
         "url": response.url,
