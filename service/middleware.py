@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.panics import PanicError, is_panic
 from service.problems import Problem, gave_up
 from service.state import ServiceState
 
@@ -22,8 +23,11 @@ log = logging.getLogger("service.access")
 # Under these names a request's scope tells its task to the connection, and the connection that it has ended.
 TASK = "task"
 GONE = "gone"
+# Under this one, why a connection was ended before its client had the whole answer.
+CUT_OFF = "cut_off"
 # Under this one, its seconds by stage, for the log.
 STAGES = "stages"
+_MOST_OF_A_QUERY = 1000
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -53,6 +57,8 @@ class RequestContext:
             return
         if scope["method"] == "HEAD" and scope["path"] not in INFERENCE_ROUTES:
             scope = {**scope, "method": "GET"}  # the server leaves the body out
+        if len(scope["query_string"]) > _MOST_OF_A_QUERY and scope["path"] not in INFERENCE_ROUTES:
+            scope = {**scope, "query_string": b""}  # it means nothing there, and the framework would parse it
         await self._serve(scope, receive, send, request_id(Headers(scope=scope).get("x-request-id")))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> None:
@@ -71,8 +77,7 @@ class RequestContext:
             await response(scope, receive, send_with_id)
 
         try:
-            with self._running(scope):
-                await self.app(scope, receive, send_with_id)
+            await self._run(scope, receive, send_with_id)
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
@@ -87,7 +92,18 @@ class RequestContext:
                 raise
             await answer(Problem("internal-error", "The service met an error of its own; its log says more."))
         finally:
-            self._count(scope, identifier, status or CLIENT_GONE, time.perf_counter() - start)
+            whole = status and not {GONE, CUT_OFF} & scope["state"].keys()
+            self._count(scope, identifier, status if whole else CLIENT_GONE, time.perf_counter() - start)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the app answer; raises only what is an Exception, or ends the task."""
+        with self._running(scope):
+            try:
+                await self.app(scope, receive, send)
+            except BaseException as error:
+                if is_panic(error):
+                    raise PanicError(f"{type(error).__name__}: {error}") from error
+                raise
 
     @contextmanager
     def _running(self, scope: Scope) -> Iterator[None]:

@@ -109,6 +109,7 @@ def serve(app: object, state: ServiceState) -> None:
         loop="uvloop",
         http=functools.partial(Protocol, state=state),  # type: ignore[arg-type]
         ws="none",
+        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
         proxy_headers=False,
         lifespan="on",
         log_config=None,

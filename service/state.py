@@ -18,6 +18,7 @@ from service.keys import Keys
 from service.metrics import Metrics
 from service.numbers import prepare
 from service.problems import Problem
+from service.readers import Readers
 from service.resting import Resting
 from service.settings import Settings
 
@@ -106,6 +107,7 @@ class ServiceState:
         self.draining = False
         """Set by a signal: no new work is taken, what was accepted is still answered."""
         self.holding = Holding(ANSWERS * settings.max_response_bytes)
+        self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
         self.gave_up = False
