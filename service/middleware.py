@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.open_files import is_shortage
 from service.panics import PanicError, is_panic
 from service.problems import Problem, gave_up
 from service.state import ServiceState
@@ -41,6 +42,19 @@ def request_id(given: str | None) -> str:
     if given is not None and _SANE_ID.fullmatch(given):
         return given
     return f"{_PROCESS}{next(_NUMBERS):012x}"
+
+
+def _own_error(error: Exception, identifier: str) -> Problem:
+    """Log an error that is no answer; returns the problem that is the answer to its request."""
+    if is_shortage(error):
+        log.error("request %s failed: no file is left to open", identifier)
+        return Problem(
+            "not-ready",
+            "The service has too many files and connections open: try again in a moment.",
+            headers={"Retry-After": "1"},
+        )
+    log.error("request %s failed", identifier, exc_info=error)
+    return Problem("internal-error", "The service met an error of its own; its log says more.")
 
 
 class RequestContext:
@@ -86,11 +100,11 @@ class RequestContext:
             if status or GONE in scope["state"]:
                 return  # a part of the answer is out: the server closes the connection; or nobody reads
             await answer(gave_up())
-        except Exception:
-            log.exception("request %s failed", identifier)
+        except Exception as error:
+            problem = _own_error(error, identifier)
             if status:
                 raise
-            await answer(Problem("internal-error", "The service met an error of its own; its log says more."))
+            await answer(problem)
         finally:
             whole = status and not {GONE, CUT_OFF} & scope["state"].keys()
             self._count(scope, identifier, status if whole else CLIENT_GONE, time.perf_counter() - start)

@@ -79,6 +79,7 @@ class Protocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._next_turn: asyncio.Handle | None = None
         self._arriving = False
+        self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -221,6 +222,7 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
         super().on_response_complete()
+        self._idle_since = time.monotonic()
         if self._served is not None and self._served.more_body:
             # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
@@ -231,6 +233,18 @@ class Protocol(HttpToolsProtocol):
             self._parse()
         if self._refusal is not None and not self._answering():
             self._send(self._refusal)
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it became idle, in `time.monotonic` seconds; None while something is read or answered."""
+        busy = self._in_head or bool(self._unparsed) or self.transport.is_closing()
+        if busy or not (self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)):
+            return None
+        return self._idle_since
+
+    def close_idle(self) -> None:
+        """Close it for the sake of others; its last answer may still be on its way."""
+        self._close()
 
     def pause_writing(self) -> None:
         """Wait for a reader, but not for ever."""

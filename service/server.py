@@ -13,6 +13,7 @@ from types import FrameType
 
 import uvicorn
 
+from service.open_files import OpenFiles
 from service.protocol import Protocol
 from service.state import VERSION, Phase, ServiceState
 
@@ -30,6 +31,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
         self.state = state
+        self._files = OpenFiles()
         self._drain_since: float | None = None
 
     @contextmanager
@@ -71,6 +73,7 @@ class Server(uvicorn.Server):
         """Look, every tenth of a second, whether loading has failed or the drain is done."""
         if self.state.phase is Phase.FAILED:
             return True
+        self._files.look(self.server_state.connections)  # type: ignore[arg-type]
         if self._drain_since is None:
             return await super().on_tick(counter)
         left = self._drain_since + self.state.settings.drain_timeout_s - time.monotonic()
