@@ -45,7 +45,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def service(kept: Kept, backend: str) -> Service:
     """The service as it comes: the embedded model, default limits."""
-    return kept.service(("service", backend), lambda: kept.embedded(backend, max_batch_tokens=1024))
+    return kept.service(("service", backend), lambda: kept.embedded(backend, max_batch_tokens="auto"))
 
 
 @pytest.fixture(scope="session")
