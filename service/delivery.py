@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from model.errors import ModelError
 from model.types import Encoding, Output
@@ -20,9 +21,9 @@ from service.items import AnswerStyle, Item
 from service.json_writer import Piece, last_line, lines
 from service.metrics import REJECTIONS
 from service.middleware import GONE
-from service.negotiation import FORMATS, KEPT_CHARACTERS
+from service.negotiation import FORMATS, KEPT_CHARACTERS, WEIGHED_CHARACTERS
 from service.problems import Problem, from_model_error, gave_up
-from service.responses import StreamedResponse
+from service.responses import StreamedResponse, WholeResponse
 from service.state import ServiceState
 from service.writing import coded, write, write_whole
 
@@ -78,7 +79,8 @@ class Delivery:
         self.written_s = self.stages["serialize"] = time.perf_counter() - start
         self.sent = len(body)
         self._count(complete=True)
-        return Response(body, headers=self._headers(coding))
+        response = WholeResponse if len(body) > HIGH_WATER_LIMIT else Response
+        return response(body, headers=self._headers(coding))
 
     def _streamed(
         self, pieces: AsyncGenerator[Piece, None], coding: str | None, size: int | None
@@ -191,6 +193,8 @@ class Delivery:
         if self.style.binary or self.bound < WORTH_BYTES or not accepted:
             return None
         accept_encoding = ", ".join(accepted)
+        if len(accept_encoding) > WEIGHED_CHARACTERS:
+            return None
         choose = choose_coding if len(accept_encoding) <= KEPT_CHARACTERS else choose_coding.__wrapped__
         return choose(accept_encoding)
 

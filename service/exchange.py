@@ -122,7 +122,11 @@ class Exchange:
                 f"The answer could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
-        self.state.holding.take(self.request.scope["state"], style.growth * size)
+        try:
+            self.state.holding.take(self.request.scope["state"], style.growth * size)
+        except Problem:
+            self.state.readers.make_room()
+            raise
         return size
 
     async def answer(

@@ -38,6 +38,10 @@ class Holding:
         self.bytes += size
         request[_HELD] = size
 
+    def held(self, request: MutableMapping[str, Any]) -> int:
+        """Say how many bytes a request holds."""
+        return int(request.get(_HELD, 0))
+
     def give_back(self, request: MutableMapping[str, Any]) -> None:
         """Let go of what a request holds, however it ended."""
         self.bytes -= request.pop(_HELD, 0)

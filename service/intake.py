@@ -14,10 +14,11 @@ from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
 from service.items import ArrayType, Format
+from service.json_body import MOST_VALUES, TooManyValuesError, parse
 from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
 from service.problems import Problem, from_validation_error
 from service.queueing import OverloadedError
-from service.schemas import InputsRequest
+from service.schemas import MAX_INDICES, InputsRequest
 from service.settings import Settings
 from service.state import ServiceState
 
@@ -27,6 +28,12 @@ HOPELESS = 8
 """So many times its limit, a body is not read to its end for the sake of an answer."""
 # More than there are; a body with more is told so at once, not field by field.
 _MAX_FIELDS = 64
+# A pair and its two texts.
+_VALUES_PER_INPUT = 3
+# Of a Content-Type: there is one parameter that means anything.
+_MOST_OF_A_TYPE = 1000
+# Of a number of milliseconds: what is longer than the service's own limit is taken for that.
+_MOST_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
@@ -51,12 +58,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     chosen = choose_format(request)
     _check_room(state, _declared_size(request, state.settings))
     body = await _read_body(request, state.settings)
-    try:
-        raw = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Problem(
-            "malformed-json", f"The body is not JSON: {error}.", members={"field": "body"}
-        ) from None
+    raw, count = await _parse(body, state.settings)
     dtype = read_array_type(request, chosen)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
@@ -74,7 +76,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
             f"decimals has no effect on {FORMATS[chosen]}, whose numbers are not rounded: leave it out.",
             members={"field": "decimals"},
         )
-    _check_count(checked, state.settings)
+    _check_count(count, state.settings)
     return Taken(checked, len(body), chosen, dtype)
 
 
@@ -83,10 +85,12 @@ def deadline(request: Request, settings: Settings) -> float:
     header = request.headers.get("x-request-timeout-ms")
     if header is None:
         return settings.request_timeout_s
-    if not (header.isascii() and header.isdigit() and 0 < len(header) <= 9 and int(header) > 0):
+    digits = header.isascii() and header.isdigit() and len(header) <= _MOST_DIGITS
+    if not (digits and int(header) > 0):
         raise Problem(
             "invalid-request",
-            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1.",
+            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and of at "
+            f"most {_MOST_DIGITS} digits.",
             members={"field": "X-Request-Timeout-Ms", "actual": header},
         )
     return min(settings.request_timeout_s, int(header) / 1000)
@@ -112,6 +116,8 @@ def _check_content(request: Request) -> None:
 
 def _is_json(content_type: str) -> bool:
     """Read a media type with its parameters (RFC 9110 §8.3)."""
+    if len(content_type) > _MOST_OF_A_TYPE:
+        return False
     media_type, parameters = parse_options_header(content_type)
     charset = parameters.get("charset", "utf-8").lower()
     return media_type.lower() == "application/json" and charset in _UTF_8
@@ -191,11 +197,47 @@ def check_prompts(size: int, settings: Settings) -> None:
         )
 
 
-def _check_count(body: InputsRequest, settings: Settings) -> None:
-    if len(body.inputs) > settings.max_inputs:
+async def _parse(body: bytes, settings: Settings) -> tuple[object, int]:
+    """Read JSON; returns it with as many inputs as there may be, and the number of inputs that there are.
+
+    More are not worth a look. Raises the 400, and the 422 of a body of which no request could be made.
+    """
+    most_values = MOST_VALUES + _VALUES_PER_INPUT * settings.max_inputs
+    try:
+        parsed = await parse(
+            body, most_items=max(MAX_INDICES, settings.max_inputs) + 1, most_values=most_values
+        )
+    except orjson.JSONDecodeError as error:
+        raise Problem(
+            "malformed-json", f"The body is not JSON: {error}.", members={"field": "body"}
+        ) from None
+    except TooManyValuesError as error:
+        raise Problem(
+            "invalid-request",
+            f"The body has more than {most_values} values; no request has so many.",
+            members={"field": "body", "limit": most_values, "actual": error.actual},
+        ) from None
+    for name, length in parsed.lengths.items():
+        if name != "inputs":
+            raise Problem(
+                "invalid-request",
+                f"{name} has {length} items; no list but inputs may have more than {MAX_INDICES}.",
+                members={"field": name, "limit": MAX_INDICES, "actual": length},
+            )
+    inputs = parsed.value.get("inputs") if isinstance(parsed.value, dict) else None
+    if not (isinstance(parsed.value, dict) and isinstance(inputs, list)):
+        return parsed.value, 0
+    count = parsed.lengths.get("inputs", len(inputs))
+    if count > settings.max_inputs:
+        parsed.value["inputs"] = inputs[: settings.max_inputs]
+    return parsed.value, count
+
+
+def _check_count(count: int, settings: Settings) -> None:
+    if count > settings.max_inputs:
         raise Problem(
             "too-many-inputs",
-            f"There are {len(body.inputs)} inputs and the limit is {settings.max_inputs}: "
+            f"There are {count} inputs and the limit is {settings.max_inputs}: "
             "split them over several requests.",
-            members={"field": "inputs", "limit": settings.max_inputs, "actual": len(body.inputs)},
+            members={"field": "inputs", "limit": settings.max_inputs, "actual": count},
         )

@@ -16,13 +16,16 @@ from prometheus_client import (
 
 from model.types import ModelInfo
 from service.items import Format
-from service.problems import KINDS
+from service.problems import KINDS, NOT_OF_INFERENCE
 
 INFERENCE_ROUTES = ("/encode", "/attention")
 OPERATIONS_ROUTES = ("/", "/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
-"""The status, in metrics and logs, of requests whose client went before the answer; it is never sent."""
+"""The status, in metrics and logs, of requests whose client went, or was cut off, before it had the whole
+answer; it is never sent."""
+SLOW_READER = "slow-reader"
+"""The reason, in metrics and logs, of connections that are cut off since their client does not read."""
 
 FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
 STAGES = ("tokenize", "queue", "compute", "serialize")
@@ -50,10 +53,12 @@ _SECONDS = (
     30.0,
 )
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
-_STATUSES = {"/": (307, 405), UNMATCHED: (200, 400, 404, 405, 408)}
+_STATUSES = {"/": (307, 405), UNMATCHED: (200, 400, 404, 405, 408, 501, 505)}
 """Of routes beside those of inference; the others answer with 200 or 405."""
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
-_INFERENCE_STATUSES = sorted({200, CLIENT_GONE, *(int(status) for status, _ in KINDS.values())})
+_INFERENCE_STATUSES = sorted(
+    {200, CLIENT_GONE, *(int(KINDS[kind][0]) for kind in KINDS.keys() - NOT_OF_INFERENCE)}
+)
 
 
 class Metrics:
@@ -133,7 +138,9 @@ class Metrics:
         for route in ("/readyz", "/health"):
             self.requests.labels(route, "503")
         self.requests.labels("/info", "401")
-        for reason in REJECTIONS:
+        for status in (206, 400, 416):
+            self.requests.labels("/docs", str(status))
+        for reason in (*REJECTIONS, SLOW_READER):
             self.rejected.labels(reason)
 
     def add_model(self, name: str, info: ModelInfo) -> None:

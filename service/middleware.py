@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.access import ACCESS, Access, Ended, counted
 from service.keys import sent_authorization
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
+from service.open_files import is_shortage
+from service.panics import PanicError, is_panic
 from service.peers import Peers, client_of, peer_address
 from service.problems import Problem, gave_up
 from service.state import ServiceState
@@ -29,6 +31,9 @@ GONE = "gone"
 # Under this one, who asks, for fairness: `key:1a2b3c4d` where keys are required, else an address or subnet.
 CLIENT = "client"
 _LINE = "%s %s %d in %.1f ms"
+# Under this one, why a connection was ended before its client had the whole answer.
+CUT_OFF = "cut_off"
+_MOST_OF_A_QUERY = 1000
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 
 
@@ -55,6 +60,19 @@ def authorize(request: Request) -> None:
         state.metrics.key_used(key)
 
 
+def _own_error(error: Exception, identifier: str) -> Problem:
+    """Log an error that is no answer; returns the problem that is the answer to its request."""
+    if is_shortage(error):
+        log.error("request %s failed: no file is left to open", identifier)
+        return Problem(
+            "not-ready",
+            "The service has too many files and connections open: try again in a moment.",
+            headers={"Retry-After": "1"},
+        )
+    log.error("request %s failed", identifier, exc_info=error)
+    return Problem("internal-error", "The service met an error of its own; its log says more.")
+
+
 class RequestContext:
     """ASGI middleware, the outermost of ours."""
 
@@ -72,6 +90,8 @@ class RequestContext:
         receive, send = counted(access, receive, send, bodiless=scope["method"] == "HEAD")
         if scope["method"] == "HEAD" and scope["path"] not in INFERENCE_ROUTES:
             scope = {**scope, "method": "GET"}  # the server leaves the body out
+        if len(scope["query_string"]) > _MOST_OF_A_QUERY and scope["path"] not in INFERENCE_ROUTES:
+            scope = {**scope, "query_string": b""}  # it means nothing there, and the framework would parse it
         await self._serve(scope, receive, send, access)
 
     def _open(self, scope: Scope) -> Access:
@@ -107,8 +127,7 @@ class RequestContext:
             await response(scope, receive, send_with_id)
 
         try:
-            with self._running(scope):
-                await self.app(scope, receive, send_with_id)
+            await self._run(scope, receive, send_with_id)
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
@@ -117,13 +136,24 @@ class RequestContext:
             if status or GONE in scope["state"]:
                 return  # a part of the answer is out: the server closes the connection; or nobody reads
             await answer(gave_up())
-        except Exception:
-            log.exception("request %s failed", identifier)
+        except Exception as error:
+            problem = _own_error(error, identifier)
             if status:
                 raise
-            await answer(Problem("internal-error", "The service met an error of its own; its log says more."))
+            await answer(problem)
         finally:
-            self._count(scope, access, status or CLIENT_GONE, time.perf_counter() - start)
+            whole = status and not {GONE, CUT_OFF} & scope["state"].keys()
+            self._count(scope, access, status if whole else CLIENT_GONE, time.perf_counter() - start)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the app answer; raises only what is an Exception, or ends the task."""
+        with self._running(scope):
+            try:
+                await self.app(scope, receive, send)
+            except BaseException as error:
+                if is_panic(error):
+                    raise PanicError(f"{type(error).__name__}: {error}") from error
+                raise
 
     @contextmanager
     def _running(self, scope: Scope) -> Iterator[None]:

@@ -20,6 +20,8 @@ FORMATS: dict[Format, str] = {
 BINARY = frozenset(("npz", "safetensors"))
 ARRAY_TYPES: tuple[ArrayType, ...] = get_args(ArrayType)
 
+WEIGHED_CHARACTERS = 8000
+"""Of Accept and Accept-Encoding: more are not worth the time, which others wait for."""
 KEPT_CHARACTERS = 1000
 """What is weighed of a longer header is not remembered: nobody sends it twice but to fill the memory."""
 
@@ -29,6 +31,13 @@ def choose_format(request: Request) -> Format:
     accept = ", ".join(request.headers.getlist("accept")) or "*/*"
     if accept in ("*/*", "application/json"):
         return "json"
+    if len(accept) > WEIGHED_CHARACTERS:
+        raise Problem(
+            "not-acceptable",
+            f"The header Accept has {len(accept)} characters, and at most {WEIGHED_CHARACTERS} are weighed: "
+            "leave out what you do not need.",
+            members={"field": "Accept", "limit": WEIGHED_CHARACTERS, "actual": len(accept)},
+        )
     chosen = (_best if len(accept) <= KEPT_CHARACTERS else _best.__wrapped__)(accept)
     if chosen is None:
         there = list(FORMATS.values())
@@ -44,6 +53,14 @@ def read_array_type(request: Request, chosen: Format) -> ArrayType:
     """Read `?dtype=`, float32 by default; raises the 422, also for any other query parameter."""
     if not request.scope["query_string"]:
         return "float32"
+    size = len(request.scope["query_string"])
+    if size > _MOST_OF_A_QUERY:
+        raise Problem(
+            "invalid-request",
+            f"The query has {size} bytes, and only dtype has an effect there: options are fields of the JSON "
+            "body.",
+            members={"field": "query", "limit": _MOST_OF_A_QUERY, "actual": size},
+        )
     for name in request.query_params or [""]:
         if name != "dtype":
             raise _refusal(
@@ -75,6 +92,10 @@ def refuse_uint8(dtype: ArrayType, why: str) -> None:
         allowed = [known for known in ARRAY_TYPES if known != "uint8"]
         detail = f"{why}: ask for one of the dtypes {', '.join(allowed)}."
         raise _refusal("dtype", detail, actual=dtype, allowed=allowed)
+
+
+# Of more parameters than there are, the first is enough to be named.
+_MOST_OF_A_QUERY = 8000
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from service.answers import ProblemDocument
 from service.examples import EXAMPLES
 from service.negotiation import ARRAY_TYPES, FORMATS
-from service.problems import KINDS, MEDIA_TYPE
+from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE
 from service.schemas import AttentionRequest, EncodeRequest
 
 _REF = "#/components/schemas/{model}"
@@ -39,7 +39,7 @@ _OTHER_FORMATS = {
 }
 _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
 _OWN_PROBLEMS = {"/readyz": {"not-ready"}, "/health": {"not-ready"}, "/info": {"unauthorized"}}
-_NOT_HERE = {"not-found", "method-not-allowed"}  # of other paths and methods
+_NOT_HERE = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # of other paths and methods
 
 
 def operation_id(route: APIRoute) -> str:

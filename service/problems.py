@@ -16,7 +16,7 @@ from model.errors import InferenceError, InputTooLong, ModelError, OutOfRange, U
 # type -> (status, title). The type's full form is urn:headlight:<type>.
 KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "malformed-json": (HTTPStatus.BAD_REQUEST, "The body is not JSON"),
-    "malformed-request": (HTTPStatus.BAD_REQUEST, "The request is not HTTP"),
+    "malformed-request": (HTTPStatus.BAD_REQUEST, "The request is not valid HTTP"),
     "unauthorized": (HTTPStatus.UNAUTHORIZED, "An API key is required"),
     "not-found": (HTTPStatus.NOT_FOUND, "There is no such route"),
     "model-not-found": (HTTPStatus.NOT_FOUND, "There is no such model"),
@@ -26,16 +26,24 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "body-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large"),
     "too-many-inputs": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "There are too many inputs"),
     "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The answer would be too large"),
+    "range-not-satisfiable": (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "There is no such range"),
     "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body has another media type"),
     "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),
     "input-too-long": (HTTPStatus.UNPROCESSABLE_ENTITY, "An input is too long"),
     "unsupported": (HTTPStatus.UNPROCESSABLE_ENTITY, "The model cannot do this"),
     "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "The queue is full"),
+    "http-version-not-supported": (HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The version of HTTP is another"),
+    "transfer-coding-not-implemented": (HTTPStatus.NOT_IMPLEMENTED, "The body has another transfer coding"),
     "inference-failed": (HTTPStatus.INTERNAL_SERVER_ERROR, "The computation failed"),
     "internal-error": (HTTPStatus.INTERNAL_SERVER_ERROR, "The service failed"),
     "not-ready": (HTTPStatus.SERVICE_UNAVAILABLE, "The service is not ready"),
     "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "The answer took too long"),
 }
+
+NOT_OF_INFERENCE = frozenset(
+    ("http-version-not-supported", "transfer-coding-not-implemented", "range-not-satisfiable")
+)
+"""Kinds that no inference route answers with: of requests that reach no route, and of files."""
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -145,10 +153,17 @@ def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Prob
     return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
 
 
+def _field_name(location: Sequence[str | int]) -> str:
+    """Name a field by its place: names that cannot be read as such are quoted."""
+    if not location:
+        return "body"
+    return ".".join(part if part.strip() else f'"{part}"' for part in map(str, location))
+
+
 def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
     """Say what is wrong with one field, and what is allowed: `field`, `detail` and the fields that help."""
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
-    member: dict[str, Any] = {"field": context.get("field") or ".".join(map(str, details["loc"])) or "body"}
+    member: dict[str, Any] = {"field": context.get("field") or _field_name(details["loc"])}
     template = _DETAILS.get(details["type"])
     member["detail"] = details["msg"] if template is None else template.format_map(context)
     if details["type"] == "extra_forbidden":

@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.http_rules import check_head
 from service.intake import HOPELESS
-from service.metrics import UNMATCHED
-from service.middleware import GONE, TASK, request_id
+from service.metrics import SLOW_READER, UNMATCHED
+from service.middleware import CUT_OFF, GONE, TASK, request_id
 from service.problems import MEDIA_TYPE, Problem
+from service.readers import Reader, unread
 from service.state import ServiceState
 
 log = logging.getLogger(__name__)
@@ -25,6 +29,21 @@ _AROUND_HEADER = 4
 # Parsed at a time, as long as no request waits behind another: one that waits has up to a hundred times its
 # bytes in memory.
 _PIECE_BYTES = 8 * 1024
+# For so long one connection is parsed before others have their turn: a chunk of one byte takes a microsecond,
+# and a quarter of a megabyte of them may be read at a time.
+_TURN_S = 0.003
+# What has come when an idle connection is to be closed is most often a request; it is seen within this time.
+_ARRIVING_S = 0.1
+
+
+class _Reading(FlowControl):
+    """Reads no further while what was read waits to be parsed."""
+
+    behind = False
+
+    def resume_reading(self) -> None:
+        if not self.behind:
+            super().resume_reading()
 
 
 class Protocol(HttpToolsProtocol):
@@ -33,7 +52,8 @@ class Protocol(HttpToolsProtocol):
     What is not HTTP gets a problem document, after the answers to what came before it. A head that is too
     large or takes too long is refused, and a reader that stands still is cut off. Of requests that come
     before the last one is answered a few are parsed ahead; the others wait as the bytes they are. Headers
-    behind a chunked body are left out (RFC 9110 §6.5.1).
+    behind a chunked body are left out (RFC 9110 §6.5.1). An idle connection ends in its time, whatever comes
+    on it that begins no request.
 
     A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
     the HTTP/1.1 request it is (RFC 9110 §7.8). The parser would take what follows its head for another
@@ -53,23 +73,36 @@ class Protocol(HttpToolsProtocol):
         self._told = False  # whether the parser had anything to tell of the last piece
         self._untold_bytes = 0
         self._unwanted_bytes = 0
+        self._fault: Problem | None = None  # of a head that is HTTP
         self._refusal: Problem | None = None
         self._served: Any = None  # what is being answered, while others may wait behind it
         self._head_timer: asyncio.TimerHandle | None = None
-        self._reader_timer: asyncio.TimerHandle | None = None
+        self._next_turn: asyncio.Handle | None = None
+        self._arriving = False
+        self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; a connection that stays silent is closed."""
         super().connection_made(transport)
+        self.flow = self._reading = _Reading(transport)
+        self._reader = Reader(
+            transport,
+            self._state.readers,
+            patience_s=self._patience_s,
+            cut_off=self._cut_off,
+            held_bytes=self._held_bytes,
+        )
         self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End: forget the timers, and drop the request that nobody waits for any more."""
         _cancel(self._head_timer)
-        _cancel(self._reader_timer)
+        _cancel(self._next_turn)
         _cancel(self._rest_timer)
+        self._reader.forget()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
@@ -80,16 +113,18 @@ class Protocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
+        self._reader.begin()
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Parse what the client sent."""
         if self._refusal is None:
-            self._unset_keepalive_if_required()
             self._unparsed += data
-            self._parse()
+            if not self._reading.behind:
+                self._parse()
 
     def _parse(self) -> None:
+        until = time.perf_counter() + _TURN_S
         while self._unparsed and not self.pipeline:
             piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
             self._told = False
@@ -106,15 +141,28 @@ class Protocol(HttpToolsProtocol):
                 self._bound_untold(len(piece))
             if self.transport.is_closing():
                 return
+            if self._unparsed and not self.pipeline and time.perf_counter() > until:
+                self.flow.pause_reading()
+                self._reading.behind = True
+                self._next_turn = self.loop.call_soon(self._parse_on)
+                return
         if self._unparsed:
             self.flow.pause_reading()
-        elif self.cycle is not None and self.cycle.response_complete and not self._in_head:
-            self._idle_again()
+
+    def _parse_on(self) -> None:
+        """Go on with what was read, and read on unless much of a body waits to be taken."""
+        self._reading.behind = False
+        self._parse()
+        waits = self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT
+        if not (self._unparsed or waits):
+            self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._repeating_head:
             self._in_head = self._spoken = self._told = True
+            self._arriving = False
+            self._unset_keepalive_if_required()
             self._head_bytes = self._headers = self._unwanted_bytes = 0
             _cancel(self._head_timer)
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
@@ -137,10 +185,18 @@ class Protocol(HttpToolsProtocol):
                 super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to serve the request."""
+        """Start to serve the request, if its head is one that can be served."""
         if not self._repeating_head:
             self._in_head = False
             _cancel(self._head_timer)
+            version = self.parser.get_http_version()
+            try:
+                check_head(version, self.headers)
+            except Problem as problem:
+                self._fault = problem
+                raise
+            if version == "1.0":
+                self.expect_100_continue = False  # RFC 9110 §10.1.1
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -157,6 +213,8 @@ class Protocol(HttpToolsProtocol):
         if not (self.parser.should_upgrade() and self._framing()):
             _cancel(self._rest_timer)
             super().on_message_complete()
+            if self.cycle.response_complete and self.timeout_keep_alive_task is None:
+                self._idle_again()
             if not self.pipeline:
                 # A large body has paused the reading; the end of a connection is read, too.
                 self.flow.resume_reading()
@@ -164,46 +222,73 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
         super().on_response_complete()
+        self._idle_since = time.monotonic()
         if self._served is not None and self._served.more_body:
             # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
-        if self.transport.is_closing():
-            self._expect_reader()
-        elif self._unparsed:
             self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            self._reader.expect()
+        elif self._unparsed and not self._reading.behind:
             self._parse()
         if self._refusal is not None and not self._answering():
             self._send(self._refusal)
 
+    @property
+    def idle_since(self) -> float | None:
+        """When it became idle, in `time.monotonic` seconds; None while something is read or answered."""
+        busy = self._in_head or bool(self._unparsed) or self.transport.is_closing()
+        if busy or not (self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)):
+            return None
+        return self._idle_since
+
+    def close_idle(self) -> None:
+        """Close it for the sake of others; its last answer may still be on its way."""
+        self._close()
+
     def pause_writing(self) -> None:
         """Wait for a reader, but not for ever."""
         super().pause_writing()
-        self._expect_reader()
+        self._reader.expect()
 
     def resume_writing(self) -> None:
         """Go on: the reader has read."""
         if not self.transport.is_closing():
-            _cancel(self._reader_timer)
+            self._reader.has_read()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; its last answer may still be on its way."""
+        """Close an idle connection; its last answer may still be on its way.
+
+        A request that has just come is served: closed now, its client would see a reset (RFC 9112 §9.6).
+        """
+        if not self._arriving and unread(self.transport):
+            self._arriving = True
+            self._idle_again(_ARRIVING_S)
+            return
         super().timeout_keep_alive_handler()
-        self._expect_reader()
+        self._reader.expect()
 
     def _close(self) -> None:
         """Close the connection when the reader has read what is written."""
         self.transport.close()
-        self._expect_reader()
+        self._reader.expect()
 
-    def _expect_reader(self) -> None:
-        _cancel(self._reader_timer)
-        self._reader_timer = self.loop.call_later(self._patience_s, self.transport.abort)
+    def _cut_off(self, why: str) -> None:
+        """End the connection of a reader that is not waited for any longer, and count it."""
+        log.info("a reader is cut off: %s", why)
+        self._state.metrics.rejected.labels(SLOW_READER).inc()
+        if self._served is not None and not self._served.response_complete:
+            self._served.scope["state"][CUT_OFF] = SLOW_READER
+        self.transport.abort()
 
-    def _idle_again(self) -> None:
-        """Take up the time of an idle connection: blank lines and the rest of a body begin no request."""
+    def _held_bytes(self) -> int:
+        return 0 if self._served is None else self._state.holding.held(self._served.scope["state"])
+
+    def _idle_again(self, seconds: float | None = None) -> None:
+        """Begin the time of an idle connection."""
         self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
+            self.timeout_keep_alive if seconds is None else seconds, self.timeout_keep_alive_handler
         )
 
     def _forget_upgrade(self) -> None:
@@ -239,6 +324,9 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse_malformed(self) -> None:
+        if self._fault is not None:
+            self._refuse(self._fault)
+            return
         detail = "This is not an HTTP request."
         if self._head_bytes > MAX_HEAD_BYTES:
             detail = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
@@ -274,6 +362,6 @@ class Protocol(HttpToolsProtocol):
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
 
 
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.Handle | None) -> None:
     if timer is not None:
         timer.cancel()

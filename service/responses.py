@@ -9,6 +9,21 @@ from starlette.types import Receive, Scope, Send
 from service.json_writer import Piece
 
 
+class WholeResponse(Response):
+    """An answer that is there, and complete only when its reader has taken nearly all of it.
+
+    What was written in one go is waited for before the end is sent, so that a reader that stands still is
+    seen while the request is still being answered.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the answer, then its end."""
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 class StreamedResponse(Response):
     """An answer in pieces, each made when the one before it has been handed on.
 

@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 
 from service.logs import write_at_once
+from service.open_files import OpenFiles
 from service.protocol import Protocol
 from service.state import VERSION, Phase, ServiceState
 
@@ -31,6 +32,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
         self.state = state
+        self._files = OpenFiles()
         self._drain_since: float | None = None
         self._signal = signal.SIGTERM
         self._announced = False
@@ -82,6 +84,7 @@ class Server(uvicorn.Server):
         """Look, every tenth of a second, whether loading has failed or the drain is done."""
         if self.state.phase is Phase.FAILED:
             return True
+        self._files.look(self.server_state.connections)  # type: ignore[arg-type]
         if self._drain_since is None:
             return await super().on_tick(counter)
         self._announce()
@@ -133,6 +136,7 @@ def serve(app: object, state: ServiceState) -> None:
         loop="uvloop",
         http=functools.partial(Protocol, state=state),  # type: ignore[arg-type]
         ws="none",
+        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
         proxy_headers=False,
         lifespan="on",
         log_config=None,

@@ -67,6 +67,9 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer what is accepted at exit"
     )
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=86_400, description="seconds until an idle connection is closed"
+    )
     api_keys: SecretStr | None = Field(None, description="keys that open the service, separated by commas")
     api_keys_file: Path | None = Field(
         None, description="a file of such keys, one per line; read again when it changes"

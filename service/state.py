@@ -19,6 +19,7 @@ from service.keys import Keys
 from service.metrics import Metrics
 from service.numbers import prepare
 from service.problems import Problem
+from service.readers import Readers
 from service.resting import Resting
 from service.settings import Settings
 from service.traces import open_traces
@@ -114,6 +115,7 @@ class ServiceState:
         self.drained_by: float | None = None
         """Set by a signal: when the process is to have ended, in `time.monotonic` seconds."""
         self.holding = Holding(ANSWERS * settings.max_response_bytes)
+        self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
         self.gave_up = False

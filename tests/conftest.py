@@ -63,6 +63,15 @@ def strict() -> Iterator[Service]:
 
 
 @pytest.fixture(scope="session")
+def hurried() -> Iterator[Service]:
+    """A service that soon loses patience with connections: idle ones, and readers that stand still."""
+    with serve(
+        keep_alive_s=1, request_timeout_s=2, max_response_bytes=32 * 2**20, log_format="json"
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def prompted_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small random model with prompts, one of them the default, that are left out of the pooling."""
     folder = tmp_path_factory.mktemp("models") / "prompted"

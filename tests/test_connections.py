@@ -38,7 +38,7 @@ def sent_until_closed(connection: socket.socket, piece: bytes, most: int) -> int
 def test_pipelined_requests_wait_as_the_bytes_they_are() -> None:
     """Thousands of requests behind one that takes long cost their bytes, not a request's memory each."""
     work = request_bytes(body=b'{"inputs": ["%b"]}' % b'", "'.join([LONG.encode()] * 4))
-    flood = b"GET / HTTP/1.1\r\n\r\n" * 13_000
+    flood = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 9_000
     with serve(max_queue_tokens=1_000_000, drain_timeout_s=1) as service, ExitStack() as stack:
         service.encode([LONG] * 4)
         before = vitals(service).resident_mib
@@ -74,7 +74,7 @@ def test_headers_behind_a_body_mean_nothing(service: Service) -> None:
 def test_a_head_has_no_more_than_256_headers(service: Service) -> None:
     """However small they are; one less is fine."""
     line = b"a:\r\n"
-    assert service.raw(b"GET /livez HTTP/1.1\r\n" + line * 256 + b"\r\n").status_code == 200
+    assert service.raw(b"GET /livez HTTP/1.1\r\nHost: a\r\n" + line * 255 + b"\r\n").status_code == 200
     document = assert_problem(
         service.raw(b"GET /livez HTTP/1.1\r\n" + line * 257 + b"\r\n"), 400, "malformed-request"
     )

@@ -39,9 +39,9 @@ def test_a_head_that_does_not_come_to_an_end_is_a_408(strict: Service) -> None:
     [(GET, b"\r\n"), (b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n", b"x")],
     ids=["blank line", "body of an answered request"],
 )
-def test_left_over_bytes_do_not_keep_a_connection(service: Service, asked: bytes, left_over: bytes) -> None:
+def test_left_over_bytes_do_not_keep_a_connection(hurried: Service, asked: bytes, left_over: bytes) -> None:
     """What comes after an answer and begins no request lets the connection idle, and end, as before."""
-    with service.connect(timeout=10) as connection:
+    with hurried.connect(timeout=10) as connection:
         connection.sendall(asked)
         read_answer(connection)
         connection.sendall(left_over)

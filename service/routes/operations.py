@@ -1,12 +1,15 @@
 """What operators ask: is it alive, is it ready, what runs, how does it do."""
 
+from http import HTTPStatus
 from pathlib import Path
 
 import fastapi_offline
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.datastructures import Headers
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from service.answers import Info, Limits, ServedModel, Status
 from service.middleware import authorize
@@ -116,9 +119,34 @@ async def docs() -> HTMLResponse:
     )
 
 
+class _PagePart(FileResponse):
+    """A file, of which a client may ask for ranges (RFC 9110 §14); errors are in our form."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def checked(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                raise _bad_range(message["status"], Headers(raw=message["headers"]))
+            await send(message)
+
+        await super().__call__(scope, receive, checked)
+
+
+def _bad_range(status: int, headers: Headers) -> Problem:
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        there = headers["content-range"]
+        return Problem(
+            "range-not-satisfiable",
+            f"The file has no such bytes: of all of it the Content-Range is {there}.",
+            headers={"Content-Range": there},
+            members={"field": "Range"},
+        )
+    detail = "The header Range is not one of bytes: write it like bytes=0-99, or leave it out."
+    return Problem("malformed-request", detail, members={"field": "Range"})
+
+
 @router.get("/docs/{name}", include_in_schema=False)
 async def docs_part(name: str) -> Response:
     """Serve the page's script and style."""
     if name not in _PAGE_PARTS:
         raise Problem("not-found", f"There is no /docs/{name}; /docs is the page.")
-    return FileResponse(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])
+    return _PagePart(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])

@@ -14,6 +14,8 @@ UNFOUND = frozenset((404,))
 BUSY = frozenset((429,))
 LATE = frozenset((504,))
 SLOW = frozenset((408,))
+UNSERVED = frozenset((501, 505))
+"""Transfer codings and versions of HTTP that the service does not know."""
 REFUSED = frozenset((400, 404, 405, 406, 413, 415, 422))
 """Every refusal of what a client sends; neither 429, nor anything that begins with 5."""
 

@@ -4,10 +4,10 @@ from random import Random
 
 from tests.storm.attack import (
     BAD,
-    INVALID,
     LARGE,
     OK,
     REFUSED,
+    UNSERVED,
     Attack,
     End,
     Kinds,
@@ -96,7 +96,8 @@ def _both(random: Random) -> Attack:
 
 def _transfer(random: Random) -> Attack:
     lines = [b"POST /encode HTTP/1.1", b"Host: a", random.choice(_TRANSFERS), b"", b""]
-    return once(b"\r\n".join(lines) + b"0\r\n\r\n" + SMUGGLED, BAD, end=End.READ_ALL)
+    sent = b"\r\n".join(lines) + b"0\r\n\r\n" + SMUGGLED
+    return once(sent, BAD | UNSERVED, end=End.READ_ALL)
 
 
 def _shorter(random: Random) -> Attack:
@@ -183,10 +184,12 @@ FRAMING: Kinds = {
     "no body at all": lambda r: once(b"POST %b HTTP/1.1\r\nHost: a\r\n\r\n" % route(r), BAD),
     "an old version": lambda r: once(
         request(GOOD).replace(b"1.1", r.choice((b"1.0", b"0.9", b"2.0")), 1),
-        OK | BAD,
+        OK | UNSERVED,
         end=End.READ_ALL,
     ),
-    "no host": lambda r: once(request(GOOD, path=route(r)).replace(b"Host: a\r\n", b""), OK | INVALID),
+    "no host": lambda r: once(
+        request(GOOD, path=route(r)).replace(b"Host: a\r\n", b""), BAD, end=End.READ_ALL
+    ),
 }
 HEAVY_FRAMING: Kinds = {
     "a body too large": lambda r: once(

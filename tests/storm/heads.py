@@ -8,6 +8,7 @@ from tests.storm.attack import (
     OK,
     REFUSED,
     UNFOUND,
+    UNSERVED,
     UNTYPED,
     Attack,
     End,
@@ -182,7 +183,9 @@ HEADS: Kinds = {
     "an unknown method": lambda r: once(request(GOOD, method=r.choice(_UNKNOWN)), BAD, end=End.READ_ALL),
     "HEAD": _head,
     "CONNECT": _connect,
-    "another protocol": lambda r: Attack((r.choice(_OTHER_PROTOCOLS),), OK | BAD | UNFOUND, end=End.READ_ALL),
+    "another protocol": lambda r: Attack(
+        (r.choice(_OTHER_PROTOCOLS),), OK | BAD | UNFOUND | UNSERVED, end=End.READ_ALL
+    ),
     "a path that leads out": lambda r: once(
         request(method=b"GET", path=r.choice(_PATHS)), frozenset((400, 404, 405))
     ),

@@ -1,0 +1,48 @@
+"""A library in Rust that fails at an assertion of its own fails one request, and not in silence."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from model.source import resolve
+from tests.client import JSON, NDJSON, Service, assert_problem, post, serve
+from tests.reference import MINILM
+
+FAILED = 'headlight_requests_total{route="/encode",status="500"}'
+
+
+@pytest.fixture(scope="module")
+def panicking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The embedded model with a tokenizer that panics at pairs: their template names a token it has not."""
+    folder, source = tmp_path_factory.mktemp("models") / "panicking", resolve(MINILM)
+    folder.mkdir()
+    for file in source.iterdir():
+        if file.name != "tokenizer.json":
+            (folder / file.name).symlink_to(file)
+    tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[X]", "type_id": 0}}],
+        "special_tokens": {},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    with serve(model=str(folder)) as started:
+        yield started
+
+
+@pytest.mark.parametrize("accept", [JSON, NDJSON])
+@pytest.mark.parametrize("words", [1, 1000], ids=["on the event loop", "in a thread"])
+def test_a_panic_is_a_500_of_its_request(panicking: Service, words: int, accept: str) -> None:
+    """A problem document, counted and logged once as what it is; the next request is answered."""
+    before, logged = panicking.metrics()[FAILED], panicking.log.count("Traceback")
+    inputs = [["a " * words, "b"]]
+    response = post(panicking, {"inputs": inputs}, Accept=accept)
+    assert_problem(response, 500, "internal-error")
+    assert panicking.metrics()[FAILED] == before + 1
+    assert "PanicException" in panicking.log
+    # The panic itself and the error made of it are one record with two tracebacks.
+    assert panicking.log.count(f"request {response.headers['x-request-id']} failed") == 1
+    assert panicking.log.count("Traceback") <= logged + 2
+    assert panicking.encode("a text")["data"]
