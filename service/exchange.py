@@ -11,6 +11,7 @@ from starlette.responses import Response
 from model.tokenizer import Truncation
 from model.types import Encoding, Want
 from service.bounds import bound
+from service.clients import client_of
 from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
 from service.intake import Taken, check_prompts, deadline, overloaded
@@ -49,6 +50,11 @@ class Exchange:
         until = asyncio.get_running_loop().time() + seconds
         return cls(request, state, state.engine(taken.body.model), taken, seconds, until)
 
+    @property
+    def client(self) -> str:
+        """Whose request it is, for fairness."""
+        return client_of(self.request.scope)
+
     async def in_time(self, work: Awaitable[T]) -> T:
         """Do the work, but drop it when the request's time is over (504)."""
         try:
@@ -76,7 +82,7 @@ class Exchange:
         check_prompts(prompts, self.state.settings)
         self.text_bytes = self.taken.size + prompts
         encodings, self.tokenize_s = await self.engine.tokenize(
-            body.inputs, truncation, prompt, self.text_bytes
+            body.inputs, truncation, prompt, self.text_bytes, client=self.client
         )
         return encodings
 
@@ -133,6 +139,7 @@ class Exchange:
             self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
         )
         if style.format == "ndjson":
-            stream = self.engine.stream(encodings, wants, self.text_bytes)
+            stream = self.engine.stream(encodings, wants, self.text_bytes, client=self.client)
             return await delivery.deliver_lines(stream, self.in_time)
-        return await delivery.deliver(await self.engine.submit(encodings, wants, self.text_bytes))
+        result = await self.engine.submit(encodings, wants, self.text_bytes, client=self.client)
+        return await delivery.deliver(result)

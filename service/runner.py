@@ -13,7 +13,7 @@ from model.types import Backend, Batch, Output
 from service.device import Device, Turn
 from service.metrics import Metrics
 from service.pace import Pace
-from service.queueing import Waiting, WaitingQueue
+from service.queueing import EXPRESS, Waiting, WaitingQueue
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +21,9 @@ FAILED = "This input could not be computed; the others of its batch were."
 TOO_LARGE = "The device has not enough memory for this input: shorten it."
 NOT_FINITE = "The model computed a number that is not finite for this input."
 STUCK = "The computation did not come to an end."
+
+# The lanes' batches do not stop meanwhile, but share the cores.
+_EXPRESS_TOKENS = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,9 @@ class _Shift:
 
 class Runner:
     """One lane of an engine: takes batches from a queue and runs them on a device.
+
+    That of lane EXPRESS takes small batches of light clients while the lanes are at work for heavy ones; the
+    operating system lets it run beside them.
 
     A thread that hangs in native code cannot be ended: after `stuck_after_s` in one batch it is left
     behind, the batch fails, and a new thread goes on.
@@ -60,6 +66,7 @@ class Runner:
         self._stuck_after_s = stuck_after_s
         self._pace = pace
         self._lane = lane
+        self._express = lane == EXPRESS
         self._shift = _Shift()
         self._thread = self._new_thread()
 
@@ -96,6 +103,7 @@ class Runner:
             self._device.release(shift.turn)
         for waiting in shift.batch:
             waiting.job.finish(InferenceError(STUCK))
+        self._queue.finish(shift.batch)
         self._shift = _Shift()
         self._thread = self._new_thread()
         self._thread.start()
@@ -112,9 +120,10 @@ class Runner:
 
     def _work(self, shift: _Shift) -> None:
         while self._queue.wait(self._lane, lambda: not shift.relieved):
-            with self._device.turn(self._name) as shift.turn:
+            with self._device.turn(self._name, express=self._express) as shift.turn:
                 # Taken within the turn: what came while it was waited for is in the batch.
-                shift.batch = self._queue.take(self._pace.budget, self._backend.cost)
+                budget = min(self._pace.budget, _EXPRESS_TOKENS) if self._express else self._pace.budget
+                shift.batch = self._queue.take(budget, self._backend.cost, only_light=self._express)
                 try:
                     self._run(shift, shift.batch)
                 except Exception:
@@ -122,6 +131,8 @@ class Runner:
                     log.exception("a batch of %s failed", self._name)
                     for waiting in shift.batch:
                         self._fail(waiting, "exception", FAILED)
+                if not shift.relieved:
+                    self._queue.finish(shift.batch)
                 shift.batch = ()
 
     def _run(self, shift: _Shift, batch: Sequence[Waiting]) -> None:
@@ -164,7 +175,8 @@ class Runner:
             outputs = self._backend.run(packed, lanes=lanes)
         finally:
             shift.running_since = None
-        self._pace.ran(tokens, time.perf_counter() - start, lanes=lanes)
+        if not self._express:
+            self._pace.ran(tokens, time.perf_counter() - start, lanes=lanes)
         padding = self._backend.cost([len(w.encoding) for w in batch]) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
