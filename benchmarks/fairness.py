@@ -21,6 +21,7 @@ requests is in the figures. The service runs as this program's environment says 
 import argparse
 import json
 import multiprocessing
+import re
 import socket
 import threading
 import time
@@ -34,11 +35,14 @@ import numpy as np
 
 from benchmarks import common
 from benchmarks.servers import Headlight
+from benchmarks.traffic import Floats
 
 _START_S = 120.0
 _DRAIN_S = 60.0
 _SETTLE_S, _WARM_UP_S = 0.5, 1.0
 _MS = 1e3
+_KINDS = ("nobody", "an equal", "large requests", "small requests", "both")
+_STAGES = ("tokenize", "queue", "compute", "serialize")
 _LONE, _OTHERS = "127.0.0.2", ("127.0.0.3", "127.0.0.4")
 _SPAWN = multiprocessing.get_context("spawn")
 _BOUND_ANSWERED, _BOUND_RATIO = 99.0, 3.0
@@ -52,8 +56,8 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(1 << 20)
 
-    def ask(self, request: bytes) -> int:
-        """Send a request and read the whole answer; returns its status."""
+    def ask(self, request: bytes) -> tuple[int, str]:
+        """Send a request and read the whole answer; returns its status and the stages' times."""
         self._socket.sendall(request)
         head = b""
         while b"\r\n\r\n" not in head:
@@ -66,7 +70,7 @@ class Connection:
         left = int(fields[b"content-length"]) - len(body)
         while left > 0:
             left -= self._socket.recv_into(self._buffer, min(left, len(self._buffer)))
-        return int(head.split(b" ", 2)[1])
+        return int(head.split(b" ", 2)[1]), fields.get(b"server-timing", b"").decode()
 
     def close(self) -> None:
         """End the connection."""
@@ -89,8 +93,11 @@ class Seen:
     p99: list[float] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
     requests: int = 0
+    stages: dict[str, list[float]] = field(default_factory=dict)
+    """Where its time went: stage -> milliseconds, the median of each round."""
     others: list[float] = field(default_factory=list)
     """Requests of the neighbours that were answered, a second."""
+    refused: list[float] = field(default_factory=list)
 
 
 def main() -> None:
@@ -110,7 +117,8 @@ def main() -> None:
             "small requests": [Neighbour(request(["word " * 12]), arguments.small)],
         }
         kinds["both"] = kinds["large requests"] + kinds["small requests"]
-        seen = measure(server, lone, kinds, arguments)
+        chosen = {kind: kinds[kind] for kind in _KINDS if kind in {"an equal", *arguments.beside}}
+        seen = measure(server, lone, chosen, arguments)
     finally:
         ended = server.end()
     common.print_facts(
@@ -136,6 +144,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="beside each neighbour in a round")
     parser.add_argument("--words", type=int, default=12, help="of the measured client's text")
+    parser.add_argument(
+        "--beside", type=common.some_of(_KINDS), default=list(_KINDS), help="of the neighbours"
+    )
     parser.add_argument("--large", type=int, default=4, help="connections of the flood of large requests")
     parser.add_argument("--small", type=int, default=16, help="connections of the flood of small requests")
     return parser.parse_args()
@@ -164,7 +175,7 @@ def beside(
     server: Headlight, lone: bytes, neighbours: Sequence[Neighbour], seconds: float, seen: Seen
 ) -> None:
     """Measure the client beside these neighbours once, and wait until the queue is empty again."""
-    latencies, statuses = list[float](), list[int]()
+    latencies, statuses, timings = list[float](), list[int](), list[str]()
     with ExitStack() as stack:
         counts = [
             stack.enter_context(Running(server.port, *one)) for one in zip(neighbours, _OTHERS, strict=False)
@@ -172,16 +183,26 @@ def beside(
         connection = stack.enter_context(closing(Connection(server.port, _LONE)))
         before, start = [count() for count in counts], time.perf_counter()
         while (now := time.perf_counter()) - start < seconds:
-            statuses.append(connection.ask(lone))
+            status, stages = connection.ask(lone)
+            statuses.append(status)
             latencies.append(time.perf_counter() - now)
+            timings.append(stages)
         elapsed = time.perf_counter() - start
-        seen.others.append(sum(c() - b for c, b in zip(counts, before, strict=True)) / elapsed)
-    good = np.array(statuses) == httpx.codes.OK
-    taken = np.array(latencies)[good] if good.any() else np.array([np.nan])
+        done = [(count() - b) / elapsed for count, b in zip(counts, before, strict=True)]
+        good, refused = sum(done, np.zeros(2))
+        seen.others.append(float(good))
+        seen.refused.append(float(refused))
+    answered = np.array(statuses) == httpx.codes.OK
+    taken = np.array(latencies)[answered] if answered.any() else np.array([np.nan])
     seen.p50.append(_MS * float(np.percentile(taken, 50)))
     seen.p99.append(_MS * float(np.percentile(taken, 99)))
-    seen.answered.append(100 * float(good.mean()))
+    seen.answered.append(100 * float(answered.mean()))
     seen.requests += len(statuses)
+    for name in _STAGES:
+        times = [
+            float(found[1]) for timing in timings if (found := re.search(name + r";dur=([\d.]+)", timing))
+        ]
+        seen.stages.setdefault(name, []).append(float(np.median(times)) if times else float("nan"))
     until = time.monotonic() + _DRAIN_S
     while server.total("headlight_requests_in_flight") and time.monotonic() < until:
         time.sleep(0.1)
@@ -191,18 +212,18 @@ class Running:
     """A neighbour at work in a process of its own; counts its good answers."""
 
     def __init__(self, port: int, neighbour: Neighbour, address: str) -> None:
-        self._answered = _SPAWN.Value("q", 0)
+        self._counts = _SPAWN.Array("q", 2)
         self._ended = _SPAWN.Event()
         begun = _SPAWN.Event()
-        arguments = (port, neighbour, address, begun, self._ended, self._answered)
+        arguments = (port, neighbour, address, begun, self._ended, self._counts)
         self._process = _SPAWN.Process(target=flood, args=arguments, daemon=True)
         self._begun = begun
 
-    def __enter__(self) -> Callable[[], int]:
+    def __enter__(self) -> Callable[[], Floats]:
         self._process.start()
         self._begun.wait(60)
         time.sleep(_SETTLE_S)  # until its requests have reached the queue
-        return lambda: int(self._answered.value)
+        return lambda: np.array(self._counts[:], np.float64)
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
@@ -212,17 +233,15 @@ class Running:
             self._process.join()
 
 
-def flood(
-    port: int, neighbour: Neighbour, address: str, begun: Event, ended: Event, answered: object
-) -> None:
+def flood(port: int, neighbour: Neighbour, address: str, begun: Event, ended: Event, counts: object) -> None:
     """Send the neighbour's request over each of its connections, over and over."""
 
     def work() -> None:
         with closing(Connection(port, address)) as connection:
             while not ended.is_set():
-                if connection.ask(neighbour.request) == httpx.codes.OK:
-                    with answered.get_lock():  # type: ignore[attr-defined]
-                        answered.value += 1  # type: ignore[attr-defined]
+                good = connection.ask(neighbour.request)[0] == httpx.codes.OK
+                with counts.get_lock():  # type: ignore[attr-defined]
+                    counts[0 if good else 1] += 1  # type: ignore[index]
                 begun.set()
 
     begun.set()
@@ -237,7 +256,17 @@ def print_seen(seen: dict[str, Seen]) -> None:
     equal = seen["an equal"].p50
     common.print_table(
         "One request at a time, beside…",
-        ["beside", "requests", "answered %", "p50 ms", "p99 ms", "p50 of an equal's", "others/s"],
+        [
+            "beside",
+            "requests",
+            "answered %",
+            "p50 ms",
+            "p99 ms",
+            "of an equal's p50",
+            *_STAGES,
+            "others/s",
+            "refused/s",
+        ],
         [
             [
                 kind,
@@ -246,7 +275,9 @@ def print_seen(seen: dict[str, Seen]) -> None:
                 f"{np.median(one.p50):.2f}",
                 f"{np.median(one.p99):.2f}",
                 common.ratio(one.p50, equal),
+                *(f"{np.median(one.stages[name]):.2f}" for name in _STAGES),
                 f"{np.median(one.others):.1f}",
+                f"{np.median(one.refused):.1f}",
             ]
             for kind, one in seen.items()
         ],

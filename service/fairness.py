@@ -135,13 +135,21 @@ class FairLines(Generic[SizedT]):
             return [(line, sequence) for sequence in islice(line.waiting, number)]
         return list(islice(_merge(islice(_ascending(self._order), number)), number))
 
-    def first_light(self, number: int) -> "list[tuple[Line[SizedT], SizedT]]":
-        """List as `first` does, of the clients alone that are light beside those of which something runs."""
-        return list(islice(_merge(self._light()), number))
+    def first_light(self, number: int, lightest: int = 0) -> "list[tuple[Line[SizedT], SizedT]]":
+        """List as `first` does, of the clients alone that are light beside those of which something runs.
 
-    def has_light(self) -> bool:
+        Not of those that are heavy beside a client of so much work as `lightest`.
+        """
+        return list(islice(_merge(self._light(lightest)), number))
+
+    def is_light(self, weight: int) -> bool:
+        """Whether a client of so much work is light beside one of those of which something runs or waits."""
+        first = islice(_ascending(self._order), _LOOKED_AT)
+        return is_light(weight, max((self._heaviest, *(line.weight for _, _, line in first))))
+
+    def has_light(self, lightest: int = 0) -> bool:
         """Whether `first_light` would list anything."""
-        return next(self._light(), None) is not None
+        return next(self._light(lightest), None) is not None
 
     def oldest(self) -> Iterator[SizedT]:
         """Go through the clients' oldest sequences."""
@@ -214,11 +222,12 @@ class FairLines(Generic[SizedT]):
             left.discard(line)
         return popped
 
-    def _light(self) -> "Iterator[_Entry[SizedT]]":
+    def _light(self, lightest: int) -> "Iterator[_Entry[SizedT]]":
         """Go through the light clients among the first ones, beside what runs."""
         if self._heaviest >= _HEAVY:
             for entry in islice(_ascending(self._order), _LOOKED_AT):
-                if is_light(entry[2].weight, self._heaviest):
+                weight = entry[2].weight
+                if is_light(weight, self._heaviest) and not (lightest and is_light(lightest, weight)):
                     yield entry
 
     def _rest(self, line: Line[SizedT]) -> None:
@@ -249,15 +258,18 @@ class FairLines(Generic[SizedT]):
                 del self._lines[line.client]
 
 
-def of_a_kind(ahead: "list[tuple[Line[SizedT], SizedT]]") -> "list[tuple[Line[SizedT], SizedT]]":
+def companions(
+    ahead: "Sequence[tuple[Line[SizedT], SizedT]]",
+) -> "list[tuple[Line[SizedT], SizedT]]":
     """Leave in the list those alone that may be in one batch with the first.
 
-    A batch lasts as long as all of it: what there is of light clients is not in one with what there is of the
-    heaviest.
+    A batch lasts as long as all of it: a light client is not put into one with a heavy one.
     """
-    heaviest = max((line.weight for line, _ in ahead), default=0)
-    light = {line: is_light(line.weight, heaviest) for line, _ in ahead}
-    return [one for one in ahead if light[one[0]] == light[ahead[0][0]]]
+    first = ahead[0][0].weight if ahead else 0
+    weights = {line: line.weight for line, _ in ahead}
+    return [
+        one for one in ahead if not is_light(first, weights[one[0]]) and not is_light(weights[one[0]], first)
+    ]
 
 
 def is_light(tokens: int, heaviest: int) -> bool:

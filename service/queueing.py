@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from model.types import Encoding, Output, Want
 from service.batching import Candidate, take_batch
-from service.fairness import FairLines, of_a_kind
+from service.fairness import FairLines, companions, is_light
 from service.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -29,6 +29,8 @@ _AHEAD, _MOST_AHEAD = 64, 1024
 _SHORT_TEXT = 4
 # After so long the first lane is at something long, and any other one that is free helps with little, too.
 _LONG_S = 0.1
+# For so long after a light client's batch another one is expected.
+_CONTENDED_S = 2.0
 # A request that was let in by an estimate of its tokens may exceed the limit by so much.
 _TOLERANCE = 1.25
 
@@ -134,6 +136,7 @@ class WaitingQueue:
         self._lines: FairLines[Waiting] = FairLines()
         self._abandoned: deque[Job] = deque()
         self._closed = False
+        self._light_at, self._lightest = -_CONTENDED_S, 0
         self._lock = threading.Lock()
         self._idle: dict[threading.Condition, int] = {}  # who waits for work, and in which lane
 
@@ -203,24 +206,28 @@ class WaitingQueue:
 
     def take(
         self, budget: int, cost: Callable[[Sequence[int]], int], *, only_light: bool = False
-    ) -> list[Waiting]:
+    ) -> tuple[list[Waiting], bool]:
         """Take the next batch; empty when nothing waits any more, or nothing of a light client.
 
-        Say with `finish` when it has been run.
+        Also says whether it is to step back for light clients. Say with `finish` when it has been run.
         """
         with self._lock:
             self._drop_abandoned()
             number = min(max(_AHEAD, budget // _SHORT_TEXT), _MOST_AHEAD)
-            ahead = self._lines.first_light(number) if only_light else of_a_kind(self._lines.first(number))
+            lines = self._lines
+            due = lines.first_light(number, self._lightest_of_late) if only_light else lines.first(number)
+            ahead = companions(due)
             chosen = take_batch([Candidate(w.tokens, w.overtaken) for _, w in ahead], budget, cost)
+            steps_back = False
             if chosen:
+                steps_back = self._steps_back(ahead[0][0].weight)
                 members = set(chosen)
                 for i in range(chosen[-1]):
                     ahead[i][1].overtaken += i not in members
-                self._lines.take([ahead[i] for i in chosen])
+                lines.take([ahead[i] for i in chosen])
                 self._tell()
             self._wake()  # another lane may run what is left
-            return [ahead[i][1] for i in chosen]
+            return [ahead[i][1] for i in chosen], steps_back
 
     def finish(self, batch: Sequence[Waiting]) -> None:
         """Count a batch as running no more."""
@@ -249,11 +256,23 @@ class WaitingQueue:
         with self._lock:
             self._wake()
 
+    @property
+    def _lightest_of_late(self) -> int:
+        """How much work there was of the lightest client that was served of late beside heavy ones; or 0."""
+        return self._lightest if time.perf_counter() - self._light_at < _CONTENDED_S else 0
+
+    def _steps_back(self, weight: int) -> bool:
+        """Whether a batch of a client of so much work lets others go first; notes the lightest ones."""
+        lightest = self._lightest_of_late
+        if (not lightest or weight <= lightest) and self._lines.is_light(weight):
+            self._light_at, self._lightest = time.perf_counter(), weight
+        return lightest > 0 and is_light(lightest, weight)
+
     def _is_worth(self, lane: int) -> bool:
         """Whether what waits is worth this lane's while."""
         lines = self._lines
         if lane == EXPRESS:
-            return lines.has_light()
+            return lines.has_light(self._lightest_of_late)
         if not lines.inputs or lane == 0 or lines.tokens >= WORTH_A_LANE or lines.has_light():
             return bool(lines.inputs)
         return time.perf_counter() - min(w.job.enqueued for w in lines.oldest()) > _LONG_S
