@@ -36,7 +36,7 @@ def measure_rates(
     return rates
 
 
-def smallest_near_best(rates: Mapping[int, float]) -> int:
+def steady_budget(rates: Mapping[int, float]) -> int:
     """Choose the smallest batch within 5 % of the best tokens per second."""
     best = max(rates.values())
     return min(budget for budget, rate in rates.items() if rate >= _NEAR_BEST * best)

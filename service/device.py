@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A wish of `owner` to run, waiting or granted."""
+    """A wish of `owner` to run, waiting or granted; `express` beside all lanes."""
 
     owner: str
+    express: bool = False
 
 
 class Device:
@@ -19,7 +20,8 @@ class Device:
 
     This is start-time fair queueing (Goyal, Vin & Cheng 1996): an owner that was idle begins where the
     others are, and owners that always have work get equal shares of the tokens, whatever their batches
-    are like.
+    are like. Beside the lanes there is one express turn at a time, for what is too small to wait for a lane;
+    its tokens count like all others.
     """
 
     def __init__(self, lanes: int = 1) -> None:
@@ -42,9 +44,9 @@ class Device:
         return None if self.asked else self._ended
 
     @contextmanager
-    def turn(self, owner: str) -> Iterator[Turn]:
+    def turn(self, owner: str, *, express: bool = False) -> Iterator[Turn]:
         """Wait for a turn; hold it meanwhile."""
-        turn = Turn(owner)
+        turn = Turn(owner, express)
         with self._changed:
             self._used[owner] = max(self._used.get(owner, 0), self._clock)
             self._waiting.append(turn)
@@ -76,6 +78,8 @@ class Device:
                 self._changed.notify_all()
 
     def _is_next(self, turn: Turn) -> bool:
+        running = sum(other.express == turn.express for other in self._running)
+        rivals = [other for other in self._waiting if other.express == turn.express]
         # Among those with the same share, `min` takes the one that has waited longest.
-        free = len(self._running) < self.lanes
-        return free and min(self._waiting, key=lambda waiting: self._used[waiting.owner]) is turn
+        free = running < (1 if turn.express else self.lanes)
+        return free and min(rivals, key=lambda rival: self._used[rival.owner]) is turn

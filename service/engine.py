@@ -15,17 +15,18 @@ from dataclasses import dataclass
 from model.errors import InferenceError
 from model.tokenizer import Text, TextTokenizer, Truncation
 from model.types import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
-from service.budget import measure_rates, smallest_near_best
+from service.budget import measure_rates, steady_budget
 from service.device import Device
 from service.metrics import Metrics
 from service.pace import Pace
 from service.process import give_back_memory
-from service.queueing import Job, Waiting, WaitingQueue
+from service.queueing import EXPRESS, Job, Waiting, WaitingQueue
 from service.runner import Runner
 
 log = logging.getLogger(__name__)
 
-_QUEUE_BATCHES = 64
+_LARGEST_REQUESTS = 4
+"""So many of the largest legal request may wait: two of one client (half), one beside them, and others."""
 # As lengths of sentences and paragraphs go; different ones, since equal ones run faster together.
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 # Tokenized in less time than another thread takes to begin with it.
@@ -58,9 +59,9 @@ class Arrivals:
 class Engine:
     """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
-    `max_batch_tokens` None measures the budget at the start; `max_queue_tokens` None is 64 batches.
-    `device` is shared by the engines that run on it. A batch that takes longer than `stuck_after_s` is
-    given up.
+    `max_batch_tokens` None takes the backend's own budget; `largest_request` are the tokens that one request
+    may have at most, and `max_queue_tokens` None is room for four such. `device` is shared by the engines
+    that run on it. A batch that takes longer than `stuck_after_s` is given up.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Engine:
         max_queue_tokens: int | None,
         device: Device,
         stuck_after_s: float,
+        largest_request: int = 65_536,
     ) -> None:
         self.name = name
         self.stuck = 0
@@ -83,8 +85,8 @@ class Engine:
         self._metrics = metrics
         self._given_budget = max_batch_tokens
         budget = max_batch_tokens or backend.budgets[-1]
-        self._given_queue = max_queue_tokens
-        self._queue = WaitingQueue(name, metrics, max_queue_tokens or _QUEUE_BATCHES * budget)
+        self._largest_request = largest_request
+        self._queue = WaitingQueue(name, metrics, max_queue_tokens or _LARGEST_REQUESTS * largest_request)
         self._pace = Pace(budget)
         self._device = device
         self._lanes = device.lanes
@@ -99,7 +101,7 @@ class Engine:
                 lane=lane,
                 stuck_after_s=stuck_after_s,
             )
-            for lane in range(device.lanes)
+            for lane in (*range(device.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
         ]
         self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix=f"tokenize-{name}")
 
@@ -108,8 +110,6 @@ class Engine:
         self._warm_up()
         if self._given_budget is None:
             self._pace.budget = self._measure_budget()
-            if self._given_queue is None:
-                self._queue.max_tokens = _QUEUE_BATCHES * self._pace.budget
         for runner in self._runners:
             runner.start()
 
@@ -154,12 +154,22 @@ class Engine:
             runner.join(timeout)
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
 
-    def check_room(self, body_bytes: int) -> None:
-        """Raise OverloadedError when a request of this size cannot fit the queue as it is now."""
-        self._queue.check_room(self._pace.expected_tokens(body_bytes), self._pace.tokens_per_s)
+    def check_room(self, body_bytes: int, client: str = "") -> None:
+        """Raise OverloadedError when a client's request of this size cannot fit the queue as it is now."""
+        self._queue.check_room(self._expected_tokens(body_bytes), self._pace.tokens_per_s, client)
+
+    def _expected_tokens(self, body_bytes: int) -> int:
+        """Estimate the tokens of a body by its size, 0 where that tells nothing: no more than are run."""
+        return min(self._pace.expected_tokens(body_bytes), self._largest_request)
 
     async def tokenize(
-        self, texts: Sequence[Text], truncation: Truncation, prompt: str, body_bytes: int = 0
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation,
+        prompt: str,
+        body_bytes: int = 0,
+        *,
+        client: str = "",
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
 
@@ -171,7 +181,8 @@ class Engine:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
             loop = asyncio.get_running_loop()
-            with self._queue.reserve(self._pace.expected_tokens(body_bytes), self._pace.tokens_per_s):
+            expected = self._expected_tokens(body_bytes)
+            with self._queue.reserve(expected, self._pace.tokens_per_s, client):
                 encodings = await loop.run_in_executor(
                     self._tokenizing, self._encode, texts, truncation, prompt, body_bytes
                 )
@@ -190,7 +201,7 @@ class Engine:
                 give_back_memory()
 
     async def submit(
-        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""
     ) -> Result:
         """Queue the sequences of one request and wait for their outputs.
 
@@ -198,7 +209,7 @@ class Engine:
         could not be computed. A cancelled wait abandons what has not run. What `tokenize` let in by the
         size of its body may exceed the limit a little: its tokens are paid for.
         """
-        job = self._enqueue(encodings, wants, body_bytes)
+        job = self._enqueue(encodings, wants, body_bytes, client)
         try:
             await job.done
         finally:
@@ -210,7 +221,7 @@ class Engine:
         return Result(outputs, queue_s, compute_s)
 
     async def stream(
-        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""
     ) -> AsyncGenerator[Arrivals, None]:
         """Queue the sequences of one request, and give the outputs as they come, in any order.
 
@@ -228,7 +239,7 @@ class Engine:
                 done.exception()  # seen, also where nobody waits any more
             news.set()
 
-        job = self._enqueue(encodings, wants, body_bytes, arrived)
+        job = self._enqueue(encodings, wants, body_bytes, client, arrived)
         job.done.add_done_callback(settled)
         left = len(encodings)
         try:
@@ -255,6 +266,7 @@ class Engine:
         encodings: Sequence[Encoding],
         wants: Sequence[Want],
         body_bytes: int,
+        client: str,
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
         """Let the sequences of one request wait; raises OverloadedError."""
@@ -265,11 +277,10 @@ class Engine:
             enqueued=time.perf_counter(),
             remaining=len(encodings),
             arrived=arrived,
+            client=client,
         )
         sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
-        self._queue.add(
-            sequences, self._pace.tokens_per_s, expected=self._pace.expected_tokens(body_bytes) > 0
-        )
+        self._queue.add(sequences, self._pace.tokens_per_s, expected=self._expected_tokens(body_bytes) > 0)
         return job
 
     def _count_stages(self, job: Job) -> tuple[float, float]:
@@ -301,7 +312,7 @@ class Engine:
         sample = self._tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
         want = Want(sentence=self._sentence_want())
         rates = measure_rates(self._backend, sample, want, sizes, self._lanes)
-        budget = smallest_near_best(rates)
+        budget = steady_budget(rates)
         told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
         log.info("%s: a batch has %d tokens (%s)", self.name, budget, told)
         return budget

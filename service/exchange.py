@@ -12,6 +12,7 @@ from model.tokenizer import Truncation
 from model.types import Encoding, Want
 from service.access import ACCESS, Access
 from service.bounds import bound
+from service.clients import client_of
 from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
 from service.intake import Taken, check_prompts, deadline, overloaded
@@ -58,6 +59,11 @@ class Exchange:
         access: Access = self.request.scope["state"][ACCESS]
         return access
 
+    @property
+    def client(self) -> str:
+        """Whose request it is, for fairness."""
+        return client_of(self.request.scope)
+
     async def in_time(self, work: Awaitable[T]) -> T:
         """Do the work, but drop it when the request's time is over (504)."""
         try:
@@ -86,7 +92,7 @@ class Exchange:
         self.text_bytes = self.taken.size + prompts
         self.access.stages.begin("tokenize")
         encodings, self.tokenize_s = await self.engine.tokenize(
-            body.inputs, truncation, prompt, self.text_bytes
+            body.inputs, truncation, prompt, self.text_bytes, client=self.client
         )
         self.access.tokens = sum(map(len, encodings))
         return encodings
@@ -150,6 +156,7 @@ class Exchange:
             self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
         )
         if style.format == "ndjson":
-            stream = self.engine.stream(encodings, wants, self.text_bytes)
+            stream = self.engine.stream(encodings, wants, self.text_bytes, client=self.client)
             return await delivery.deliver_lines(stream, self.in_time)
-        return await delivery.deliver(await self.engine.submit(encodings, wants, self.text_bytes))
+        result = await self.engine.submit(encodings, wants, self.text_bytes, client=self.client)
+        return await delivery.deliver(result)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
+from service.clients import client_of
 from service.items import ArrayType, Format
 from service.json_body import MOST_VALUES, TooManyValuesError, parse
 from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
@@ -56,7 +57,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     state.check_ready()
     _check_content(request)
     chosen = choose_format(request)
-    _check_room(state, _declared_size(request, state.settings))
+    _check_room(state, _declared_size(request, state.settings), client_of(request.scope))
     body = await _read_body(request, state.settings)
     raw, count = await _parse(body, state.settings)
     dtype = read_array_type(request, chosen)
@@ -129,16 +130,16 @@ def overloaded(error: OverloadedError) -> Problem:
         "overloaded",
         f"{error} Try again in about {error.retry_after} s, or send fewer texts at a time.",
         headers={"Retry-After": str(error.retry_after)},
-        members={"limit": error.limit, "actual": error.waiting},
+        members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
     )
 
 
-def _check_room(state: ServiceState, size: int) -> None:
+def _check_room(state: ServiceState, size: int, client: str) -> None:
     """Refuse at once what no model's queue has room for, before it is read, parsed and tokenized."""
     refusals = []
     for engine in state.engines.values():
         try:
-            engine.check_room(size)
+            engine.check_room(size, client)
         except OverloadedError as error:
             refusals.append(error)
         else:

@@ -1,9 +1,12 @@
 """Runs the batches of one model in a watched thread: whatever happens there, every request is answered."""
 
 import logging
+import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +16,7 @@ from model.types import Backend, Batch, Output
 from service.device import Device, Turn
 from service.metrics import Metrics
 from service.pace import Pace
-from service.queueing import Waiting, WaitingQueue
+from service.queueing import EXPRESS, Waiting, WaitingQueue
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,11 @@ FAILED = "This input could not be computed; the others of its batch were."
 TOO_LARGE = "The device has not enough memory for this input: shorten it."
 NOT_FINITE = "The model computed a number that is not finite for this input."
 STUCK = "The computation did not come to an end."
+
+# The lanes' batches do not stop meanwhile, but share the cores; a small one is soon over.
+_EXPRESS_TOKENS = 64
+# How far a heavy batch steps back for the threads of light ones and of the service itself (`nice`).
+_BACKGROUND = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -30,11 +38,16 @@ class _Shift:
     relieved: bool = False
     batch: Sequence[Waiting] = ()
     turn: Turn | None = None
+    steps_back: bool = False
+    """Whether the batch is one that light clients must not wait for."""
     running_since: float | None = None
 
 
 class Runner:
     """One lane of an engine: takes batches from a queue and runs them on a device.
+
+    That of lane EXPRESS takes small batches of light clients while the lanes are at work for heavy ones; the
+    operating system lets it run beside them.
 
     A thread that hangs in native code cannot be ended: after `stuck_after_s` in one batch it is left
     behind, the batch fails, and a new thread goes on.
@@ -60,6 +73,8 @@ class Runner:
         self._stuck_after_s = stuck_after_s
         self._pace = pace
         self._lane = lane
+        self._express = lane == EXPRESS
+        self._background: ThreadPoolExecutor | None = None
         self._shift = _Shift()
         self._thread = self._new_thread()
 
@@ -96,6 +111,7 @@ class Runner:
             self._device.release(shift.turn)
         for waiting in shift.batch:
             waiting.job.finish(InferenceError(STUCK))
+        self._queue.finish(shift.batch)
         self._shift = _Shift()
         self._thread = self._new_thread()
         self._thread.start()
@@ -112,9 +128,12 @@ class Runner:
 
     def _work(self, shift: _Shift) -> None:
         while self._queue.wait(self._lane, lambda: not shift.relieved):
-            with self._device.turn(self._name) as shift.turn:
+            with self._device.turn(self._name, express=self._express) as shift.turn:
                 # Taken within the turn: what came while it was waited for is in the batch.
-                shift.batch = self._queue.take(self._pace.budget, self._backend.cost)
+                budget = min(self._pace.budget, _EXPRESS_TOKENS) if self._express else self._pace.budget
+                shift.batch, shift.steps_back = self._queue.take(
+                    budget, self._backend.cost, only_light=self._express
+                )
                 try:
                     self._run(shift, shift.batch)
                 except Exception:
@@ -122,6 +141,8 @@ class Runner:
                     log.exception("a batch of %s failed", self._name)
                     for waiting in shift.batch:
                         self._fail(waiting, "exception", FAILED)
+                if not shift.relieved:
+                    self._queue.finish(shift.batch)
                 shift.batch = ()
 
     def _run(self, shift: _Shift, batch: Sequence[Waiting]) -> None:
@@ -152,6 +173,7 @@ class Runner:
         # more of them than cores would not spin between products, but sleep.
         alone = (
             self._lane == 0
+            and not shift.steps_back
             and self._queue.empty
             and self._device.asked == 1
             and all(waiting.job is batch[0].job for waiting in batch)
@@ -161,13 +183,25 @@ class Runner:
             self._device.charge(shift.turn, tokens)
         start = shift.running_since = time.perf_counter()
         try:
-            outputs = self._backend.run(packed, lanes=lanes)
+            outputs = self._run_packed(packed, lanes, background=shift.steps_back)
         finally:
             shift.running_since = None
-        self._pace.ran(tokens, time.perf_counter() - start, lanes=lanes)
+        if not self._express:
+            self._pace.ran(tokens, time.perf_counter() - start, lanes=lanes)
         padding = self._backend.cost([len(w.encoding) for w in batch]) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
+
+    def _run_packed(self, packed: Batch, lanes: int, *, background: bool) -> list[Output]:
+        """Run a batch, in a thread of lower priority where light clients must not wait for it.
+
+        A thread may lower its priority and not raise it again: that one is kept for such batches.
+        """
+        if not (background and sys.platform == "linux"):
+            return self._backend.run(packed, lanes=lanes)
+        if self._background is None:
+            self._background = ThreadPoolExecutor(1, f"background-{self._name}", _step_back)
+        return self._background.submit(self._backend.run, packed, lanes=lanes).result()
 
     def _recover(self, shift: _Shift, batch: Sequence[Waiting], error: Exception) -> None:
         """Go on after a failed batch: halve it; out of memory, halve the budget too."""
@@ -189,6 +223,10 @@ class Runner:
     def _fail(self, waiting: Waiting, reason: str, detail: str) -> None:
         self._metrics.inference_failure(self._name, reason)
         waiting.job.finish(InferenceError(detail))
+
+
+def _step_back() -> None:
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND)
 
 
 def is_finite(output: Output) -> bool:

@@ -83,10 +83,16 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             max_batch_tokens=settings.max_batch_tokens,
             max_queue_tokens=settings.max_queue_tokens,
             device=device,
+            largest_request=largest_request(settings, backend.info.max_length),
             # Nobody waits for a batch that has taken twice as long as a whole request may.
             stuck_after_s=2 * settings.request_timeout_s,
         )
     return engines
+
+
+def largest_request(settings: Settings, max_length: int) -> int:
+    """Say how many tokens a request can have at most: of its texts, and of its bytes."""
+    return min(settings.max_inputs * max_length, settings.max_body_bytes)
 
 
 def describe(info: ModelInfo) -> str:

@@ -241,10 +241,10 @@ def test_a_request_abandoned_half_way_runs_no_further() -> None:
 
 
 def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
-    """The limit is on what waits: a request beyond it is refused, one larger than it runs when none waits."""
+    """The limit is on what waits, half of it for one client; one larger than it runs when none waits."""
     backend = Watched()
     metrics = Metrics("0")
-    with running(engine(backend, metrics, max_batch_tokens=32, max_queue_tokens=50)) as made:
+    with running(engine(backend, metrics, max_batch_tokens=32, max_queue_tokens=100)) as made:
 
         async def work() -> None:
             holder = await hold(made, backend)
@@ -254,7 +254,7 @@ def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
             with pytest.raises(OverloadedError) as refused:
                 await made.submit([words(11)], [SENTENCE])
             assert time.perf_counter() - start < 0.5
-            assert (refused.value.waiting, refused.value.limit) == (40, 50)
+            assert (refused.value.requested, refused.value.waiting, refused.value.limit) == (11, 40, 100)
             assert refused.value.retry_after >= 1
             fits = submit(made, [words(10)])
             await asyncio.sleep(0.01)
