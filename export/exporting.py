@@ -105,7 +105,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
     config = checkpoint.encoder.config
     described = {
         DTYPE_KEY: "float32" if dtype == "int8" else dtype,
-        "headlight.family": checkpoint.folder.family.name,
+        "headlight.family": checkpoint.folder.model_type,
         "headlight.layers": config.num_layers,
         "headlight.heads": config.num_heads,
         "headlight.hidden_size": config.hidden_size,
@@ -124,7 +124,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
     return {
         "format": FORMAT,
         "model": _name(source, folder),
-        "family": checkpoint.folder.family.name,
+        "family": checkpoint.folder.model_type,
         "dtype": dtype,
         "opset": OPSET,
         "max_length": checkpoint.tokenizer.max_length,
