@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from export.contents import copy_contents, digests, source_weights, write_manifest
 from export.errors import ExportError
 from export.parity import Quantity, Row, as_data, compare, random_encodings
-from export.placing import check_place, whole
+from export.placing import check_place, clear_remains, whole
 from export.quantizing import quantize
 from export.texts import TEXTS
 from export.writing import OPSET, WEIGHTS, write_graph
@@ -83,6 +83,7 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
     """
     with step(f"Finding {source}"):
         folder = resolve(source)
+    clear_remains(target)
     check_place(target, folder, overwrite=overwrite)
     with whole(target) as new:
         with step("Reading the weights"):
