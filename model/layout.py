@@ -185,7 +185,7 @@ def _inside(folder: Path, path: str, file: Path) -> Path:
     try:
         place = folder / path
         # A folder of the hub's cache is a real one; only the files in it are links that lead out of it.
-        if Path(path).is_absolute() or ".." in Path(path).parts:
+        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
             inside = False
         else:
             inside = place.resolve().is_relative_to(folder.resolve())

@@ -21,6 +21,8 @@ _GROWTH = 256
 _WORD = 1000
 """The longest word, in characters, that is looked up piece by piece: that takes the square of its length."""
 _PARTS = 512
+_STEPS = ("pre_tokenizer", "post_processor")
+_SEQUENCES = ("normalizers", "pretokenizers", "processors")
 _WHOLE = "put the model's own tokenizer.json in its place"
 _MOST_ADDED = 200_000
 
@@ -64,18 +66,31 @@ def _problem(parsed: Mapping[str, Any]) -> str | None:
         growth *= _grows(part)
         if growth > _GROWTH:
             return f"normalizer makes a text more than {_GROWTH} times as long"
-    count += sum(1 for _ in _parts(parsed.get("pre_tokenizer")))
-    return f"it has {count} steps before its model, and at most {_PARTS} are run" if count > _PARTS else None
+    count += sum(1 for part in _STEPS for _ in _parts(parsed.get(part)))
+    if any(not _once(part) for part in _parts(parsed.get("post_processor"))):
+        return "post_processor has to take each text of an input once"
+    return f"it has {count} steps around its model, and at most {_PARTS} are run" if count > _PARTS else None
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a normalizer or pre-tokenizer, those of sequences one by one."""
+    """Yield the steps of a component, those of sequences one by one."""
     waiting = [component]
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
             yield part
-            waiting += [x for name in ("normalizers", "pretokenizers") for x in _list(part.get(name))]
+            waiting += [x for name in _SEQUENCES for x in _list(part.get(name))]
+
+
+def _once(part: Mapping[str, Any]) -> bool:
+    """Say whether a template has each text once; of one twice, the pieces that are cut off are multiplied."""
+    if part.get("type") != "TemplateProcessing":
+        return True
+    for form, texts in (("single", ["A"]), ("pair", ["A", "B"])):
+        pieces = [piece.get("Sequence") for piece in _list(part.get(form)) if isinstance(piece, dict)]
+        if sorted(str(piece.get("id")) for piece in pieces if isinstance(piece, dict)) != texts:
+            return False
+    return True
 
 
 def _list(value: Any) -> list[Any]:

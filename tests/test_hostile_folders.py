@@ -1,8 +1,8 @@
-"""Whatever lies in the folder of a model, it is served or refused: in a sentence, in little time and memory."""
+"""Whatever lies in a model's folder, it is served or refused: in a sentence, in little time and memory."""
 
 import resource
-import signal
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,8 @@ import pytest
 from model.errors import ModelError
 from model.loading import load_model
 from tests.client import free_port, run_command
-from tests.hostile_folders import CASES, JSON_FILES, NO_JSON, NO_WEIGHTS, WEIGHTS, Damage, write_whole
+from tests.hostile_cases import CASES
+from tests.hostile_folders import JSON_FILES, NO_JSON, NO_WEIGHTS, WEIGHTS, Damage, write_whole
 
 LONGEST_S = 20
 """All take milliseconds; the bound is for a machine that is busy with something else."""
@@ -96,7 +97,7 @@ def test_what_is_no_file_of_weights_is_refused(folder: Path, name: str, what: st
 
 @pytest.mark.parametrize("what", CASES)
 def test_a_folder_that_cannot_work_is_refused(folder: Path, what: str) -> None:
-    """Every file is there and can be read, and does not fit: the refusal says which field, and what it may be."""
+    """Every file is there and can be read, and does not fit: the refusal says which field, and why."""
     damage, said = CASES[what]
     damage(folder)
     assert said in refusal(folder)
