@@ -17,7 +17,7 @@ from model.types import Encoding, ModelInfo, PoolingMode
 
 _DEFAULT_LENGTH = 512
 _ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0", "a" * 64 + "!")
-"""A text as any other, one of characters that few vocabularies have, and one that careless patterns repeat."""
+"""A text as any other, one of characters that few vocabularies have, and one for careless patterns."""
 _LONG = 2048
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from model.errors import CheckpointError, Unsupported
 from model.folder import read_folder, runs_with_torch
 from model.onnx_file import OnnxFile, find_graph
-from model.source import resolve
+from model.source import EMBEDDED, check_weights, resolve
 from model.tokenizer import TextTokenizer
 from model.trial import try_model
 from model.types import Backend
@@ -36,6 +36,8 @@ def load_model(
     """
     without_torch = kind == "onnx" or find_spec("torch") is None
     path = _named_graph(source) or resolve(source, graph=without_torch)
+    if source != EMBEDDED and not Path(source).expanduser().exists():
+        check_weights(source, path)
     graph = find_graph(path)
     if choose_kind(kind, path, graph) == "onnx" and graph is not None:
         tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)

@@ -128,8 +128,8 @@ CASES: dict[str, tuple[Damage, str]] = {
     "pooling of a number": (edit(POOLING, pooling_mode=3), "pooling_mode 3 is not made of"),
     "pooling of one kind for ever": (edit(POOLING, pooling_mode=["mean"] * 10**5), "each at most once"),
     "pooling that is a word": (
-        edit(POOLING, pooling_mode_cls_token="no"),
-        "pooling_mode_cls_token is 'no'; it must",
+        edit(POOLING, pooling_mode_max_tokens="no"),
+        "pooling_mode_max_tokens is 'no'; it must",
     ),
     "a prompt in the pooling of 0": (
         edit(POOLING, include_prompt=0),
