@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from export.errors import ExportError
-from model.layout import Layout, read_json
+from model.files import read_json
+from model.layout import Layout
 from model.onnx_file import MANIFEST
 
 # Of the model's folder, of the transformer's, and of each other module's: what exists of these.

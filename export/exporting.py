@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from export.contents import copy_contents, digests, source_weights, write_manifest
 from export.errors import ExportError
 from export.parity import Quantity, Row, as_data, compare, random_encodings
-from export.placing import check_place, whole
+from export.placing import check_place, clear_remains, whole
 from export.quantizing import quantize
 from export.texts import TEXTS
 from export.writing import OPSET, WEIGHTS, write_graph
@@ -83,6 +83,7 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
     """
     with step(f"Finding {source}"):
         folder = resolve(source)
+    clear_remains(target)
     check_place(target, folder, overwrite=overwrite)
     with whole(target) as new:
         with step("Reading the weights"):
@@ -105,7 +106,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
     config = checkpoint.encoder.config
     described = {
         DTYPE_KEY: "float32" if dtype == "int8" else dtype,
-        "headlight.family": checkpoint.folder.family.name,
+        "headlight.family": checkpoint.folder.model_type,
         "headlight.layers": config.num_layers,
         "headlight.heads": config.num_heads,
         "headlight.hidden_size": config.hidden_size,
@@ -124,7 +125,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
     return {
         "format": FORMAT,
         "model": _name(source, folder),
-        "family": checkpoint.folder.family.name,
+        "family": checkpoint.folder.model_type,
         "dtype": dtype,
         "opset": OPSET,
         "max_length": checkpoint.tokenizer.max_length,

@@ -1,6 +1,9 @@
 """A folder that appears whole or not at all."""
 
+import fcntl
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,22 +34,70 @@ def check_place(target: Path, source: Path, *, overwrite: bool) -> None:
         raise ExportError(f"{target.parent} cannot be written: choose another folder.")
 
 
+def clear_remains(target: Path) -> None:
+    """Take away what exports to `target` left that were killed, and put back what one had set aside.
+
+    Whoever writes a folder holds a lock on it, which the system lets go of with the process, however that
+    ends: a folder that is locked belongs to an export that still runs, and is left alone.
+    """
+    target = target.resolve()
+    ours = re.compile(rf"\.{re.escape(target.name)}\.\w+\.(new|old)")
+    try:
+        remains = sorted(path for path in target.parent.iterdir() if ours.fullmatch(path.name))
+    except OSError:
+        return  # which `check_place` then says
+    for path in remains:
+        with _locked(path) as owned:
+            if not owned:
+                continue
+            if path.suffix == ".old" and not target.exists():
+                path.rename(target)  # killed between two renames: it is the only one there is
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
     """Give an empty folder beside `target`, which takes its place when the block ends without an error.
 
-    What stood there is taken away then, and only then. After an error, or Ctrl-C, nothing new is left.
+    What stood there is taken away then, and only then. After an error, or Ctrl-C, nothing new is left; what
+    a killed process leaves, `clear_remains` takes away.
     """
     target = target.resolve()
-    new, old = (target.with_name(f".{target.name}.{os.getpid()}.{what}") for what in ("new", "old"))
+    token = secrets.token_hex(4)  # not the process's number, which containers share
+    new, old = (target.with_name(f".{target.name}.{os.getpid()}_{token}.{what}") for what in ("new", "old"))
     new.mkdir()
+    with _locked(new):
+        try:
+            yield new
+            with _locked(target):  # under its other name it is not taken for one that was left
+                _replace(target, new, old)
+                shutil.rmtree(old, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold a folder's lock, by whatever name it goes meanwhile; False where another process has it.
+
+    Also where there are no locks, or there is no such folder: then nothing is known of its owner.
+    """
     try:
-        yield new
-        _replace(target, new, old)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        owned = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owned = False
+        yield owned
+    finally:
+        os.close(descriptor)
 
 
 def _replace(target: Path, new: Path, old: Path) -> None:

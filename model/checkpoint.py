@@ -1,20 +1,30 @@
 """A folder with config.json, safetensors and tokenizer.json -> an encoder, every tensor accounted for."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import CheckpointError
+from model.families import FAMILIES
 from model.families.family import Family
+from model.files import shown
 from model.folder import ModelFolder, read_folder
-from model.layout import read_json
 from model.tokenizer import TextTokenizer
+from model.weights import FLOATS, Stored, list_tensors, read_tensors
+
+log = logging.getLogger(__name__)
+
+_NAMED = 8
+"""How many tensors of a kind a refusal names."""
+Sources = Mapping[str, Sequence[Stored]]
+"""Our parameter -> the checkpoint's tensors that it is made of."""
 
 
 @dataclass(frozen=True)
@@ -37,77 +47,89 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _load_encoder(folder: ModelFolder) -> Encoder:
-    """Build an encoder and give it the weights of its folder, without copying those stored alone."""
-    config, place = folder.config, folder.layout.transformer
+    """Give an encoder the weights of its folder, without copying those stored alone.
+
+    Nothing is built before the headers of the files say that its weights are there, and of which shapes.
+    """
+    config, place, family = folder.config, folder.layout.transformer, FAMILIES[folder.model_type]
+    sources = _match(list_tensors(place), family, config, place)
+    tensors = read_tensors([stored for parts in sources.values() for stored in parts])
+    weights = {ours: _joined([tensors.pop(p.name) for p in parts]) for ours, parts in sources.items()}
     with torch.device("meta"):
         encoder = Encoder(config)
-    shapes = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
-    weights = _match(_read_tensors(place), folder.family, config.num_layers, shapes, place)
     encoder.load_state_dict(weights, assign=True)
     return encoder.requires_grad_(requires_grad=False).eval()
 
 
-def _read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read every tensor of model.safetensors, or of the shards that its index lists."""
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if index.exists():
-        shards = read_json(index).get("weight_map")
-        if not isinstance(shards, dict) or not shards:
-            raise CheckpointError(f"{index} has no weight_map: save the checkpoint again.")
-        names = sorted(set(shards.values()))
-    elif not (folder / names[0]).exists():
-        found = ", ".join(sorted(p.name for p in folder.glob("*.bin"))) or "none"
-        raise CheckpointError(
-            f"{folder / names[0]} is missing: only safetensors are read (pickled weights here: {found})."
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).float()
+
+
+def _match(found: Sequence[Stored], family: Family, config: EncoderConfig, folder: Path) -> Sources:
+    """Account for every tensor: ours found, theirs used or known to be dropped, all of the right shape."""
+    tensors = _canonical(found, family, folder)
+    # However many layers there are to be: of more than there are tensors, the first is missing already.
+    layers = min(config.num_layers, len(tensors) + 1)
+    names = family.sources(layers)
+    used = {name for parts in names.values() for name in parts}
+    unused = tensors.keys() - used
+    heads = {n for n in unused if any(fnmatch(n, pattern) for pattern in family.heads)}
+    unexpected = [n for n in unused - heads if not any(fnmatch(n, pattern) for pattern in family.dropped)]
+    misshapen, unlike = _differing(tensors, names, config)
+    problems = [
+        f"{label}: {_listed(which)}"
+        for label, which in (
+            ("missing", used - tensors.keys()),
+            ("unexpected", unexpected),
+            ("misshapen", misshapen),
+            (f"of a dtype that is none of {', '.join(FLOATS)}", unlike),
         )
-    tensors: dict[str, Tensor] = {}
-    for name in names:
-        try:
-            (folder / name).open("rb").close()  # safetensors calls missing what may not be read
-            with safe_open(folder / name, framework="pt") as file:
-                tensors.update({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{folder / name} cannot be read: {error}.") from error
+        if which
+    ]
+    if problems:
+        raise CheckpointError(
+            f"{folder}: the weights do not fit its config.json; {'; '.join(problems)}: put the files of one "
+            "checkpoint together."
+        )
+    if heads:
+        _say_dropped(folder, family, heads)
+    return {ours: [tensors[name] for name in parts] for ours, parts in names.items()}
+
+
+def _differing(
+    tensors: Mapping[str, Stored], names: Mapping[str, Sequence[str]], config: EncoderConfig
+) -> tuple[list[str], list[str]]:
+    """Compare shapes and dtypes with those that the config asks for: a phrase for each that is off."""
+    with torch.device("meta"):
+        shapes = {n: tuple(p.shape) for n, p in Encoder(replace(config, num_layers=1)).named_parameters()}
+    misshapen, unlike = [], []
+    for ours, parts in names.items():
+        _, block, rest = ours.partition("blocks.")
+        shape = shapes[f"blocks.0.{rest.partition('.')[2]}" if block else ours]
+        expected = (shape[0] // len(parts), *shape[1:])
+        for stored, name in [(tensors[name], name) for name in parts if name in tensors]:
+            if stored.shape != expected:
+                misshapen.append(f"{name} {stored.shape} instead of {expected}")
+            if stored.dtype not in FLOATS:
+                unlike.append(f"{name} {stored.dtype}")
+    return misshapen, unlike
+
+
+def _canonical(found: Iterable[Stored], family: Family, folder: Path) -> dict[str, Stored]:
+    """Call every tensor as its family does; raises CheckpointError where two have the same name then."""
+    tensors: dict[str, Stored] = {}
+    for stored in found:
+        name = _plain_name(stored.name, family)
+        if name in tensors:
+            raise CheckpointError(
+                f"{folder}: {shown(tensors[name].name)} and {shown(stored.name)} are both {shown(name)}: "
+                "save the checkpoint again, with one of them."
+            )
+        tensors[name] = stored
     return tensors
 
 
-def _match(
-    tensors: dict[str, Tensor],
-    family: Family,
-    num_layers: int,
-    shapes: Mapping[str, tuple[int, ...]],
-    folder: Path,
-) -> dict[str, Tensor]:
-    """Account for every tensor: ours found, theirs used or known to be dropped, all of the right shape."""
-    tensors = {_canonical(name, family): tensor for name, tensor in tensors.items()}
-    sources = family.sources(num_layers)
-    used = {name for names in sources.values() for name in names}
-    missing = sorted(used - tensors.keys())
-    unexpected = sorted(
-        name for name in tensors.keys() - used if not any(fnmatch(name, d) for d in family.dropped)
-    )
-    weights, misshapen = {}, []
-    for ours, names in sources.items():
-        parts = [tensors[name] for name in names if name in tensors]
-        if len(parts) != len(names):
-            continue
-        expected = (shapes[ours][0] // len(names), *shapes[ours][1:])
-        wrong = [(n, tuple(p.shape)) for n, p in zip(names, parts, strict=True) if tuple(p.shape) != expected]
-        misshapen += [f"{name} {shape} instead of {expected}" for name, shape in wrong]
-        if not wrong:
-            weights[ours] = (parts[0] if len(parts) == 1 else torch.cat(parts)).float()
-    problems = [
-        f"{label}: {', '.join(names)}"
-        for label, names in (("missing", missing), ("unexpected", unexpected), ("misshapen", misshapen))
-        if names
-    ]
-    if problems:
-        raise CheckpointError(f"{folder}: the weights do not fit its config.json; {'; '.join(problems)}.")
-    return weights
-
-
-def _canonical(name: str, family: Family) -> str:
+def _plain_name(name: str, family: Family) -> str:
     """Take off the family's prefix, and call LayerNorm's parts as they have been called since 2019."""
     for prefix in family.prefixes:
         name = name.removeprefix(prefix)
@@ -115,3 +137,22 @@ def _canonical(name: str, family: Family) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def _say_dropped(folder: Path, family: Family, heads: Iterable[str]) -> None:
+    """Log what the checkpoint was trained to predict, and that its encoder is served without it."""
+    names = sorted(heads)
+    told = [what for pattern, what in family.heads.items() if any(fnmatch(n, pattern) for n in names)]
+    log.warning(
+        "%s is served for its encoder; its head for %s is left out (%s)",
+        folder,
+        " and ".join(told),
+        _listed(names),
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Name the first of many, in order."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
+    return ", ".join(name if len(name) < 120 else shown(name) for name in ordered[:_NAMED]) + more

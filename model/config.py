@@ -59,12 +59,12 @@ class EncoderConfig:
         """Refuse what cannot be built, in one sentence."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if not isinstance(value, int):
+            if not isinstance(value, int) or isinstance(value, bool):
                 raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
             if value < least:
                 raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
-        if not isinstance(self.norm_eps, float | int) or self.norm_eps < 0:
-            raise CheckpointError(f"norm_eps is {self.norm_eps!r}; it must be a number of at least 0.")
+        if not isinstance(self.norm_eps, float | int) or not 0 <= self.norm_eps <= 1:  # NaN is neither
+            raise CheckpointError(f"norm_eps is {self.norm_eps!r}; it must be a number from 0 to 1.")
         if self.hidden_size % self.num_heads:
             raise CheckpointError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}."

@@ -6,13 +6,15 @@ booleans `pooling_mode_*`, since then with other dotted types and `pooling_mode`
 The last part of the type is what both have in common.
 """
 
-import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from model.errors import CheckpointError
+from model.fields import switch
+from model.files import present, read_json, reason, shown
 from model.types import PoolingMode
 
 # In the order in which sentence-transformers concatenates them.
@@ -32,6 +34,9 @@ _MODES: dict[str, PoolingMode] = {
     "weightedmean": "weighted_mean",
     "lasttoken": "last",
 }
+_MODULES = 64
+_NO_LIMIT = 10**9
+"""Tokenizers without a limit store a number of thirty digits."""
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 
 
@@ -58,14 +63,15 @@ class Layout:
 def read_layout(folder: Path) -> Layout:
     """Read the folder of a checkpoint; raises CheckpointError when it is not one."""
     modules_file = folder / "modules.json"
-    if not modules_file.exists():
+    if not present(modules_file):
         return Layout(transformer=folder, max_length=_max_length(folder, {}))
     modules = _modules(folder, modules_file)
     paths = dict(modules)
     transformer = paths["Transformer"]
-    sentence_config = read_json(transformer / "sentence_bert_config.json", optional=True)
+    sentence_file = transformer / "sentence_bert_config.json"
+    sentence_config = read_json(sentence_file, optional=True)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
-    general = read_json(folder / "config_sentence_transformers.json", optional=True)
+    prompts, default_prompt_name = _prompts(folder / "config_sentence_transformers.json")
     return Layout(
         transformer=transformer,
         pooling=pooling,
@@ -73,68 +79,126 @@ def read_layout(folder: Path) -> Layout:
         dense=tuple(path for kind, path in modules if kind == "Dense"),
         normalize="Normalize" in paths,
         max_length=_max_length(transformer, sentence_config),
-        lower_case=bool(sentence_config.get("do_lower_case", False)),
-        prompts=dict(general.get("prompts") or {}),
-        default_prompt_name=general.get("default_prompt_name"),
+        lower_case=_switch(sentence_file, sentence_config, "do_lower_case", default=False),
+        prompts=prompts,
+        default_prompt_name=default_prompt_name,
     )
-
-
-def read_json(path: Path, *, optional: bool = False, kind: type = dict) -> Any:
-    """Read a JSON file that holds a `kind`, empty when `optional` and missing. Raises CheckpointError."""
-    if optional and not path.exists():
-        return kind()
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing.") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(content, kind):
-        raise CheckpointError(f"{path} holds a {type(content).__name__}, not a {kind.__name__}.")
-    return content
 
 
 def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
     """Read the kinds and folders of modules.json, which must stand in the order of _ORDER."""
     entries = read_json(file, kind=list)
     try:
-        modules = [(str(entry["type"]).rpartition(".")[2], folder / entry["path"]) for entry in entries]
+        named = [(entry["type"], entry["path"]) for entry in entries]
     except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{file}: every module needs a type and a path ({error}).") from error
-    kinds = [kind for kind, _ in modules]
+        raise CheckpointError(f"{file}: every module needs a type and a path ({reason(error)}).") from error
+    if any(not isinstance(part, str) for both in named for part in both):
+        raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
+    kinds = [kind.rpartition(".")[2] for kind, _ in named]
     expected = [kind for kind in _ORDER for _ in range(kinds.count(kind))]
     once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
-    if "Transformer" not in kinds or kinds != expected or not once:
+    if "Transformer" not in kinds or kinds != expected or not once or len(kinds) > _MODULES:
         raise CheckpointError(
-            f"{file} lists {', '.join(kinds) or 'nothing'}: headlight serves one Transformer, then one "
-            "Pooling, any number of Dense and one Normalize, in this order."
+            f"{file} lists {_listed(kinds)}: headlight serves one Transformer, then one "
+            f"Pooling, any number of Dense and one Normalize, in this order, at most {_MODULES} in all."
         )
-    return modules
+    places = [_inside(folder, path, file) for _, path in named]
+    return list(zip(kinds, places, strict=True))
 
 
 def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
     if folder is None:
         return ("mean",), True
-    config = read_json(folder / "config.json")
+    file = folder / "config.json"
+    config = read_json(file)
+    include_prompt = _switch(file, config, "include_prompt", default=True)
     named = config.get("pooling_mode")
     if named is None:
-        modes = tuple(mode for key, mode in _MODES_BEFORE_5_4.items() if config.get(key))
-        return modes or ("mean",), bool(config.get("include_prompt", True))
-    names = [named] if isinstance(named, str) else list(named)
-    unknown = [name for name in names if name not in _MODES]
-    if unknown or not names:
+        on = [mode for key, mode in _MODES_BEFORE_5_4.items() if _switch(file, config, key, default=False)]
+        return tuple(on) or ("mean",), include_prompt
+    names = named if isinstance(named, list) else [named]
+    known = all(isinstance(name, str) and name in _MODES for name in names)
+    if not known or not names or len(set(names)) < len(names):
         raise CheckpointError(
-            f"{folder / 'config.json'}: pooling_mode {named!r} is not made of {list(_MODES)}."
+            f"{file}: pooling_mode {shown(named)} is not made of {list(_MODES)}, each at most once."
         )
-    return tuple(_MODES[name] for name in names), bool(config.get("include_prompt", True))
+    return tuple(_MODES[name] for name in names), include_prompt
+
+
+def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
+    """Read the named prompts of a model, and the name of the one that is taken by default."""
+    general = read_json(file, optional=True)
+    prompts, default = general.get("prompts"), general.get("default_prompt_name")
+    prompts = {} if prompts is None else prompts
+    if not isinstance(prompts, dict):
+        raise CheckpointError(f"{file}: prompts is {shown(prompts)}; it must map names to texts.")
+    for name, prompt in prompts.items():
+        if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
+            raise CheckpointError(
+                f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be a text of whole characters."
+            )
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        names = ", ".join(map(shown, list(prompts)[:10])) or "none"
+        raise CheckpointError(
+            f"{file}: default_prompt_name is {shown(default)}, which is none of the prompts ({names}): name "
+            "one of them, or null."
+        )
+    return prompts, default
+
+
+def _encodable(text: str) -> bool:
+    """Say whether a text has no half of a surrogate pair, which JSON can write and no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _switch(file: Path, config: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    try:
+        return switch(config, name, default=default)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
 
 
 def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | None:
     """The model's own limit: sentence-transformers' where it is given, else the tokenizer's."""
-    own = sentence_config.get("max_seq_length")
+    field, file = "max_seq_length", transformer / "sentence_bert_config.json"
+    own = sentence_config.get(field)
     if own is None:
-        own = read_json(transformer / "tokenizer_config.json", optional=True).get("model_max_length")
-    if own is not None and not isinstance(own, int | float):
-        raise CheckpointError(f"{transformer}: the maximum length {own!r} is not a number.")
-    # Tokenizers without a limit store a number of thirty digits.
-    return int(own) if own is not None and own < 10**9 else None
+        field, file = "model_max_length", transformer / "tokenizer_config.json"
+        own = read_json(file, optional=True).get(field)
+    if own is None:
+        return None
+    number = isinstance(own, int | float) and not isinstance(own, bool)
+    if not number or math.isnan(own) or own < 1 or (own < _NO_LIMIT and own != int(own)):
+        raise CheckpointError(
+            f"{file}: the maximum length {shown(own)} is not a number of tokens: {field} must be a whole "
+            "number of at least 1."
+        )
+    return int(own) if own < _NO_LIMIT else None
+
+
+def _inside(folder: Path, path: str, file: Path) -> Path:
+    """Find the folder of a module, which is in that of the model; raises CheckpointError."""
+    try:
+        place = folder / path
+        # A folder of the hub's cache is a real one; only the files in it are links that lead out of it.
+        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
+            inside = False
+        else:
+            inside = place.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # no path at all, or links in a circle
+        inside = False
+    if not inside:
+        raise CheckpointError(
+            f"{file}: the path {shown(path)} of a module is not a folder within {folder}: move it there."
+        )
+    return place
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    """Write kinds as a refusal repeats them."""
+    more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
+    return (", ".join(kind[:80] for kind in kinds[:10]) or "nothing") + more

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from model.errors import CheckpointError, Unsupported
-from model.folder import read_folder
+from model.folder import read_folder, runs_with_torch
 from model.onnx_file import OnnxFile, find_graph
-from model.source import resolve
+from model.source import EMBEDDED, check_weights, resolve
 from model.tokenizer import TextTokenizer
+from model.trial import try_model
 from model.types import Backend
 
 Kind = Literal["auto", "torch", "onnx"]
@@ -33,18 +34,28 @@ def load_model(
     `source` is that of `resolve`, or the path of an .onnx file. `threads` are the cores there are to use
     (None: all); `tensorrt` runs graphs through TensorRT; `native` False leaves the kernels of our own alone.
     """
-    named = Path(source).expanduser()
     without_torch = kind == "onnx" or find_spec("torch") is None
-    path = named if named.suffix == ".onnx" and named.is_file() else resolve(source, graph=without_torch)
+    path = _named_graph(source) or resolve(source, graph=without_torch)
+    if source != EMBEDDED and not Path(source).expanduser().exists():
+        check_weights(source, path)
     graph = find_graph(path)
     if choose_kind(kind, path, graph) == "onnx" and graph is not None:
-        return _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
-    if tensorrt:
+        tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
+    elif tensorrt:
         raise Unsupported(
             f"TensorRT runs graphs, and {source} runs with PyTorch: leave it off, or export the model.",
             field="tensorrt",
         )
-    return _load_torch(path, device, dtype, threads, native=native)
+    else:
+        tokenizer, backend = _load_torch(path, device, dtype, threads, native=native)
+    try_model(str(path), tokenizer, backend)
+    return tokenizer, backend
+
+
+def _named_graph(source: str) -> Path | None:
+    """The .onnx file that a source names, if it does."""
+    path = Path(source).expanduser()
+    return path if path.suffix == ".onnx" and path.is_file() else None
 
 
 def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
@@ -53,6 +64,8 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
     # An exported folder has a graph in the place of the weights; other exporters put theirs beside them.
     exported = graph is not None and graph.path.parent == path and not any(path.glob("model.safetensors*"))
     checkpoint = path.is_dir() and not exported
+    if kind == "auto" and torch and checkpoint and graph is not None and not runs_with_torch(path):
+        return "onnx"
     if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
         if graph is None:
             lacking = "" if kind == "onnx" else ", and PyTorch is not installed to run its checkpoint"
@@ -104,6 +117,6 @@ def _load_onnx(
             f"{error.name} is not installed, and {graph.path} needs it: `pip install onnxruntime`, or "
             "`onnxruntime-gpu` for CUDA."
         ) from error
-    folder = read_folder(graph.folder)
+    folder = read_folder(graph.folder, graph=True)
     backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads, tensorrt=tensorrt)
     return folder.tokenizer, backend

@@ -133,6 +133,9 @@ class OnnxBackend:
             return run(rectangle.feed(layers), outputs)
         shared = self._shared
         tokens = {name: array for name, array in rectangle.tokens().items() if name in shared.inputs}
+        if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
+            # Both texts of a pair are read as the one segment that there is.
+            tokens[graph.TOKEN_TYPE_IDS] = np.zeros_like(tokens[graph.TOKEN_TYPE_IDS])
         output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
         states = run(tokens, [output])[output]
         return rectangle.choose_states(layers, states.astype(np.float32, copy=False))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import CheckpointError
-from model.layout import read_json
+from model.files import open_regular, present, read_json, reason
 
 GRAPH = "model.onnx"
 MANIFEST = "manifest.json"
@@ -37,7 +37,7 @@ def find_graph(source: Path) -> OnnxFile | None:
 def check_whole(file: OnnxFile) -> None:
     """Compare the files of an exported graph with its manifest, if there is one; raises CheckpointError."""
     manifest = file.folder / MANIFEST
-    if not manifest.exists() or file.path != file.folder / GRAPH:
+    if not present(manifest) or file.path != file.folder / GRAPH:
         return
     files = read_json(manifest).get("files")
     if not isinstance(files, dict):
@@ -54,8 +54,9 @@ def check_whole(file: OnnxFile) -> None:
 
 
 def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+    with open_regular(path) as descriptor:
+        try:
+            with open(descriptor, "rb", closefd=False) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {reason(error)}.") from error

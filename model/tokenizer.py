@@ -10,6 +10,7 @@ from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
 
 from model.errors import CheckpointError, InputTooLong
+from model.tokenizer_file import read_tokenizer
 from model.types import Encoding
 
 Text = str | tuple[str, str]
@@ -43,12 +44,7 @@ class TextTokenizer:
     @classmethod
     def from_file(cls, path: Path, *, max_length: int, lower_case: bool = False) -> "TextTokenizer":
         """Read a `tokenizer.json`; raises CheckpointError. `lower_case` lowers the text first."""
-        if not path.exists():
-            raise CheckpointError(f"{path} is missing.")
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception
-            raise CheckpointError(f"{path} cannot be read: {error}.") from error
+        tokenizer = read_tokenizer(path)
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
             raise CheckpointError(

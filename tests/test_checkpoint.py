@@ -140,7 +140,7 @@ def test_a_damaged_file_of_weights_is_refused(folder: Path, damage: Callable[[by
 @pytest.mark.parametrize(
     ("index", "sentence"),
     [
-        ({"weight_map": {"a": "model-00001.safetensors"}}, "model-00001.safetensors cannot be read"),
+        ({"weight_map": {"a": "model-00001.safetensors"}}, "model-00001.safetensors is missing"),
         ({}, "model.safetensors.index.json has no weight_map"),
         ({"weight_map": []}, "model.safetensors.index.json has no weight_map"),
     ],
@@ -160,9 +160,9 @@ def test_a_damaged_list_of_shards_is_refused(folder: Path, index: Any, sentence:
         ({"model_type": "gpt2"}, "model_type 'gpt2' is not one of the supported families: bert"),
         ({"model_type": None}, "model_type None is not one of the supported families: bert"),
         ({"model_type": ["bert"]}, "is not one of the supported families: bert"),
-        ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_heads 5"),
+        ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
         ({"vocab_size": None}, "the field 'vocab_size' is missing"),
-        ({"num_hidden_layers": 0}, "num_layers is 0; it must be at least 1"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be at least 1"),
         ({"hidden_size": "32"}, "hidden_size is '32'; it must be a whole number"),
         ({"type_vocab_size": 0}, "type_vocab_size is 0"),
         ({"layer_norm_eps": "tiny"}, "norm_eps is 'tiny'"),
@@ -189,7 +189,7 @@ def test_a_config_that_cannot_be_served_is_refused(
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     """A folder without its configuration or tokenizer is not a checkpoint."""
     (folder / name).unlink()
-    assert refusal(folder) == f"{folder / name} is missing."
+    assert refusal(folder) == f"{folder / name} is missing: fetch the model again, with all its files."
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:

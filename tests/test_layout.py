@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from model.errors import CheckpointError
-from model.layout import read_json, read_layout
+from model.files import read_json
+from model.layout import read_layout
 from model.source import resolve
 from model.types import PoolingMode
 from tests.reference import MINILM

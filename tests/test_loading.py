@@ -184,7 +184,7 @@ def another_user() -> Iterator[None]:
     [
         ("model.safetensors", "torch", "cannot be read: [Errno 13] Permission denied"),
         ("config.json", "torch", "cannot be read: [Errno 13] Permission denied"),
-        ("tokenizer.json", "torch", "cannot be read: Permission denied"),
+        ("tokenizer.json", "torch", "cannot be read: [Errno 13] Permission denied"),
         ("model.onnx", "onnx", "cannot be read: [Errno 13] Permission denied"),
         (".", "auto", "may not be read by this user: `chmod -R a+rX "),
     ],

@@ -14,10 +14,20 @@ from model.source import EMBEDDED, model_name, resolve
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [("all-MiniLM-L6-v2", "all-MiniLM-L6-v2"), ("org/name", "name"), ("/models/mine/", "mine"), ("x", "x")],
+    [
+        ("all-MiniLM-L6-v2", "all-MiniLM-L6-v2"),
+        ("org/name", "name"),
+        ("org/name@v1.5", "name"),
+        ("org/name@refs/pr/7", "name"),
+        ("name@main", "name"),
+        ("/models/mine/", "mine"),
+        ("/models/mine@2", "mine@2"),
+        ("./mine@2", "mine@2"),
+        ("x", "x"),
+    ],
 )
 def test_a_model_is_named_by_the_last_part_of_its_source(source: str, name: str) -> None:
-    """A hub name and a folder lose what stands before the last slash."""
+    """A hub name and a folder lose what stands before the last slash, a hub name its revision, too."""
     assert model_name(source) == name
 
 
@@ -109,7 +119,7 @@ def test_of_a_hub_model_only_what_is_run_is_fetched(graph: bool, monkeypatch: py
     ]
     asked: list[str] = []
 
-    def fetch(name: str, *, allow_patterns: list[str]) -> str:
+    def fetch(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
         asked.extend(filter_repo_objects(files, allow_patterns=allow_patterns))
         return name
 

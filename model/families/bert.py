@@ -6,6 +6,8 @@ from typing import Any
 from model.config import Activation, EncoderConfig
 from model.errors import CheckpointError
 from model.families.family import Family
+from model.fields import epsilon, whole
+from model.files import shown
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -20,25 +22,32 @@ _ACTIVATIONS: dict[str, Activation] = {
 def read_config(config: Mapping[str, Any]) -> EncoderConfig:
     """Read a BERT `config.json`; raises CheckpointError for what this encoder does not compute."""
     if (kind := config.get("position_embedding_type", "absolute")) != "absolute":
-        raise CheckpointError(f'position_embedding_type "{kind}" is not supported, only "absolute".')
+        raise CheckpointError(f'position_embedding_type "{_plain(kind)}" is not supported, only "absolute".')
     if config.get("is_decoder"):
         raise CheckpointError("is_decoder is set: this checkpoint is a decoder, headlight serves encoders.")
     activation = config.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise CheckpointError(f'hidden_act "{activation}" is not one of {", ".join(_ACTIVATIONS)}.')
-    if config.get("type_vocab_size", 2) == 0:
-        raise CheckpointError("type_vocab_size is 0; a BERT embeds at least one segment.")
+        raise CheckpointError(f'hidden_act "{_plain(activation)}" is not one of {", ".join(_ACTIVATIONS)}.')
+    hidden_size, num_heads = whole(config, "hidden_size"), whole(config, "num_attention_heads")
+    if hidden_size % num_heads:
+        raise CheckpointError(
+            f"hidden_size {hidden_size} is not a multiple of num_attention_heads {num_heads}."
+        )
     return EncoderConfig(
-        vocab_size=config["vocab_size"],
-        hidden_size=config["hidden_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        intermediate_size=config["intermediate_size"],
-        max_positions=config["max_position_embeddings"],
-        segments=config.get("type_vocab_size", 2),
-        norm_eps=config.get("layer_norm_eps", 1e-12),
+        vocab_size=whole(config, "vocab_size"),
+        hidden_size=hidden_size,
+        num_layers=whole(config, "num_hidden_layers"),
+        num_heads=num_heads,
+        intermediate_size=whole(config, "intermediate_size"),
+        max_positions=whole(config, "max_position_embeddings"),
+        segments=whole(config, "type_vocab_size", default=2),
+        norm_eps=epsilon(config, "layer_norm_eps", default=1e-12),
         activation=_ACTIVATIONS[activation],
     )
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) and len(value) < 40 else shown(value)
 
 
 _LAYER = "encoder.layer.{}."
@@ -71,13 +80,13 @@ BERT = Family(
         "feed_forward_norm.weight": (f"{_LAYER}output.LayerNorm.weight",),
         "feed_forward_norm.bias": (f"{_LAYER}output.LayerNorm.bias",),
     },
-    # The pooler and the pre-training heads sit on top of the encoder; position_ids is a constant.
-    dropped=(
-        "embeddings.position_ids",
-        "pooler.dense.weight",
-        "pooler.dense.bias",
-        "cls.predictions.*",
-        "cls.seq_relationship.*",
-    ),
+    # The pooler sits on top of the encoder, as do the heads; position_ids is a constant.
+    dropped=("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"),
+    heads={
+        "cls.predictions.*": "masked words",
+        "cls.seq_relationship.*": "the next sentence",
+        "classifier.*": "classes",
+        "qa_outputs.*": "answers within a text",
+    },
     prefixes=("bert.",),
 )

@@ -14,7 +14,8 @@ class Family:
     `names`: our parameter -> the checkpoint's tensors, which are concatenated along their first axis
     when there are several. `block_names` is the same for each layer, `{}` standing for its number.
     `dropped` are tensors that checkpoints of this family may carry and an encoder has no use for, as
-    `fnmatch` patterns. `prefixes` may stand before every name.
+    `fnmatch` patterns. `heads` are those of what a checkpoint may predict from hidden states, each with what
+    it predicts: they are dropped, too, and the log says so. `prefixes` may stand before every name.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Family:
     names: Mapping[str, tuple[str, ...]]
     block_names: Mapping[str, tuple[str, ...]]
     dropped: tuple[str, ...]
+    heads: Mapping[str, str]
     prefixes: tuple[str, ...]
 
     def sources(self, num_layers: int) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,75 @@
+"""How a folder is brought into the form that is read: commands for whoever has transformers installed.
+
+Pickled weights are not opened, not even to say what is in them: to read a pickle is to run it.
+"""
+
+import shlex
+from pathlib import Path
+
+from model.files import present
+
+_ENCODER = "from transformers import AutoModel; AutoModel.from_pretrained({}).save_pretrained({!r})"
+_TOKENIZER = "from transformers import AutoTokenizer; AutoTokenizer.from_pretrained({}).save_pretrained({!r})"
+_DENSE = (
+    "import torch; from safetensors.torch import save_file; "
+    "save_file(torch.load({}, weights_only=True), {!r})"
+)
+_WITH = "where transformers is installed"
+
+
+def no_weights(folder: Path) -> str:
+    """Say, in a sentence, that a transformer's folder has no weights, and how to have them."""
+    missing = f"{folder / 'model.safetensors'} is missing: only safetensors are read"
+    found = [*sorted(p.name for p in folder.glob("*.bin")), *sorted(p.name for p in folder.glob("*.pt"))]
+    if not found:
+        return f"{missing}; fetch the model again, with all its files."
+    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    pickled = f"{', '.join(name[:80] for name in found[:4])}{more}"
+    return f"{missing}, and pickled weights ({pickled}) are converted by {_encoder(folder)}, {_WITH}."
+
+
+def no_tokenizer(folder: Path, *, weights: bool) -> str:
+    """Say, in a sentence, that a transformer's folder has no tokenizer.json, and how to have it.
+
+    With `weights`, those are converted as well where they are pickled.
+    """
+    missing = f"{folder / 'tokenizer.json'} is missing"
+    parts = [name for name in _SLOW if present(folder / name)]
+    if not parts:
+        return f"{missing}: fetch the model again, with all its files."
+    commands = [_command(_TOKENIZER, repr(str(folder)), str(folder))]
+    pickled = weights and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors*"))
+    if pickled:
+        commands.append(_encoder(folder))
+    also = " (and the pickled weights into safetensors)" if pickled else ""
+    return f"{missing}: {parts[0]} is converted into it{also} by {' and '.join(commands)}, {_WITH}."
+
+
+def no_dense(folder: Path) -> str:
+    """Say, in a sentence, that the folder of a linear layer has no weights, and how to have them."""
+    missing = f"{folder / 'model.safetensors'} is missing: only safetensors are read"
+    pickled = folder / "pytorch_model.bin"
+    if not present(pickled):
+        return f"{missing}; fetch the model again, with all its files."
+    command = _command(_DENSE, repr(str(pickled)), str(folder / "model.safetensors"))
+    return f"{missing}, and {pickled.name} is converted by {command}, where torch is installed."
+
+
+def of_the_hub(name: str, revision: str | None) -> str:
+    """Say which two commands make a folder of a hub model that has nothing that is read."""
+    own = f"./{name.rpartition('/')[2]}"
+    source = repr(name) if revision is None else f"{name!r}, revision={revision!r}"
+    commands = " and ".join(_command(program, source, own) for program in (_ENCODER, _TOKENIZER))
+    return f"{commands}, {_WITH}, and HEADLIGHT_MODEL={own}"
+
+
+_SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.json")
+"""What tokenizers that were saved without a tokenizer.json have in its place."""
+
+
+def _encoder(folder: Path) -> str:
+    return _command(_ENCODER, repr(str(folder)), str(folder))
+
+
+def _command(program: str, source: str, target: str) -> str:
+    return f"`python -c {shlex.quote(program.format(source, target))}`"

@@ -1,0 +1,32 @@
+"""Runs a model once before it is served: what cannot work, or gives no numbers, ends the start."""
+
+import numpy as np
+
+from model.errors import CheckpointError, ModelError
+from model.files import reason
+from model.tokenizer import TextTokenizer
+from model.types import Backend, Batch, SentenceWant, Want
+
+_TEXTS = ("What cannot work shows at once.", ("The first text", "and its pair"))
+
+
+def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
+    """Encode a few texts; raises CheckpointError, in one sentence, where that fails or gives a NaN."""
+    info = backend.info
+    encodings = tokenizer.encode(_TEXTS)
+    want = Want(SentenceWant(info.pooling, (info.layers,), info.normalize), token_layers=(info.layers,))
+    try:
+        outputs = backend.run(Batch.pack(encodings, [want] * len(encodings)))
+    except ModelError:
+        raise
+    except Exception as error:  # each runtime has errors of its own
+        raise CheckpointError(
+            f"{source} was loaded and cannot run a text, {type(error).__name__}: {reason(error)}; its files "
+            "do not belong together, or are damaged: fetch the model again."
+        ) from error
+    arrays = [array for output in outputs for array in (output.sentence, output.tokens) if array is not None]
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise CheckpointError(
+            f"{source} was loaded and gives a NaN or an infinity for a plain text: its weights are damaged, "
+            f"or too large for {info.dtype}; fetch the model again, or try HEADLIGHT_DTYPE=float32."
+        )
