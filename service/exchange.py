@@ -15,6 +15,7 @@ from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
 from service.intake import Taken, check_prompts, deadline, overloaded
 from service.items import AnswerStyle, Expected
+from service.memory import ARRIVING, TEXT, TOKEN_BYTES
 from service.middleware import STAGES
 from service.planning import choose_prompt
 from service.problems import Problem
@@ -75,9 +76,14 @@ class Exchange:
         prompts = len(prompt.encode()) * len(body.inputs)
         check_prompts(prompts, self.state.settings)
         self.text_bytes = self.taken.size + prompts
+        held, memory = self.request.scope["state"], self.state.memory
+        # Not more tokens than bytes, nor than the model reads of each input.
+        most = TOKEN_BYTES * min(self.text_bytes, len(body.inputs) * self.engine.info.max_length)
+        memory.take(held, TEXT * self.taken.size + (ARRIVING + TEXT) * prompts + most)
         encodings, self.tokenize_s = await self.engine.tokenize(
-            body.inputs, truncation, prompt, self.text_bytes
+            body.inputs, truncation, prompt, self.text_bytes, lambda size: memory.working(held, size)
         )
+        memory.let_go(held, most - TOKEN_BYTES * sum(map(len, encodings)))
         return encodings
 
     def style(
@@ -104,14 +110,14 @@ class Exchange:
 
         Refuses with 429 where too many large ones are on their way.
         """
-        limit, size = self.state.settings.max_response_bytes, bound(style, encodings, expected)
+        limit, size = self.state.max_response_bytes, bound(style, encodings, expected)
         if size > limit:
             raise Problem(
                 "response-too-large",
                 f"The answer could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
-        self.state.holding.take(self.request.scope["state"], style.growth * size)
+        self.state.memory.take_answer(self.request.scope["state"], style.growth * size)
         return size
 
     async def answer(

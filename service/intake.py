@@ -14,6 +14,7 @@ from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
 from service.items import ArrayType, Format
+from service.memory import PARSED
 from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
 from service.problems import Problem, from_validation_error
 from service.queueing import OverloadedError
@@ -49,8 +50,12 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     state.check_ready()
     _check_content(request)
     chosen = choose_format(request)
-    _check_room(state, _declared_size(request, state.settings))
+    size = _declared_size(request, state.settings)
+    state.memory.check_room(request.scope["state"], size)
+    _check_room(state, size)
     body = await _read_body(request, state.settings)
+    transient = PARSED * len(body)
+    state.memory.take(request.scope["state"], transient)
     try:
         raw = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -68,6 +73,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
+    state.memory.let_go(request.scope["state"], transient)
     if chosen in BINARY and "decimals" in checked.model_fields_set:
         raise Problem(
             "invalid-request",
@@ -151,10 +157,12 @@ def _declared_size(request: Request, settings: Settings) -> int:
 
 async def _read_body(request: Request, settings: Settings) -> bytes:
     limit = settings.max_body_bytes
+    memory, held = request.app.state.service.memory, request.scope["state"]
     body = bytearray()
     try:
         async with asyncio.timeout(settings.request_timeout_s):
             async for chunk in request.stream():
+                memory.check_arrived(held)
                 body += chunk
                 if len(body) > limit:
                     raise _too_large(len(body), limit)

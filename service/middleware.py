@@ -87,6 +87,7 @@ class RequestContext:
                 raise
             await answer(Problem("internal-error", "The service met an error of its own; its log says more."))
         finally:
+            self.state.memory.give_back(scope["state"])
             self._count(scope, identifier, status or CLIENT_GONE, time.perf_counter() - start)
 
     @contextmanager
@@ -104,7 +105,6 @@ class RequestContext:
         finally:
             del scope["state"][TASK]
             self.state.running.discard(task)
-            self.state.holding.give_back(scope["state"])
             self.state.metrics.in_flight.set(self.state.in_flight)
 
     def _count(self, scope: Scope, identifier: str, status: int, seconds: float) -> None:

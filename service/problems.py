@@ -54,7 +54,15 @@ _DETAILS = {
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
 }
-_SHORT = 100  # characters of a value that a problem document repeats
+ECHO = 100
+"""Characters of what a client sent that a problem document repeats."""
+# Of a sentence with something of the client's in it that was not cut.
+_SENTENCE, _END = 500, 90
+
+
+def cut(text: str, most: int = ECHO) -> str:
+    """Cut what a client sent to a readable length."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 @dataclass
@@ -77,13 +85,19 @@ class Problem(Exception):
     def document(self, *, instance: str, request_id: str) -> bytes:
         """Write the problem document."""
         status, title = KINDS[self.kind]
+        detail = self.detail
+        for value in self.members.values():
+            if isinstance(value, str) and len(value) > ECHO:
+                detail = detail.replace(value, cut(value))
+        if len(detail) > _SENTENCE + _END:
+            detail = f"{detail[:_SENTENCE]}… {detail[-_END:]}"
         return orjson.dumps(
             {
                 "type": f"urn:headlight:{self.kind}",
                 "title": title,
                 "status": int(status),
-                "detail": self.detail,
-                "instance": instance,
+                "detail": detail,
+                "instance": cut(instance),
                 "request_id": request_id,
                 **{name: _writable(value) for name, value in self.members.items()},
             }
@@ -96,7 +110,9 @@ class Problem(Exception):
 
 
 def _writable(value: object) -> object:
-    """Write integers beyond 64 bits, which came as 1e30, like that again: JSON libraries stop there."""
+    """Cut texts, and write integers beyond 64 bits, which came as 1e30, like that again: JSON stops there."""
+    if isinstance(value, str):
+        return cut(value)
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
@@ -143,7 +159,8 @@ def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Prob
 def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
     """Say what is wrong with one field, and what is allowed: `field`, `detail` and the fields that help."""
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
-    member: dict[str, Any] = {"field": context.get("field") or ".".join(map(str, details["loc"])) or "body"}
+    field = context.get("field") or ".".join(map(str, details["loc"])) or "body"
+    member: dict[str, Any] = {"field": cut(field)}
     template = _DETAILS.get(details["type"])
     member["detail"] = details["msg"] if template is None else template.format_map(context)
     if details["type"] == "extra_forbidden":
@@ -152,6 +169,6 @@ def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]
     if limit is not None:
         member["limit"] = limit
     actual = details["input"]
-    if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= _SHORT):
+    if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= ECHO):
         member["actual"] = actual
     return member

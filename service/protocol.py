@@ -69,6 +69,8 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._head_timer)
         _cancel(self._reader_timer)
         _cancel(self._rest_timer)
+        for cycle, _ in self.pipeline:  # never begun
+            self._state.memory.give_back(cycle.scope["state"])
         super().connection_lost(exc)
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
@@ -146,6 +148,10 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of a body; nobody wants more of one that is answered, and much more ends it."""
         self._told = True
+        if not self.cycle.response_complete and not self._state.memory.arrived(
+            self.cycle.scope["state"], len(body)
+        ):
+            body = b""  # there is no room for it: who reads it refuses the request
         super().on_body(body)
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
