@@ -37,11 +37,11 @@ ANSWER = 2
 """What each byte of a large answer takes: its arrays as the backend gives them, and as they are written."""
 
 # Of what the process has been given, this much is never planned with, and this much is for short requests.
-_FREE = 1 / 8
+_FREE = 1 / 10
 _SMALL_SHARE = 1 / 16
 # What batches need while they run, beyond what is there after warm-up: measured with the embedded model, with
 # ONNX Runtime and its arena 65 to 145 MB in the worst case, of which freed memory may be had again.
-_COMPUTE_BYTES = 64 * 2**20
+_COMPUTE_BYTES = 48 * 2**20
 # Where even that is not there, requests are taken one at a time.
 _LEAST_BYTES = 32 * 2**20
 

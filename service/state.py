@@ -199,7 +199,7 @@ class ServiceState:
         log.info("requests may hold %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
         if (largest := self.max_response_bytes) < self.settings.max_response_bytes:
             log.warning(
-                "answers may have %d bytes, not HEADLIGHT_MAX_RESPONSE_BYTES=%d: give the process more memory",
+                "answers may have %d bytes, not HEADLIGHT_MAX_RESPONSE_BYTES=%d: memory is short",
                 largest,
                 self.settings.max_response_bytes,
             )

@@ -29,7 +29,7 @@ Scope = dict[str, object]
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """256 MiB of a process of 64: 16 for short requests, 80 for all others."""
+    """256 MiB of a process of 64: 16 for short requests, 102.4 for all others."""
     monkeypatch.setattr("service.memory.resident_bytes", lambda: 64 * MIB)
     planned = Memory(1000 * MIB)
     planned.plan(256 * MIB)
@@ -52,20 +52,20 @@ def test_answers_have_a_limit_of_their_own() -> None:
 
 
 def test_the_budget_is_what_is_left_of_the_memory_of_the_process(memory: Memory) -> None:
-    """Less an eighth, what the process has, what batches need, and the share of short requests."""
-    assert memory.limit == (224 - 64 - 64 - 16) * MIB
-    assert memory.largest_answer(64 * MIB) == 40 * MIB
+    """Less a tenth, what the process has, what batches need, and the share of short requests."""
+    assert memory.limit == int(0.9 * 256 * MIB) - (64 + 48 + 16) * MIB
+    assert memory.largest_answer(64 * MIB) == memory.limit // 2
     assert memory.largest_answer(MIB) == MIB
 
 
 def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory) -> None:
     """The first large one is taken whatever it needs; the next when it fits; short ones long after that."""
     first, second, short = Scope(), Scope(), Scope()
-    memory.take(first, 90 * MIB)
+    memory.take(first, 110 * MIB)
     with pytest.raises(Problem) as refused:
         memory.take(second, MIB)
     assert refused.value.kind == "overloaded"
-    assert refused.value.members == {"limit": 80 * MIB, "actual": 91 * MIB}
+    assert refused.value.members == {"limit": memory.limit, "actual": 111 * MIB}
     memory.take(short, SMALL_BYTES)
     with memory.working(short, 0):
         memory.let_go(first, 60 * MIB)
@@ -90,7 +90,7 @@ def test_memory_that_no_request_holds_counts_against_large_ones(
 def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) -> None:
     """Every part of it after the first one that has no room, and the connection is closed."""
     held, body = Scope(), Scope()
-    memory.take(held, 79 * MIB)
+    memory.take(held, 102 * MIB)
     assert memory.arrived(body, SMALL_BYTES)
     assert not memory.arrived(body, MIB)
     memory.give_back(held)
