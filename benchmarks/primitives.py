@@ -3,10 +3,10 @@
     python -m benchmarks.primitives
 
 PyTorch's products on CPUs are oneDNN's primitives, with code generated for each shape: for each number of
-tokens in a batch, and each of the few products of a block. `ONEDNN_PRIMITIVE_CACHE_CAPACITY` bounds how many are
-kept. For each bound a process of its own runs batches of every number of tokens, then the sizes of ordinary
-traffic over and over; printed are the memory that is not of files, and tokens per second beside the largest
-bound's.
+tokens in a batch, and each of the few products of a block. `ONEDNN_PRIMITIVE_CACHE_CAPACITY` bounds how
+many are kept. For each bound a process of its own runs batches of every number of tokens, then the sizes
+of ordinary traffic over and over; printed are the memory that is not of files, and tokens per second
+beside the largest bound's.
 """
 
 import argparse

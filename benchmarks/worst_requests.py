@@ -42,7 +42,7 @@ ANSWERED = 0.99
 """Of the ordinary client's requests this share is to be answered."""
 _ORDINARY_ADDRESS = "127.0.0.2"
 _PAUSE_S = 0.2
-_TURN_S = 5.0
+_TURN_S = 2.0
 _AT_A_TIME = 5
 _START_S = 120.0
 _WATCH_S = 0.02
@@ -116,7 +116,7 @@ def attacks() -> dict[str, Attack]:
         "a prompt before each": Attack(_body(["a"] * 256, prompt="! " * 4000), 1),
         "256 vectors": Attack(_body(["word " * 40] * 256), 2),
         "maps, unread": Attack(maps, 12, "/attention", "application/x-npz", read=0),
-        "maps in JSON, unread": Attack(maps, 4, "/attention", read=0),
+        "maps in JSON, unread": Attack(_body(["word " * 300] * 3, decimals=1), 4, "/attention", read=0),
         "maps, read slowly": Attack(maps, 6, "/attention", "application/x-npz", read=40_000),
         "maps, ndjson": Attack(_body(more, decimals=1, layers=[-1]), 2, "/attention", "application/x-ndjson"),
         "maps of 40": Attack(_body(more, layers=[0]), 2, "/attention", "application/x-safetensors"),

@@ -39,19 +39,19 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
-def test_a_refusal_is_short(service: Service, sent: bytes) -> None:
+def test_a_refusal_is_short(plain: Service, sent: bytes) -> None:
     """Of two megabytes of a client's own words a hundred characters come back, in a sentence."""
-    answer = service.raw(sent)
+    answer = plain.raw(sent)
     document: Json = answer.json()
     assert 400 <= answer.status_code < 500
     assert len(answer.content) < MOST, len(answer.content)
     assert document["detail"][-1] in ".]"
 
 
-def test_what_is_short_is_repeated_whole(service: Service) -> None:
+def test_what_is_short_is_repeated_whole(plain: Service) -> None:
     """A hundred characters are what a person reads."""
-    answer = service.raw(request_bytes(body=body(model="m" * 100)))
+    answer = plain.raw(request_bytes(body=body(model="m" * 100)))
     assert answer.json()["actual"] == "m" * 100
-    answer = service.raw(request_bytes(body=body(model="m" * 101)))
+    answer = plain.raw(request_bytes(body=body(model="m" * 101)))
     assert answer.json()["actual"] == "m" * 100 + "…"
     assert f'There is no model "{"m" * 100}…" here' in answer.json()["detail"]

@@ -29,32 +29,32 @@ def seconds(service: Service, times: int) -> list[float]:
     return taken
 
 
-def test_a_text_that_takes_ten_seconds_holds_nobody_up(service: Service) -> None:
+def test_a_text_that_takes_ten_seconds_holds_nobody_up(plain: Service) -> None:
     """Beside it an ordinary request takes little longer; and when its client goes, the work ends."""
-    alone = statistics.median(seconds(service, 10))
-    with service.connect() as connection:
+    alone = statistics.median(seconds(plain, 10))
+    with plain.connect() as connection:
         connection.sendall(request_bytes(body=json.dumps({"inputs": SLOW}).encode()))
         time.sleep(0.3)
-        beside = seconds(service, 10)
+        beside = seconds(plain, 10)
         assert statistics.median(beside) < 3 * alone + 0.05
         connection.setblocking(False)  # noqa: FBT003
         with pytest.raises(BlockingIOError):
             connection.recv(1)  # it is not answered yet
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     # The client has gone: what is left of its text is not tokenized.
-    used = cpu_seconds(service)
+    used = cpu_seconds(plain)
     time.sleep(1)
-    assert cpu_seconds(service) - used < 0.5
+    assert cpu_seconds(plain) - used < 0.5
 
 
-def test_a_text_whose_time_is_over_is_not_tokenized_to_its_end(service: Service) -> None:
+def test_a_text_whose_time_is_over_is_not_tokenized_to_its_end(plain: Service) -> None:
     """The 504 comes in time, and the work ends."""
     start = time.perf_counter()
-    assert_problem(post(service, {"inputs": SLOW}, X_Request_Timeout_Ms="500"), 504, "deadline-exceeded")
+    assert_problem(post(plain, {"inputs": SLOW}, X_Request_Timeout_Ms="500"), 504, "deadline-exceeded")
     assert time.perf_counter() - start < 3
-    used = cpu_seconds(service)
+    used = cpu_seconds(plain)
     time.sleep(1)
-    assert cpu_seconds(service) - used < 0.5
+    assert cpu_seconds(plain) - used < 0.5
 
 
 def cpu_seconds(service: Service) -> float:
@@ -71,6 +71,7 @@ def steps(count: int, order: list[str], name: str) -> Generator[None, None, str]
 
 def test_what_has_just_come_goes_first() -> None:
     """A short request is done before a long one goes on; every second turn goes on with a long one."""
+
     async def run() -> None:
         tokenizing, order = Tokenizing("test"), list[str]()
         try:
@@ -88,11 +89,11 @@ def test_what_has_just_come_goes_first() -> None:
     asyncio.run(run())
 
 
-def test_many_texts_of_many_clients_are_all_answered(service: Service) -> None:
+def test_many_texts_of_many_clients_are_all_answered(plain: Service) -> None:
     """Turns lose and mix nothing."""
     bodies = [{"inputs": [f"text {i} " * (10 + 700 * (i % 3)), f"{i}"]} for i in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda body: post(service, body).json(), bodies))
+        answers = list(pool.map(lambda body: post(plain, body).json(), bodies))
     for i, answer in enumerate(answers):
         lengths = [item["original_length"] for item in answer["data"]]
         assert lengths[0] == 2 + (2 if i < 1000 else 3) * (10 + 700 * (i % 3))

@@ -18,7 +18,8 @@ from tests.reference import MINILM
 
 pytestmark = pytest.mark.deploy
 
-MINUTES = 0.4
+MINUTES = 0.12
+"""Twice: stalled bodies leave others little room."""
 _UNITS = {"m": 2**20, "g": 2**30, "Mi": 2**20, "Gi": 2**30}
 
 
@@ -62,13 +63,16 @@ def test_the_worst_requests_within_a_limit(group: MemoryLimit, backend: str, exp
     model = str(exported) if backend == "onnx" else None
     # As much work as may be waits: the queue is not what holds memory here.
     with service(group, model, HEADLIGHT_MAX_QUEUE_TOKENS="1000000") as server:
-        seen = besiege(server, group, list(attacks()), MINUTES)
+        kinds = list(attacks())
+        first = besiege(server, group, [kind for kind in kinds if kind != "stalled bodies"], MINUTES)
+        seen = besiege(server, group, kinds, MINUTES)
         assert server.alive
         assert group.kills == 0
-        share = seen.working_bytes / group.limit
+        share = max(first.working_bytes, seen.working_bytes) / group.limit
+        seen.ordinary += first.ordinary
         answered = seen.ordinary["200"] / max(1, seen.ordinary.total())
         sys.stdout.write(f"{backend} in {group.limit >> 20} MiB: {share:.0%}, {answered:.1%} answered\n")
         assert share <= MOST
         assert seen.ordinary.total() > 10
         assert answered >= ANSWERED, seen.ordinary
-        assert any(outcome.startswith("200") for _, outcome in seen.attacks)
+        assert any(outcome.startswith("200") for _, outcome in first.attacks)
