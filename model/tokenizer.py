@@ -1,7 +1,8 @@
 """Text -> Encoding: token ids, and where each token comes from in the text."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,9 @@ from typing import Literal
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
 
+from model.cutting import PIECE
 from model.errors import CheckpointError, InputTooLong
+from model.long_text import BYTES_PER_CHARACTER, LARGE_PIECE, Columns, LongTexts, Room
 from model.tokenizer_file import read_tokenizer
 from model.types import Encoding
 
@@ -33,11 +36,14 @@ class TextTokenizer:
     tokens, padded, in the embedded model's), not of the model.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE) -> None:
+        """Take a tokenizer; long texts are cut into pieces of so many characters."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
         self._whole = tokenizer
+        self._step = 2 * piece
+        self._long = LongTexts.of(tokenizer, max_length, piece)
         self._cut: dict[Side, Tokenizer] = {}
         self._lock = threading.Lock()
 
@@ -67,22 +73,72 @@ class TextTokenizer:
 
         Raises InputTooLong for the first input beyond `max_length` when `truncation` does not allow it.
         """
+        steps = self.steps(texts, truncation, prompt)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def steps(
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation | None = None,
+        prompt: str = "",
+        room: Room = lambda _: nullcontext(),
+    ) -> Generator[None, None, list[Encoding]]:
+        """Do what `encode` does, in steps of some milliseconds.
+
+        Texts are cut into pieces where that changes nothing. What cannot be cut is one long step, and asks
+        for `room` in memory; what that raises is raised here.
+        """
         truncation = truncation or Truncation()
         prompted = [_prepend(prompt, text) for text in texts]
+        encodings: list[Encoding] = []
+        for group in _groups(prompted, self._step):
+            if len(group) > 1 or _size(group[0]) <= self._step:
+                some = self._short(group, len(encodings), truncation, prompt)
+            else:
+                some = [(yield from self._one_long(group[0], len(encodings), truncation, prompt, room))]
+            encodings += some
+            if len(encodings) < len(prompted):
+                yield
+        return encodings
+
+    def _short(
+        self, texts: Sequence[Text], first: int, truncation: Truncation, prompt: str
+    ) -> list[Encoding]:
+        """Tokenize texts that are short together; `first` is the place of the first one among the inputs."""
         # encode_batch also for one text: unlike encode, it lets other threads run meanwhile.
-        whole = self._whole.encode_batch(prompted)
-        whole.reverse()
+        whole = self._whole.encode_batch(list(texts))
         encodings = []
-        for i, text in enumerate(prompted):
-            raw = whole.pop()
+        for i, (text, raw) in enumerate(zip(texts, whole, strict=True), start=first):
             length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
             if length > self.max_length:
-                if not truncation.allowed:
-                    raise InputTooLong(field=f"inputs.{i}", actual=length, limit=self.max_length)
-                del raw  # of a long text it takes hundreds of times its bytes, and the same is needed again
-                raw = self._cutting(truncation.side).encode_batch([text])[0]
+                self._check_allowed(truncation, i, length)
+                raw = self._cutting(truncation.side).encode_batch([text])[0]  # noqa: PLW2901
             encodings.append(_columns(raw, length, first_word, prompt))
         return encodings
+
+    def _one_long(
+        self, text: Text, index: int, truncation: Truncation, prompt: str, room: Room
+    ) -> Generator[None, None, Encoding]:
+        if self._long is None:
+            with room(BYTES_PER_CHARACTER * _size(text)) if _size(text) >= LARGE_PIECE else nullcontext():
+                return self._short([text], index, truncation, prompt)[0]
+        columns, length, first_word = yield from self._long.steps(
+            [text] if isinstance(text, str) else text,
+            left=truncation.side == "left",
+            prompt=len(prompt),
+            room=room,
+        )
+        if length > self.max_length:
+            self._check_allowed(truncation, index, length)
+        return _columns(columns, length, first_word, prompt)
+
+    def _check_allowed(self, truncation: Truncation, index: int, length: int) -> None:
+        if not truncation.allowed:
+            raise InputTooLong(field=f"inputs.{index}", actual=length, limit=self.max_length)
 
     def _cutting(self, side: Side) -> Tokenizer:
         """Give the tokenizer that cuts at a side: a copy of some megabytes, made when it is first needed."""
@@ -98,13 +154,31 @@ def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokeni
     return copy
 
 
+def _size(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+
+
+def _groups(texts: Sequence[Text], step: int) -> Iterator[list[Text]]:
+    """Take texts together that have at most `step` characters together, in their order."""
+    group: list[Text] = []
+    size = 0
+    for text in texts:
+        if group and size + _size(text) > step:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += _size(text)
+    if group:
+        yield group
+
+
 def _prepend(prompt: str, text: Text) -> Text:
     if not prompt:
         return text
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 
-def _columns(raw: RawEncoding, length: int, first_word: int, prompt: str) -> Encoding:
+def _columns(raw: RawEncoding | Columns, length: int, first_word: int, prompt: str) -> Encoding:
     """Take a tokenized input apart into our columns.
 
     `length` are its tokens before it was cut, and `first_word` is the first word of it behind the prompt.

@@ -16,7 +16,7 @@ from model.errors import ModelError
 from service.cors import Cors
 from service.middleware import RequestContext, authorize
 from service.openapi import build_openapi, operation_id
-from service.problems import Problem, from_model_error
+from service.problems import Problem, cut, from_model_error
 from service.routes import native, operations
 from service.settings import Settings
 from service.state import VERSION, Loader, ServiceState, load_engines
@@ -129,10 +129,10 @@ async def _on_problem(request: Request, error: Exception) -> Response:
             problem = from_model_error(error)
         case HTTPException(status_code=405):
             allowed = (error.headers or {}).get("Allow", "")
-            detail = f"{request.url.path} takes {allowed}, not {request.method}."
+            detail = f"{cut(request.url.path)} takes {allowed}, not {request.method}."
             problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
         case HTTPException(status_code=404):
-            problem = Problem("not-found", f"There is no {request.url.path}; /docs shows what there is.")
+            problem = Problem("not-found", f"There is no {cut(request.url.path)}; /docs shows what there is.")
         case _:
             raise error
     state: ServiceState = request.app.state.service

@@ -16,9 +16,9 @@ from model.types import Encoding, Output
 from service.access import Stages
 from service.compression import WORTH_BYTES, choose_coding, encoder
 from service.engine import Arrivals, Result
-from service.holding import SMALL_BYTES
 from service.items import AnswerStyle, Item
 from service.json_writer import Piece, last_line, lines
+from service.memory import SMALL_BYTES
 from service.metrics import REJECTIONS
 from service.middleware import GONE
 from service.negotiation import FORMATS, KEPT_CHARACTERS, WEIGHED_CHARACTERS

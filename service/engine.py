@@ -9,19 +9,20 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from model.errors import InferenceError
+from model.long_text import Room
 from model.tokenizer import Text, TextTokenizer, Truncation
 from model.types import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
 from service.budget import measure_rates, steady_budget
 from service.device import Device
 from service.metrics import Metrics
 from service.pace import Pace
-from service.process import give_back_memory
 from service.queueing import EXPRESS, Job, Waiting, WaitingQueue
 from service.runner import Runner
+from service.tokenizing import Tokenizing
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,6 @@ _LARGEST_REQUESTS = 4
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 # Tokenized in less time than another thread takes to begin with it.
 _SMALL_BODY_BYTES = 512
-# Tokens of it take hundreds of times its bytes.
-_LARGE_BODY_BYTES = 512 * 1024
 _LOST = "An output of this request was lost."
 
 
@@ -103,7 +102,7 @@ class Engine:
             )
             for lane in (*range(device.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
         ]
-        self._tokenizing = ThreadPoolExecutor(1, thread_name_prefix=f"tokenize-{name}")
+        self._tokenizing = Tokenizing(name)
 
     def start(self) -> None:
         """Warm the backend up and measure its budget, in the caller's thread, and start to work."""
@@ -125,8 +124,9 @@ class Engine:
 
     @property
     def idle_since(self) -> float | None:
-        """When the last batch of its device ended, in `time.perf_counter` seconds; None while one runs."""
-        return self._device.idle_since
+        """When the last batch or text was done, in `time.perf_counter` seconds; None while a batch runs."""
+        since = self._device.idle_since
+        return None if since is None else max(since, self._tokenizing.idle_since)
 
     def give_back(self) -> None:
         """Give memory back that the backend keeps for further batches."""
@@ -152,7 +152,7 @@ class Engine:
         self._queue.close()
         for runner in self._runners:
             runner.join(timeout)
-        self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        self._tokenizing.close()
 
     def check_room(self, body_bytes: int, client: str = "") -> None:
         """Raise OverloadedError when a client's request of this size cannot fit the queue as it is now."""
@@ -168,37 +168,29 @@ class Engine:
         truncation: Truncation,
         prompt: str,
         body_bytes: int = 0,
+        room: Room = lambda _: nullcontext(),
         *,
         client: str = "",
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
 
-        Meanwhile the request counts in the queue by the size of its body, in which a prompt counts for each
-        text. Raises InputTooLong, and OverloadedError when the queue has no room for it.
+        Requests take turns, and one that is cancelled stops. Meanwhile it counts in the queue by the size of
+        its body, in which a prompt counts for each text; `room` sets memory aside for what cannot be
+        tokenized in pieces. Raises InputTooLong, OverloadedError when the queue has no room for it, and what
+        `room` raises.
         """
         start = time.perf_counter()
         if 0 < body_bytes <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
-            loop = asyncio.get_running_loop()
             expected = self._expected_tokens(body_bytes)
             with self._queue.reserve(expected, self._pace.tokens_per_s, client):
-                encodings = await loop.run_in_executor(
-                    self._tokenizing, self._encode, texts, truncation, prompt, body_bytes
-                )
+                steps = self._tokenizer.steps(texts, truncation, prompt, room)
+                encodings = await self._tokenizing.run(steps)
         seconds = time.perf_counter() - start
         self._pace.tokenized(sum(len(encoding) for encoding in encodings), body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
-
-    def _encode(
-        self, texts: Sequence[Text], truncation: Truncation, prompt: str, body_bytes: int
-    ) -> list[Encoding]:
-        try:
-            return self._tokenizer.encode(texts, truncation, prompt)
-        finally:
-            if body_bytes > _LARGE_BODY_BYTES:
-                give_back_memory()
 
     async def submit(
         self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""

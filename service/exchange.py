@@ -12,11 +12,12 @@ from model.tokenizer import Truncation
 from model.types import Encoding, Want
 from service.access import ACCESS, Access
 from service.bounds import bound
-from service.clients import client_of
 from service.delivery import Delivery, ItemMaker
 from service.engine import Engine
 from service.intake import Taken, check_prompts, deadline, overloaded
 from service.items import AnswerStyle, Expected
+from service.memory import ARRIVING, TEXT, TOKEN_BYTES
+from service.peers import CLIENT
 from service.planning import choose_prompt
 from service.problems import Problem
 from service.queueing import OverloadedError
@@ -62,7 +63,7 @@ class Exchange:
     @property
     def client(self) -> str:
         """Whose request it is, for fairness."""
-        return client_of(self.request.scope)
+        return str(self.request.scope["state"][CLIENT])
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Do the work, but drop it when the request's time is over (504)."""
@@ -90,11 +91,21 @@ class Exchange:
         prompts = len(prompt.encode()) * len(body.inputs)
         check_prompts(prompts, self.state.settings)
         self.text_bytes = self.taken.size + prompts
+        held, memory = self.request.scope["state"], self.state.memory
+        # Not more tokens than bytes, nor than the model reads of each input.
+        most = TOKEN_BYTES * min(self.text_bytes, len(body.inputs) * self.engine.info.max_length)
+        memory.take(held, TEXT * self.taken.size + (ARRIVING + TEXT) * prompts + most)
         self.access.stages.begin("tokenize")
         encodings, self.tokenize_s = await self.engine.tokenize(
-            body.inputs, truncation, prompt, self.text_bytes, client=self.client
+            body.inputs,
+            truncation,
+            prompt,
+            self.text_bytes,
+            lambda size: memory.working(held, size),
+            client=self.client,
         )
         self.access.tokens = sum(map(len, encodings))
+        memory.let_go(held, most - TOKEN_BYTES * self.access.tokens)
         return encodings
 
     def style(
@@ -121,7 +132,7 @@ class Exchange:
 
         Refuses with 429 where too many large ones are on their way.
         """
-        limit, size = self.state.settings.max_response_bytes, bound(style, encodings, expected)
+        limit, size = self.state.max_response_bytes, bound(style, encodings, expected)
         if size > limit:
             raise Problem(
                 "response-too-large",
@@ -129,7 +140,7 @@ class Exchange:
                 members={"limit": limit, "actual": size},
             )
         try:
-            self.state.holding.take(self.request.scope["state"], style.growth * size)
+            self.state.memory.take_answer(self.request.scope["state"], style.growth * size)
         except Problem:
             self.state.readers.make_room()
             raise

@@ -13,10 +13,11 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
-from service.clients import client_of
 from service.items import ArrayType, Format
 from service.json_body import MOST_VALUES, TooManyValuesError, parse
+from service.memory import PARSED
 from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
+from service.peers import CLIENT
 from service.problems import Problem, from_validation_error
 from service.queueing import OverloadedError
 from service.schemas import MAX_INDICES, InputsRequest
@@ -57,8 +58,12 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     state.check_ready()
     _check_content(request)
     chosen = choose_format(request)
-    _check_room(state, _declared_size(request, state.settings), client_of(request.scope))
+    size = _declared_size(request, state.settings)
+    state.memory.check_room(request.scope["state"], size)
+    _check_room(state, size, request.scope["state"][CLIENT])
     body = await _read_body(request, state.settings)
+    transient = PARSED * len(body)
+    state.memory.take(request.scope["state"], transient)
     raw, count = await _parse(body, state.settings)
     dtype = read_array_type(request, chosen)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
@@ -71,6 +76,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
+    state.memory.let_go(request.scope["state"], transient)
     if chosen in BINARY and checked.departs("decimals"):
         raise Problem(
             "invalid-request",
@@ -158,10 +164,12 @@ def _declared_size(request: Request, settings: Settings) -> int:
 
 async def _read_body(request: Request, settings: Settings) -> bytes:
     limit = settings.max_body_bytes
+    memory, held = request.app.state.service.memory, request.scope["state"]
     body = bytearray()
     try:
         async with asyncio.timeout(settings.request_timeout_s):
             async for chunk in request.stream():
+                memory.check_arrived(held)
                 body += chunk
                 if len(body) > limit:
                     raise _too_large(len(body), limit)

@@ -18,7 +18,7 @@ from service.keys import sent_authorization
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
 from service.open_files import is_shortage
 from service.panics import PanicError, is_panic
-from service.peers import Peers, client_of, peer_address
+from service.peers import CLIENT, Peers, client_of, peer_address
 from service.problems import Problem, gave_up
 from service.state import ServiceState
 from service.trace_context import read_traceparent
@@ -28,8 +28,6 @@ log = logging.getLogger("service.access")
 # Under these names a request's scope tells its task to the connection, and the connection that it has ended.
 TASK = "task"
 GONE = "gone"
-# Under this one, who asks, for fairness: `key:1a2b3c4d` where keys are required, else an address or subnet.
-CLIENT = "client"
 _LINE = "%s %s %d in %.1f ms"
 # Under this one, why a connection was ended before its client had the whole answer.
 CUT_OFF = "cut_off"
@@ -143,6 +141,7 @@ class RequestContext:
             await answer(problem)
         finally:
             whole = status and not {GONE, CUT_OFF} & scope["state"].keys()
+            self.state.memory.give_back(scope["state"])
             self._count(scope, access, status if whole else CLIENT_GONE, time.perf_counter() - start)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,7 +169,6 @@ class RequestContext:
         finally:
             del scope["state"][TASK]
             self.state.running.discard(task)
-            self.state.holding.give_back(scope["state"])
             self.state.metrics.in_flight.set(self.state.in_flight)
 
     def _count(self, scope: Scope, access: Access, status: int, seconds: float) -> None:

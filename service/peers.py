@@ -8,6 +8,9 @@ from typing import Any
 Address = IPv4Address | IPv6Address
 Networks = Sequence[IPv4Network | IPv6Network]
 
+CLIENT = "client"
+"""Under this name a request's scope has, in `state`, who asks: `key:1a2b3c4d` where keys are required, else
+an address or subnet. Clients get equal shares."""
 NO_ADDRESS = "local"
 """The client of a connection that has no address: a Unix socket."""
 

@@ -63,8 +63,16 @@ _DETAILS = {
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
 }
-_SHORT = 100  # characters of a value that a problem document repeats
+ECHO = 100
+"""Characters of what a client sent that a problem document repeats."""
 _LISTED = 10  # wrong fields
+# Of a sentence with something of the client's in it that was not cut.
+_SENTENCE, _END = 500, 90
+
+
+def cut(text: str, most: int = ECHO) -> str:
+    """Cut what a client sent to a readable length."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 @dataclass
@@ -87,13 +95,19 @@ class Problem(Exception):
     def document(self, *, instance: str, request_id: str) -> bytes:
         """Write the problem document."""
         status, title = KINDS[self.kind]
+        detail = self.detail
+        for value in self.members.values():
+            if isinstance(value, str) and len(value) > ECHO:
+                detail = detail.replace(value, cut(value))
+        if len(detail) > _SENTENCE + _END:
+            detail = f"{detail[:_SENTENCE]}… {detail[-_END:]}"
         return orjson.dumps(
             {
                 "type": f"urn:headlight:{self.kind}",
                 "title": title,
                 "status": int(status),
-                "detail": self.detail,
-                "instance": instance,
+                "detail": detail,
+                "instance": cut(instance),
                 "request_id": request_id,
                 **{name: _writable(value) for name, value in self.members.items()},
             }
@@ -106,7 +120,9 @@ class Problem(Exception):
 
 
 def _writable(value: object) -> object:
-    """Write integers beyond 64 bits, which came as 1e30, like that again: JSON libraries stop there."""
+    """Cut texts, and write integers beyond 64 bits, which came as 1e30, like that again: JSON stops there."""
+    if isinstance(value, str):
+        return cut(value)
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
@@ -163,19 +179,19 @@ def _field_name(location: Sequence[str | int]) -> str:
 def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
     """Say what is wrong with one field, and what is allowed: `field`, `detail` and the fields that help."""
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
-    member: dict[str, Any] = {"field": context.get("field") or _field_name(details["loc"])}
+    member: dict[str, Any] = {"field": cut(context.get("field") or _field_name(details["loc"]))}
     template = _DETAILS.get(details["type"])
     member["detail"] = details["msg"] if template is None else template.format_map(context)
     if details["type"] == "extra_forbidden":
         member["allowed"] = list(fields)
         name = str(details["loc"][-1])
         # A long name is like none of them, and would take long to compare.
-        if len(name) <= _SHORT and (close := get_close_matches(name, fields, n=1)):
+        if len(name) <= ECHO and (close := get_close_matches(name, fields, n=1)):
             member["detail"] = f"is not a field here (did you mean {close[0]}?)"
     limit = context.get("ge", context.get("le"))
     if limit is not None:
         member["limit"] = limit
     actual = details["input"]
-    if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= _SHORT):
+    if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= ECHO):
         member["actual"] = actual
     return member

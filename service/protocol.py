@@ -101,6 +101,8 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._next_turn)
         _cancel(self._rest_timer)
         self._reader.forget()
+        for cycle, _ in self.pipeline:  # never begun
+            self._state.memory.give_back(cycle.scope["state"])
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:
@@ -202,6 +204,10 @@ class Protocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a part of a body; nobody wants more of one that is answered, and much more ends it."""
         self._told = True
+        if not self.cycle.response_complete and not self._state.memory.arrived(
+            self.cycle.scope["state"], len(body)
+        ):
+            body = b""  # there is no room for it: who reads it refuses the request
         super().on_body(body)
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
@@ -283,7 +289,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _held_bytes(self) -> int:
-        return 0 if self._served is None else self._state.holding.held(self._served.scope["state"])
+        return 0 if self._served is None else self._state.memory.held(self._served.scope["state"])
 
     def _idle_again(self, seconds: float | None = None) -> None:
         """Begin the time of an idle connection."""

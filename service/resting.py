@@ -3,7 +3,7 @@
 import gc
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
 from service.engine import Engine
@@ -12,7 +12,7 @@ from service.process import give_back_memory, resident_bytes
 log = logging.getLogger(__name__)
 
 REST_S = 3.0
-"""After so long without a batch nothing is worth keeping for the next one."""
+"""After so long without a batch or a request nothing is worth keeping for the next one."""
 # Less of it is not worth that the next batch has to fetch it again.
 _MUCH_BYTES = 16 * 2**20
 
@@ -24,9 +24,13 @@ class Resting:
     answers took so far: without this, it would only ever grow.
     """
 
-    def __init__(self, engines: Collection[Engine], executor: Executor) -> None:
+    def __init__(
+        self, engines: Collection[Engine], executor: Executor, ended: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """Look after what runs on engines; `ended` says when the last request did, run or refused."""
         self._engines = engines
         self._executor = executor
+        self._ended = ended
         self._small_bytes = resident_bytes()
         self._rested = 0.0
 
@@ -40,8 +44,8 @@ class Resting:
             self._executor.submit(self._give_back, since)
 
     def _idle_since(self) -> float | None:
-        """Say when the last batch of all ended; None while any runs."""
-        last = 0.0
+        """Say when the last batch, text and request of all ended; None while any batch runs."""
+        last = self._ended()
         for engine in self._engines:
             if engine.idle_since is None:
                 return None

@@ -63,6 +63,11 @@ class Settings(BaseSettings):
     max_inputs: int = Field(256, ge=1, description="texts per request")
     max_body_bytes: int = Field(2 * 2**20, ge=1, description="size of a request body")
     max_response_bytes: int = Field(64 * 2**20, ge=1, description="size of an answer")
+    memory_bytes: int | None = Field(
+        None,
+        ge=2**26,
+        description="memory of the process; what its control group may have, or the machine has, by default",
+    )
     request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="seconds until a request is given up")
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer what is accepted at exit"

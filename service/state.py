@@ -14,8 +14,8 @@ from model.loading import both_packages, load_model
 from model.types import ModelInfo
 from service.device import Device
 from service.engine import Engine
-from service.holding import ANSWERS, Holding
 from service.keys import Keys
+from service.memory import ANSWERS, Memory, memory_given
 from service.metrics import Metrics
 from service.numbers import prepare
 from service.problems import Problem
@@ -120,7 +120,7 @@ class ServiceState:
         """Set by a signal: no new work is taken, what was accepted is still answered."""
         self.drained_by: float | None = None
         """Set by a signal: when the process is to have ended, in `time.monotonic` seconds."""
-        self.holding = Holding(ANSWERS * settings.max_response_bytes)
+        self.memory = Memory(ANSWERS * settings.max_response_bytes)
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
@@ -198,10 +198,27 @@ class ServiceState:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             prepare()
-            self._resting = Resting(engines.values(), self.writing)
+            self._plan_memory()
+            self._resting = Resting(engines.values(), self.writing, lambda: self.memory.changed)
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()
+
+    @property
+    def max_response_bytes(self) -> int:
+        """How large an answer may be: the setting, or less where memory is short."""
+        return self.memory.largest_answer(self.settings.max_response_bytes)
+
+    def _plan_memory(self) -> None:
+        given = self.settings.memory_bytes or memory_given()
+        self.memory.plan(given)
+        log.info("requests may hold %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
+        if (largest := self.max_response_bytes) < self.settings.max_response_bytes:
+            log.warning(
+                "answers may have %d bytes, not HEADLIGHT_MAX_RESPONSE_BYTES=%d: memory is short",
+                largest,
+                self.settings.max_response_bytes,
+            )
 
     def supervise(self, stopped_s: float = 0.0) -> None:
         """Look after every engine; what hangs a second time in one of them ends the process.

@@ -49,6 +49,13 @@ def service(kept: Kept, backend: str) -> Service:
 
 
 @pytest.fixture(scope="session")
+def plain() -> Iterator[Service]:
+    """The embedded model with default limits, and batches whose size is not measured."""
+    with serve() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def strict() -> Iterator[Service]:
     """A service with tiny limits that logs everything as JSON."""
     with serve(

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.answers import Info, Limits, ServedModel, Status
 from service.middleware import authorize
-from service.problems import Problem
+from service.problems import Problem, cut
 from service.state import VERSION, ServiceState
 
 router = APIRouter(tags=["operations"])
@@ -78,7 +78,7 @@ async def info(request: Request) -> Info:
         limits=Limits(
             max_inputs=settings.max_inputs,
             max_body_bytes=settings.max_body_bytes,
-            max_response_bytes=settings.max_response_bytes,
+            max_response_bytes=state.max_response_bytes,
             request_timeout_s=settings.request_timeout_s,
         ),
     )
@@ -148,5 +148,5 @@ def _bad_range(status: int, headers: Headers) -> Problem:
 async def docs_part(name: str) -> Response:
     """Serve the page's script and style."""
     if name not in _PAGE_PARTS:
-        raise Problem("not-found", f"There is no /docs/{name}; /docs is the page.")
+        raise Problem("not-found", f"There is no /docs/{cut(name)}; /docs is the page.")
     return _PagePart(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])

@@ -1,0 +1,77 @@
+"""A memory limit for a process and its children, as a container has one: a control group of the kernel's.
+
+Needs root, and a hierarchy of control groups that can be written to: version 1 with the memory controller, or
+version 2.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_V1 = Path("/sys/fs/cgroup/memory")
+_V2 = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """A control group with a limit in bytes."""
+
+    folder: Path
+    limit: int
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Write a command that runs another one within the limit, as the same process."""
+        enter = f'echo $$ > {self.folder}/cgroup.procs && exec "$@"'
+        return ["sh", "-c", enter, "sh", *command]
+
+    @property
+    def is_v1(self) -> bool:
+        """Whether it is of version 1."""
+        return (self.folder / "memory.limit_in_bytes").exists()
+
+    @property
+    def working_bytes(self) -> int:
+        """What the group uses now and cannot simply drop: all but clean pages of files."""
+        usage = self._number("memory.usage_in_bytes" if self.is_v1 else "memory.current")
+        return usage - self._stat("total_inactive_file" if self.is_v1 else "inactive_file")
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that the group ever used, with pages of files: they fill whatever is free."""
+        return self._number("memory.max_usage_in_bytes" if self.is_v1 else "memory.peak")
+
+    @property
+    def kills(self) -> int:
+        """How many processes of the group were ended for want of memory."""
+        text = (self.folder / ("memory.oom_control" if self.is_v1 else "memory.events")).read_text("ascii")
+        return _field(text, "oom_kill")
+
+    def _number(self, name: str) -> int:
+        return int((self.folder / name).read_text("ascii"))
+
+    def _stat(self, name: str) -> int:
+        return _field((self.folder / "memory.stat").read_text("ascii"), name)
+
+
+def _field(text: str, name: str) -> int:
+    lines = (line.split() for line in text.splitlines())
+    return next((int(value) for found, value in lines if found == name), 0)
+
+
+@contextmanager
+def memory_limit(limit: int) -> Iterator[MemoryLimit]:
+    """Make a control group with a limit in bytes, and remove it when its processes have ended.
+
+    Raises OSError where that is not possible.
+    """
+    parent = _V1 if (_V1 / "memory.limit_in_bytes").exists() else _V2
+    folder = parent / f"headlight-{os.getpid()}-{limit >> 20}"
+    folder.mkdir()
+    try:
+        group = MemoryLimit(folder, limit)
+        (folder / ("memory.limit_in_bytes" if group.is_v1 else "memory.max")).write_text(str(limit), "ascii")
+        yield group
+    finally:
+        folder.rmdir()

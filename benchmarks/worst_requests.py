@@ -1,0 +1,406 @@
+"""The worst legal requests one can think of, for minutes, within a memory limit, beside an ordinary client.
+
+    python -m benchmarks.worst_requests --limit-mib 512 --model exported/all-MiniLM-L6-v2 --minutes 10
+
+Within a control group of so much memory (as root), as a container has it, a service meets: texts of two
+megabytes that are all punctuation, all words of a hundred letters, all CJK; requests of 256 long texts and
+of as many pairs; large answers that are not read, or slowly; bodies that stop shortly before their end;
+names of two megabytes; token vectors of all layers; clients that leave. Meanwhile an ordinary client, of an
+address of its own, sends one short request at a time. Printed: whether the process lives, its peak of
+memory beside the limit, and what the ordinary client saw. `--only` takes some kinds of attacks; settings of
+the service are variables, as ever.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks import common
+from benchmarks.memory_limit import MemoryLimit, memory_limit
+from benchmarks.servers import free_port
+
+LARGEST = 2 * 2**20 - 200
+"""Bytes of a text that, with what is around it, is within the default limit of a body."""
+_ANSWER_S = 60.0
+MOST = 0.9
+"""Of its limit the service may use this share."""
+ANSWERED = 0.99
+"""Of the ordinary client's requests this share is to be answered."""
+_ORDINARY_ADDRESS = "127.0.0.2"
+_PAUSE_S = 0.2
+_TURN_S = 2.0
+_AT_A_TIME = 5
+_START_S = 120.0
+_WATCH_S = 0.02
+
+
+Outcomes = Counter[tuple[str, str]]
+
+
+@dataclass
+class Seen:
+    """What came of the attacks, and of the ordinary client's requests with their seconds."""
+
+    attacks: Outcomes = field(default_factory=Counter)
+    ordinary: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    rss_bytes: int = 0
+    working_bytes: int = 0
+    alive: bool = True
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A request that `workers` clients repeat; what they do with the answer.
+
+    `read` is in bytes per second; 0 reads nothing for half a minute, None reads as fast as it comes. `stop`
+    bytes of the end are never sent. `leave_s` is after how long the client closes the connection.
+    """
+
+    body: bytes
+    workers: int = 1
+    path: str = "/encode"
+    accept: str = "application/json"
+    read: int | None = None
+    stop: int = 0
+    leave_s: float | None = None
+
+    @property
+    def request(self) -> bytes:
+        """The bytes that are sent."""
+        head = f"POST {self.path} HTTP/1.1\r\nHost: a\r\nAccept: {self.accept}\r\n"
+        head += f"Content-Length: {len(self.body)}\r\n\r\n"
+        whole = head.encode() + self.body
+        return whole[: len(whole) - self.stop]
+
+
+def _body(inputs: object, **options: object) -> bytes:
+    return json.dumps({"inputs": inputs, **options}, ensure_ascii=False).encode()
+
+
+def _repeated(text: str) -> str:
+    return text * (LARGEST // len(text.encode()))
+
+
+def attacks() -> dict[str, Attack]:
+    """Make every kind of attack, by its name."""
+    prose = "The quick brown fox jumps over the lazy dog. "
+    maps, more = _body(["word " * 300] * 3), ["word " * 100] * 40
+    layers = _body(["word " * 600] * 3, outputs=["tokens"], layers=list(range(-3, 0)))
+    return {
+        "punctuation": Attack(_body(_repeated("!")), 3),
+        "long words": Attack(_body(_repeated("z" * 99 + "q ")), 3),
+        "cjk": Attack(_body(_repeated("中")), 2),
+        "one word": Attack(_body(_repeated("z")), 1),
+        "emoji": Attack(_body(_repeated("😀")), 1),
+        "marks": Attack(_body(_repeated("e\u0301\u0323")), 1),
+        "control characters": Attack(_body("\x01" * (LARGEST // 6)), 1),
+        "prose, cut left": Attack(_body(_repeated(prose), truncation_side="left"), 2),
+        "256 long texts": Attack(_body([prose * 180] * 256), 3),
+        "256 pairs": Attack(_body([[prose * 90, "?" * 4000]] * 256), 2),
+        "a long pair": Attack(_body([["," * (LARGEST // 2), "." * (LARGEST // 2)]]), 1),
+        "a prompt before each": Attack(_body(["a"] * 256, prompt="! " * 4000), 1),
+        "256 vectors": Attack(_body(["word " * 40] * 256), 2),
+        "maps, unread": Attack(maps, 12, "/attention", "application/x-npz", read=0),
+        "maps in JSON, unread": Attack(_body(["word " * 300] * 3, decimals=1), 4, "/attention", read=0),
+        "maps, read slowly": Attack(maps, 6, "/attention", "application/x-npz", read=40_000),
+        "maps, ndjson": Attack(_body(more, decimals=1, layers=[-1]), 2, "/attention", "application/x-ndjson"),
+        "maps of 40": Attack(_body(more, layers=[0]), 2, "/attention", "application/x-safetensors"),
+        "token vectors": Attack(layers, 3),
+        "token vectors, unread": Attack(layers, 4, read=0),
+        "stalled bodies": Attack(_body(_repeated("a ")), 300, stop=1, read=0),
+        "a name of 2 MB": Attack(json.dumps({"inputs": "a", "n" * LARGEST: 1}).encode(), 3),
+        "a model of 2 MB": Attack(_body("a", model="m" * LARGEST), 2),
+        "a prompt_name of 2 MB, unread": Attack(_body("a", prompt_name="\x01" * (LARGEST // 6)), 20, read=0),
+        "240,000 pairs": Attack(_body([["", ""]] * 240_000), 1),
+        "empty objects": Attack(b'{"inputs":[' + b"{}," * 650_000 + b"{}]}", 2),
+        "clients that leave": Attack(_body(_repeated("z" * 99 + "q ")), 3, leave_s=0.5),
+    }
+
+
+def main() -> None:
+    """Start the service within its limit, attack it, and print."""
+    arguments = parse_arguments()
+    chosen = common.some_of(list(attacks()))(arguments.only) if arguments.only else list(attacks())
+    with memory_limit(arguments.limit_mib * 2**20) as group, service(group, arguments.model) as server:
+        seen = besiege(server, group, chosen, arguments.minutes)
+        print_seen(seen, group, arguments)
+        good = passed(seen, group)
+    sys.exit(not good)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--limit-mib", type=int, default=512)
+    parser.add_argument("--model", help="what is served; the service's own default where it is left out")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--only", help="names of attacks, separated by commas")
+    return parser.parse_args()
+
+
+@dataclass(frozen=True)
+class Server:
+    """A service within a memory limit."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process.poll() is None
+
+
+@contextmanager
+def service(group: MemoryLimit, model: str | None, **variables: str) -> Iterator[Server]:
+    """Run a service within a group until the end of the block; its log is our standard error."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "HEADLIGHT_LOG_LEVEL": "warning",
+        "HF_HUB_OFFLINE": "1",
+        **({"HEADLIGHT_MODEL": model} if model else {}),
+        **variables,
+    }
+    command = group.command([sys.executable, "-m", "service", "--port", str(port)])
+    server = Server(subprocess.Popen(command, env=environment), port)
+    try:
+        wait_until_ready(server)
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+def wait_until_ready(server: Server) -> None:
+    """Ask until the service is ready; raises SystemExit when it ends before."""
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until and server.alive:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5) as asked:
+            asked.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            if asked.recv(4096).startswith(b"HTTP/1.1 200"):
+                return
+        time.sleep(0.05)
+    raise SystemExit(f"The service did not become ready (exit code {server.process.poll()}).")
+
+
+def besiege(server: Server, group: MemoryLimit, names: Sequence[str], minutes: float) -> Seen:
+    """Attack for so many minutes, from a process of its own: it is busy, and the ordinary client is not."""
+    seen, until = Seen(), time.monotonic() + 60 * minutes
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as attackers:
+        attacking = attackers.submit(attack_all, server.port, names, until)
+        asyncio.run(observe(server, group, seen, until))
+        seen.attacks = attacking.result()
+    return seen
+
+
+async def observe(server: Server, group: MemoryLimit, seen: Seen, until: float) -> None:
+    """Look at the service, and be an ordinary client of it, until the time is over or it has ended."""
+    asking = asyncio.create_task(ordinary(server.port, seen, until))
+    await watch(server, group, seen, until)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+
+
+def attack_all(port: int, names: Sequence[str], until: float) -> Outcomes:
+    """Carry out attacks until the time is over; returns how often each had which outcome."""
+    kinds, outcomes = attacks(), Outcomes()
+
+    async def run() -> None:
+        tasks = []
+        for turn, name in enumerate(names):
+            sent = kinds[name].request
+
+            def is_on(turn: int = turn) -> bool:
+                """Whether this kind's turn is now: a few at a time, and every fourth time all."""
+                window = int(time.monotonic() / _TURN_S)
+                return window % 4 == 0 or (turn - window) % len(names) < _AT_A_TIME
+
+            tasks += [
+                asyncio.create_task(repeat(port, name, kinds[name], sent, outcomes, is_on))
+                for _ in range(kinds[name].workers)
+            ]
+        await asyncio.sleep(until - time.monotonic())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(run())
+    return outcomes
+
+
+async def watch(server: Server, group: MemoryLimit, seen: Seen, until: float) -> None:
+    """Look at the memory of the service until the time is over or it has ended."""
+    while time.monotonic() < until and server.alive:
+        with suppress(OSError):
+            rss = common.memory_mib("VmRSS", server.process.pid)
+            seen.rss_bytes = max(seen.rss_bytes, int(rss * 2**20))
+        seen.working_bytes = max(seen.working_bytes, group.working_bytes)
+        await asyncio.sleep(_WATCH_S)
+    seen.alive = server.alive
+
+
+async def ordinary(port: int, seen: Seen, until: float) -> None:
+    """Send one short request at a time, each on the connection of the last one where it is still open.
+
+    One that was closed while nothing was asked is no failure: clients ask again on a new one.
+    """
+    number = 0
+    while time.monotonic() < until:
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, local_addr=(_ORDINARY_ADDRESS, 0)
+            )
+        except OSError:
+            seen.ordinary["no connection"] += 1
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        new = True
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while time.monotonic() < until:
+                number += 1
+                body = _body(f"An ordinary question, number {number}: what is seen from here?")
+                await _ask_ordinary(reader, writer, body, seen, new=new)
+                new = False
+                await asyncio.sleep(0.02)
+        writer.close()
+
+
+async def _ask_ordinary(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes, seen: Seen, *, new: bool
+) -> None:
+    start = time.perf_counter()
+    outcome = "cut off"
+    try:
+        writer.write(b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _ANSWER_S)
+        length = next(int(v) for n, _, v in _headers(head) if n == b"content-length")
+        await reader.readexactly(length)
+        outcome = head[9:12].decode()
+    except TimeoutError:
+        outcome = "no answer"
+        raise OSError from None
+    except asyncio.IncompleteReadError as error:
+        outcome = "cut off" if new or error.partial else ""
+        raise
+    except asyncio.CancelledError:
+        outcome = ""  # the time is over
+        raise
+    finally:
+        if outcome:
+            seen.ordinary[outcome] += 1
+        if outcome == "200":
+            seen.seconds.append(time.perf_counter() - start)
+
+
+def _headers(head: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    return (line.lower().partition(b":") for line in head.split(b"\r\n")[1:])
+
+
+async def repeat(
+    port: int, name: str, attack: Attack, sent: bytes, outcomes: Outcomes, is_on: Callable[[], bool]
+) -> None:
+    """Carry out one attack over and over, whenever its turn is."""
+    while True:
+        await asyncio.sleep(random.random() * _PAUSE_S)  # noqa: S311
+        if not is_on():
+            continue
+        connection = socket.socket()
+        connection.setblocking(False)  # noqa: FBT003
+        if attack.read is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        outcome = "cut off"
+        try:
+            async with asyncio.timeout(attack.leave_s or _ANSWER_S):
+                outcome = await _attack(connection, port, attack, sent)
+        except TimeoutError:
+            outcome = "left" if attack.leave_s else "no answer"
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        outcomes[name, outcome] += 1
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _attack(connection: socket.socket, port: int, attack: Attack, sent: bytes) -> str:
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, ("127.0.0.1", port))
+    with suppress(ConnectionError):  # a refusal may come before all is sent
+        await loop.sock_sendall(connection, sent)
+    received = b""
+    while b"\r\n\r\n" not in received:
+        if not (piece := await loop.sock_recv(connection, 4096)):
+            return "cut off"
+        received += piece
+    status = received[9:12].decode("ascii", "replace")
+    if attack.read == 0 and status == "200":
+        await asyncio.sleep(_ANSWER_S / 2)
+        return "200, unread"
+    head, _, body = received.partition(b"\r\n\r\n")
+    length = next((int(value) for name, _, value in _headers(head) if name == b"content-length"), None)
+    got, end = len(body), body
+    while got < length if length is not None else not end.endswith(b"0\r\n\r\n"):
+        piece = await loop.sock_recv(connection, min(attack.read or 2**20, 2**20))
+        if not piece:
+            return f"{status}, cut off"
+        got, end = got + len(piece), (end + piece)[-8:]
+        if attack.read:
+            await asyncio.sleep(len(piece) / attack.read)
+    return status
+
+
+def passed(seen: Seen, group: MemoryLimit) -> bool:
+    """Whether the service lives, a tenth of its memory is left, and the ordinary client was served."""
+    served = seen.ordinary["200"] >= ANSWERED * seen.ordinary.total()
+    return seen.alive and not group.kills and seen.working_bytes <= MOST * group.limit and served
+
+
+def print_seen(seen: Seen, group: MemoryLimit, arguments: argparse.Namespace) -> None:
+    """Print what happened."""
+    names = sorted({name for name, _ in seen.attacks})
+    rows: list[Sequence[str]] = [
+        [name, ", ".join(f"{o}: {n}" for (other, o), n in sorted(seen.attacks.items()) if other == name)]
+        for name in names
+    ]
+    common.print_table("Attacks", ["attack", "outcomes"], rows)
+    p50, p99 = 1e3 * np.percentile(seen.seconds or [float("nan")], (50, 99))
+    share = 100 * seen.ordinary["200"] / max(1, seen.ordinary.total())
+
+    def mb(size: int) -> str:
+        return f"{size / 2**20:.0f} MiB, {100 * size / group.limit:.1f} % of the limit"
+
+    common.print_facts(
+        f"{arguments.model or 'the default'} in {arguments.limit_mib} MiB, {arguments.minutes:g} min",
+        [
+            ("alive", f"{seen.alive}, {group.kills} kills"),
+            ("most memory, without clean file pages", mb(seen.working_bytes)),
+            ("most VmRSS", mb(seen.rss_bytes)),
+            ("max_usage, with file pages", mb(group.peak_bytes)),
+            ("ordinary client", ", ".join(f"{o}: {n}" for o, n in seen.ordinary.most_common())),
+            ("ordinary client answered", f"{share:.2f} %"),
+            ("p50, p99, in ms", f"{p50:.0f}, {p99:.0f}"),
+            ("passed", str(passed(seen, group))),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Long texts in pieces: the same tokens, offsets, words and lengths as whole."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
+
+from model.cutting import Cutter
+from model.errors import InputTooLong
+from model.long_text import BYTES_PER_CHARACTER, kept_lengths
+from model.source import resolve
+from model.tokenizer import TextTokenizer, Truncation
+from tests.reference import MINILM
+
+FILE = resolve(MINILM) / "tokenizer.json"
+STATE: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+WHOLE = 10**9
+LARGEST = 2_000_000
+
+
+def changed(*, added: list[AddedToken] | None = None, **parts: Any) -> str:
+    """The embedded model's tokenizer with other parts, as JSON."""
+    tokenizer = Tokenizer.from_str(json.dumps({**STATE, **parts}))
+    tokenizer.add_tokens(added or [])
+    return tokenizer.to_str()
+
+
+def words_of(limit: int) -> dict[str, Any]:
+    """A model that knows no word of more characters."""
+    return {**STATE["model"], "max_input_chars_per_word": limit}
+
+
+BERT = STATE["normalizer"]
+TOKENIZERS = {
+    "embedded": changed(),
+    "short words": changed(model=words_of(5)),
+    "cased": changed(normalizer={**BERT, "lowercase": False}, model=words_of(9)),
+    "accents kept": changed(normalizer={**BERT, "strip_accents": False}),
+    "not cleaned": changed(normalizer={**BERT, "clean_text": False, "handle_chinese_chars": False}),
+    "lowered before": changed(normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}, BERT]}),
+    "not normalized": changed(normalizer=None, model=words_of(5)),
+    "composed": changed(normalizer={"type": "NFC"}),
+    "compatible": changed(normalizer={"type": "Sequence", "normalizers": [{"type": "NFKD"}, BERT]}),
+    "split at spaces": changed(pre_tokenizer={"type": "WhitespaceSplit"}),
+    "letters are tokens": changed(
+        added=[AddedToken("zz", normalized=False), AddedToken("e.x", normalized=False)]
+    ),
+    "tokens take spaces": changed(
+        added=[
+            AddedToken("<l>", lstrip=True, normalized=False),
+            AddedToken("<r>", rstrip=True, normalized=False),
+        ]
+    ),
+    "tokens are words": changed(
+        added=[AddedToken("fox", single_word=True), AddedToken("don't", normalized=True)]
+    ),
+}
+PIECES = st.sampled_from(
+    [
+        "a",
+        "fox",
+        "zz",
+        "z",
+        "e",
+        "é",
+        "é",
+        "̣",
+        "ͅ",
+        "中",
+        "文",
+        "中́",
+        "豈",
+        "丽",
+        "한",
+        "가",
+        "が",
+        "ア",
+        "Σ",
+        "ΑΣ",
+        "İ",
+        "ß",
+        "ŉ",
+        "K",
+        "K",
+        "ﬁ",
+        "!",
+        ".",
+        "'",
+        "--",
+        "<",
+        "≮",
+        "=",
+        "≠",
+        "≠",
+        "≮",
+        "`",
+        ";",
+        "`",
+        "$",
+        "€",
+        "½",
+        "²",
+        "١",
+        "।",
+        "。",
+        "、",
+        "[SEP]",
+        "[MASK]",
+        "[sep]",
+        "[SE",
+        "P]",
+        "<l>",
+        "<r>",
+        "don't",
+        "DON'T",
+        "e.x",
+        "zzz",
+        "😀",
+        "👩\u200d💻",
+        "🇩🇪",
+        "\u200b",
+        "\u200d",
+        "\xad",
+        "\xa0",
+        "\u3000",
+        "\u2028",
+        "\x85",
+        "\x00",
+        "\x01",
+        "\x7f",
+        "�",
+        "\ue000",
+        "\ufeff",
+        "12",
+        "1.5",
+        "embeddings",
+    ]
+    + [" ", "  ", "\n", "\t", "\r\n", " \n "]
+)
+SEGMENTS = st.tuples(
+    st.one_of(PIECES, PIECES, PIECES, st.text(st.characters(exclude_categories=["Cs"]), max_size=4)),
+    st.sampled_from([1, 1, 1, 1, 2, 7, 40, 130]),
+)
+TEXTS = st.lists(SEGMENTS, max_size=14).map(lambda parts: "".join(text * times for text, times in parts))
+
+
+@contextmanager
+def no_room(size: int) -> Iterator[None]:
+    """Memory for nothing at all."""
+    raise MemoryError(size)
+    yield
+
+
+_made: dict[tuple[str, int, int], TextTokenizer] = {}
+
+
+def tokenizer(name: str, max_length: int, piece: int) -> TextTokenizer:
+    key = name, max_length, piece
+    if key not in _made:
+        _made[key] = TextTokenizer(Tokenizer.from_str(TOKENIZERS[name]), max_length, piece=piece)
+    return _made[key]
+
+
+def test_where_a_cut_is_known_to_change_nothing() -> None:
+    """All of these are cut; what looks at more than a word, or knows no words, is not."""
+    for name, state in TOKENIZERS.items():
+        cutter = Cutter.of(Tokenizer.from_str(state))
+        assert cutter is not None, name
+        assert (cutter.isolated is None) == (
+            name in ("composed", "compatible", "split at spaces", "tokens take spaces", "tokens are words")
+        )
+    for parts in (
+        {"normalizer": {"type": "Replace", "pattern": {"String": " a"}, "content": "b"}},
+        {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+        {
+            "pre_tokenizer": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            }
+        },
+        {"pre_tokenizer": None},
+        {"model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}, "added_tokens": []},
+        {"added": [AddedToken("two words", normalized=False)]},
+    ):
+        assert Cutter.of(Tokenizer.from_str(changed(**parts))) is None, parts
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150)
+@example(text="z" * 300 + "zz" + "y" * 300, pair=None, prompt="", side="right", piece=120, most=16)
+@example(text="y" * 400 + "e.x" + "y" * 200, pair=None, prompt="y" * 150, side="left", piece=120, most=16)
+@given(
+    text=TEXTS,
+    pair=st.none() | TEXTS,
+    prompt=st.sampled_from(["", "", "q: ", "é", "中", "y" * 150, "a b " * 20]),
+    side=st.sampled_from(["right", "left"]),
+    piece=st.sampled_from([4, 17, 120]),
+    most=st.sampled_from([8, 16, 4000]),
+)
+def test_pieces_are_the_whole(
+    name: str, text: str, pair: str | None, prompt: str, side: Any, piece: int, most: int
+) -> None:
+    """Tokens, ids, offsets, words, segments, `truncated` and the length before: all the same."""
+    given = text if pair is None else (text, pair)
+    truncation = Truncation(side=side)
+    [whole] = tokenizer(name, most, WHOLE).encode([given], truncation, prompt)
+    [pieces] = tokenizer(name, most, piece).encode([given], truncation, prompt)
+    assert pieces == whole
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 30), st.sampled_from(["right", "left"]))
+def test_of_a_pair_as_much_is_kept_as_the_library_keeps(
+    first: int, second: int, room: int, side: Any
+) -> None:
+    """Longest first, for every pair of lengths."""
+    library = Tokenizer.from_str(TOKENIZERS["embedded"])
+    library.no_padding()
+    library.enable_truncation(room + 3, strategy="longest_first", direction=side)
+    raw = library.encode("a " * first, "a " * second)
+    assert kept_lengths([first, second], room) == [raw.sequence_ids.count(0), raw.sequence_ids.count(1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!" * LARGEST,
+        "中" * (LARGEST // 3),
+        ("z" * 99 + "q ") * 100,
+        "z" * LARGEST,
+        "é" * 200_000,
+        "😀" * 200_000,
+    ],
+    ids=["punctuation", "ideographs", "long words", "one word", "one word with accents", "emoji"],
+)
+def test_the_worst_texts_are_cut_everywhere(text: str) -> None:
+    """No piece of them asks for memory: each step is a short one."""
+    assert all(
+        p.end - p.start <= 1024 for p in Cutter.of(Tokenizer.from_str(TOKENIZERS["embedded"])).pieces(text)
+    )  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_cut_asks_for_memory() -> None:
+    """A hundred thousand marks on one letter, and what an unknown tokenizer is given."""
+    asked = []
+
+    @contextmanager
+    def room(size: int) -> Iterator[None]:
+        asked.append(size)
+        yield
+
+    text = "e" + "\u0301" * 100_000
+    steps = tokenizer("embedded", 16, 1024).steps([text], room=room)
+    assert list(steps) == [None]
+    assert asked == [BYTES_PER_CHARACTER * len(text)]
+    unknown = TextTokenizer(Tokenizer.from_str(changed(pre_tokenizer=None)), 16)
+    with pytest.raises(MemoryError):
+        list(unknown.steps(["a" * 70_000], room=no_room))
+    list(unknown.steps(["a" * 60_000], room=no_room))
+
+
+def test_a_long_text_that_may_not_be_cut_is_refused_with_its_length() -> None:
+    """The number of tokens is that of the whole text."""
+    with pytest.raises(InputTooLong) as refusal:
+        tokenizer("embedded", 16, 1024).encode(["short", "a " * 5000], Truncation(allowed=False))
+    assert (refusal.value.field, refusal.value.actual) == ("inputs.1", 5002)
+
+
+def test_a_tokenizer_file_of_the_other_kind_still_works(tmp_path: Path) -> None:
+    """Tokenizers that are not known are asked for the whole text."""
+    (tmp_path / "tokenizer.json").write_text(changed(pre_tokenizer=None), encoding="utf-8")
+    loaded = TextTokenizer.from_file(tmp_path / "tokenizer.json", max_length=16)
+    assert loaded.encode(["a" * 5000])[0].tokens == ["[CLS]", "[UNK]", "[SEP]"]

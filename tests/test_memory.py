@@ -1,0 +1,149 @@
+"""Requests hold a bounded share of memory, and let go of it however they end."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.memory import SMALL_BYTES, Memory, memory_given
+from service.problems import Problem
+from tests.client import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
+
+LARGE: Json = {"inputs": [LONG] * 2, "layers": [0, 1]}
+"""12.6 MB as npz."""
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Service]:
+    """A service that may have 104 MB of answers on their way: eight of these."""
+    with serve(max_response_bytes=13_000_000) as started:
+        yield started
+
+
+MIB = 2**20
+Scope = dict[str, object]
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """256 MiB of a process of 64: 16 for short requests, 102.4 for all others."""
+    monkeypatch.setattr("service.memory.resident_bytes", lambda: 64 * MIB)
+    planned = Memory(1000 * MIB)
+    planned.plan(256 * MIB)
+    return planned
+
+
+def test_answers_have_a_limit_of_their_own() -> None:
+    """Alone, any answer has room; beside others, only within the limit; what is held is given back once."""
+    memory, one, other = Memory(10 * SMALL_BYTES), Scope(), Scope()
+    memory.take_answer(one, 20 * SMALL_BYTES)
+    with pytest.raises(Problem) as refused:
+        memory.take_answer(other, SMALL_BYTES + 1)
+    assert refused.value.headers["Retry-After"] == "1"
+    memory.give_back(other)
+    assert memory.answers_bytes == 20 * SMALL_BYTES
+    memory.give_back(one)
+    memory.give_back(one)
+    assert (memory.answers_bytes, memory.bytes) == (0, 0)
+    memory.take_answer(other, SMALL_BYTES + 1)
+
+
+def test_the_budget_is_what_is_left_of_the_memory_of_the_process(memory: Memory) -> None:
+    """Less a tenth, what the process has, what batches need, and the share of short requests."""
+    assert memory.limit == int(0.9 * 256 * MIB) - (64 + 48 + 16) * MIB
+    assert memory.largest_answer(64 * MIB) == memory.limit // 2
+    assert memory.largest_answer(MIB) == MIB
+
+
+def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory) -> None:
+    """The first large one is taken whatever it needs; the next when it fits; short ones long after that."""
+    first, second, short = Scope(), Scope(), Scope()
+    memory.take(first, 110 * MIB)
+    with pytest.raises(Problem) as refused:
+        memory.take(second, MIB)
+    assert refused.value.kind == "overloaded"
+    assert refused.value.members == {"limit": memory.limit, "actual": 111 * MIB}
+    memory.take(short, SMALL_BYTES)
+    with memory.working(short, 0):
+        memory.let_go(first, 60 * MIB)
+    memory.take(second, MIB)
+    memory.give_back(first)
+    memory.give_back(second)
+    memory.give_back(short)
+    assert memory.bytes == 0
+
+
+def test_memory_that_no_request_holds_counts_against_large_ones(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What libraries keep is in use, too; a large request that is alone is taken nevertheless."""
+    monkeypatch.setattr("service.memory.resident_bytes", lambda: 220 * MIB)
+    memory.take({}, 2 * MIB)
+    with pytest.raises(Problem):
+        memory.take({}, 10 * MIB)
+    memory.take({}, SMALL_BYTES)
+
+
+def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) -> None:
+    """Every part of it after the first one that has no room, and the connection is closed."""
+    held, body = Scope(), Scope()
+    memory.take(held, 102 * MIB)
+    assert memory.arrived(body, SMALL_BYTES)
+    assert not memory.arrived(body, MIB)
+    memory.give_back(held)
+    assert not memory.arrived(body, 1)
+    with pytest.raises(Problem) as refused:
+        memory.check_arrived(body)
+    assert refused.value.headers == {"Retry-After": "1", "Connection": "close"}
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "expected"),
+    [
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "1000", "memory.max": "2000"}, 1000),
+        ("0::/", {"memory.max": "3000"}, 3000),
+        ("0::/not/there", {"memory.max": "max"}, 8_000_000_000),
+        ("4:memory:/pod", {"memory/pod/memory.limit_in_bytes": "500"}, 500),
+        ("4:memory:/elsewhere", {"memory/memory.limit_in_bytes": "700"}, 700),
+        ("4:cpu,memory:/pod\n0::/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 8_000_000_000),
+    ],
+)
+def test_the_memory_given_is_the_smallest_limit(
+    tmp_path: Path, cgroup: str, files: dict[str, str], expected: int
+) -> None:
+    """Of its group and those around it, in both versions of control groups, or else of the machine."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal:        7812500 kB\nMemFree: 1 kB\n")
+    (tmp_path / "proc/self/cgroup").write_text(cgroup)
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    assert memory_given(tmp_path) == expected
+
+
+def test_readers_that_do_not_read_cannot_hold_all_memory(narrow: Service) -> None:
+    """The ninth large answer is refused, a short one is not, and when the readers go there is room again."""
+    readers = []
+    for _ in range(8):
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        reader.settimeout(20)
+        reader.connect(("127.0.0.1", narrow.port))
+        reader.sendall(request_bytes("/attention", json.dumps(LARGE).encode(), [f"Accept: {NPZ}"]))
+        assert reader.recv(15) == b"HTTP/1.1 200 OK"
+        readers.append(reader)
+    refused = post(narrow, LARGE, "/attention", Accept=NPZ)
+    assert_problem(refused, 429, "overloaded")
+    assert refused.headers["retry-after"] == "1"
+    assert narrow.encode("short")["usage"]
+    for reader in readers:
+        reader.close()
+    until = time.monotonic() + 20
+    while (answer := post(narrow, LARGE, "/attention", Accept=NPZ)).status_code == 429:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert answer.status_code == 200
