@@ -21,7 +21,10 @@ KNOWN = {
     "matplotlib",
     "numpy",
     "onnxruntime",
+    "safetensors",
     "torch",
+    "tqdm",
+    "transformers",
     "uv",
 }
 """On the public index, and what they should be. `headlight` is another project, and ours is not there."""
