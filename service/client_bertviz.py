@@ -36,8 +36,8 @@ def to_bertviz(
 ) -> BertViz:
     """Make the arguments of maps, (L, H, Q, K); raises ValueError and ModuleNotFoundError.
 
-    `shown` are the positions of its rows and of its columns among `names`: tokens or words, each with the
-    text of a pair that it is in, and whether it is special.
+    `shown` are the positions of the rows and of the columns among `names`: tokens or words, each with its
+    text of a pair and whether it is special.
     """
     if maps is None or tuple(axes) != _WHOLE:
         raise ValueError(

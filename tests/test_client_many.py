@@ -91,7 +91,8 @@ def test_any_number_of_texts_gets_the_answers_of_each(strict: Service) -> None:
     assert [item.tokens[-2] for item in answer] == [str(i) for i in range(30)]
     assert answer.usage == {"input_tokens": sum(len(item.tokens) for item in answer)}
     assert len(set(answer.request_ids)) == len(answer.request_ids) >= 8
-    assert (answer.embeddings.shape, answer.embeddings.dtype) == ((30, 384), np.float32)
+    assert answer.embeddings.shape == (30, 384)
+    assert answer.embeddings.dtype == np.float32
     assert answer.max_error == 0.0
     for (lone,), row in zip(alone, answer.embeddings, strict=False):
         assert lone.embedding is not None

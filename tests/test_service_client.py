@@ -141,7 +141,7 @@ def test_ranges_arrays_and_pairs_are_sent_as_json() -> None:
         with pytest.raises(HeadlightError):
             client.attention(pairs, layers=range(2), heads=np.array([1, 3]).tolist(), top_k=np.int64(2))  # type: ignore[arg-type]
         with pytest.raises(HeadlightError):
-            client.encode(np.array(["a", "b"]))  # type: ignore[arg-type]
+            client.encode(np.array(["a", "b"]))
         with pytest.raises(TypeError, match="cannot be sent"):
             client.encode(object())  # type: ignore[arg-type]
     first, second = server.received
