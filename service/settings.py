@@ -57,10 +57,10 @@ class Settings(BaseSettings):
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; all by default")
     max_batch_tokens: int | None = Field(
-        None, ge=1, description="token budget of one batch; measured at the start by default"
+        None, ge=1, description="token budget of one batch; 1024 on a CPU by default"
     )
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="tokens that may wait; beyond, 429; 64 batches by default"
+        None, ge=1, description="tokens that may wait; beyond, 429; four largest requests by default"
     )
     max_inputs: int = Field(256, ge=1, description="texts per request")
     max_body_bytes: int = Field(2 * 2**20, ge=1, description="size of a request body")
