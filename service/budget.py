@@ -1,4 +1,4 @@
-"""How many tokens a batch should have on this machine: measured once, at the start."""
+"""How many tokens a batch should have on this device: measured once, at the start, where it can vary."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,8 @@ from model.types import Backend, Batch, Encoding, Want
 
 # Within so much of the best rate, a smaller batch is the better one: its requests wait less.
 _NEAR_BEST = 0.95
+# The usual size is taken unless it is clearly a bad one: noise must not choose another one on another day.
+_CLEARLY_WORSE = 0.85
 _ROUNDS = 2
 
 
@@ -37,9 +39,12 @@ def measure_rates(
 
 
 def steady_budget(rates: Mapping[int, float]) -> int:
-    """Choose the smallest batch within 5 % of the best tokens per second."""
-    best = max(rates.values())
-    return min(budget for budget, rate in rates.items() if rate >= _NEAR_BEST * best)
+    """Choose the middle one of the sizes; where that is clearly worse, the smallest near the best rate."""
+    sizes, best = sorted(rates), max(rates.values())
+    usual = sizes[len(sizes) // 2]
+    if rates[usual] >= _CLEARLY_WORSE * best:
+        return usual
+    return min(size for size in sizes if rates[size] >= _NEAR_BEST * best)
 
 
 def _time(pool: Executor, backend: Backend, batch: Batch, times: int, lanes: int) -> float:

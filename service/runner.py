@@ -27,8 +27,9 @@ STUCK = "The computation did not come to an end."
 
 # The lanes' batches do not stop meanwhile, but share the cores; a small one is soon over.
 _EXPRESS_TOKENS = 64
-# How far a heavy batch steps back for the threads of light ones and of the service itself (`nice`).
-_BACKGROUND = 10
+# How far a heavy batch steps back for the threads of light ones and of the service itself (`nice`): these get
+# three times its share of a core. Further, it would come to nothing beside other programs.
+_BACKGROUND = 5
 
 
 @dataclass(slots=True, eq=False)

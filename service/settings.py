@@ -55,10 +55,10 @@ class Settings(BaseSettings):
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     max_batch_tokens: int | None = Field(
-        None, ge=1, description="token budget of one batch; auto: measured at the start"
+        None, ge=1, description="token budget of one batch; auto: 1024 on a CPU"
     )
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="tokens that may wait; beyond, 429; auto: 64 batches"
+        None, ge=1, description="tokens that may wait; beyond, 429; auto: four largest requests"
     )
     max_inputs: int = Field(256, ge=1, description="texts per request")
     max_body_bytes: int = Field(2 * 2**20, ge=1, description="size of a request body")

@@ -50,9 +50,11 @@ def perform(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     return asyncio.run(bounded())
 
 
-def submit(made: Engine, encodings: Sequence[Encoding], want: Want = SENTENCE) -> "asyncio.Task[Result]":
+def submit(
+    made: Engine, encodings: Sequence[Encoding], want: Want = SENTENCE, client: str = ""
+) -> "asyncio.Task[Result]":
     """Hand a request to an engine without waiting for its answer."""
-    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings)))
+    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings), client=client))
 
 
 async def until(happened: Callable[[], object]) -> None:
