@@ -144,7 +144,7 @@ def _say_dropped(folder: Path, family: Family, heads: Iterable[str]) -> None:
     names = sorted(heads)
     told = [what for pattern, what in family.heads.items() if any(fnmatch(n, pattern) for n in names)]
     log.warning(
-        "%s is served for its encoder; its head for %s is left out (%s)",
+        "%s is served for its encoder; its head for %s (%s) is left out",
         folder,
         " and ".join(told),
         _listed(names),

@@ -35,7 +35,7 @@ HEADS = {
 def test_the_encoder_of_a_trained_model_is_served(
     architecture: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every state and map is that of the encoder inside, with or without a pooler; one line names the head."""
+    """Every state and map is that of the encoder inside, pooler or none; one line names the head."""
     write_bert(tmp_path, architecture=architecture)
     assert any(name.startswith("bert.") for name in load_file(tmp_path / "model.safetensors"))
     with caplog.at_level(logging.INFO):

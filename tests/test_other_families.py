@@ -52,7 +52,7 @@ def write_family(folder: Path, family: str, *, weights: bool) -> Any:
     vocabulary = write_tokenizer(folder, model_max_length=10**6)
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(vocab_size=vocabulary, **sizes)
-    model = getattr(transformers, f"{name}Model")(config).eval()
+    model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
     if weights:
         model.save_pretrained(folder)
     config.save_pretrained(folder)
@@ -61,7 +61,7 @@ def write_family(folder: Path, family: str, *, weights: bool) -> Any:
         warnings.simplefilter("ignore")  # the tracer's own
         torch.onnx.export(
             Traced(model),
-            (torch.full((2, 7), 5), torch.ones(2, 7, dtype=torch.int64)),
+            (torch.full((2, 7), 5), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])),
             folder / "onnx/model.onnx",
             dynamo=False,
             opset_version=17,
