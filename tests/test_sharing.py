@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
 import httpx
-import pytest
 
-from service.clients import CLIENT, client_of
 from service.device import Device
 from tests.client import LONG, Service, assert_problem, serve
 from tests.doubles import HANG, Hanging, Watched, engine
@@ -102,20 +99,3 @@ def test_what_waits_of_two_clients_is_run_in_turn() -> None:
         perform(work)
     taken = [sorted(batch) for batch in backend.batches[1:]]
     assert taken == [[99, 100], [99], [100, 100], [100, 100], [100]], "light beside 500, the last goes alone"
-
-
-@pytest.mark.parametrize(
-    ("scope", "name"),
-    [
-        ({"client": ("192.0.2.7", 4711)}, "192.0.2.7"),
-        ({"client": ("192.0.2.7", 4711), "state": {CLIENT: "key 1a2b"}}, "key 1a2b"),
-        ({"client": ("2001:db8:1:2:3:4:5:6", 1), "state": {}}, "20010db800010002::/64"),
-        ({"state": {CLIENT: "2001:db8:1:2::9"}}, "20010db800010002::/64"),
-        ({"client": ("::ffff:192.0.2.7", 1)}, "192.0.2.7"),
-        ({"state": {CLIENT: "key:1a2b"}}, "key:1a2b"),
-        ({"client": None}, ""),
-    ],
-)
-def test_who_a_request_is_from(scope: dict[str, Any], name: str) -> None:
-    """By key, else by address; the addresses of one subscriber's IPv6 network are one client."""
-    assert client_of(scope) == name
