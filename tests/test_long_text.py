@@ -140,8 +140,13 @@ PIECES = st.sampled_from(
         "12",
         "1.5",
         "embeddings",
+        " ",
+        "  ",
+        "\n",
+        "\t",
+        "\r\n",
+        " \n ",
     ]
-    + [" ", "  ", "\n", "\t", "\r\n", " \n "]
 )
 SEGMENTS = st.tuples(
     st.one_of(PIECES, PIECES, PIECES, st.text(st.characters(exclude_categories=["Cs"]), max_size=4)),
