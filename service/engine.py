@@ -177,7 +177,9 @@ class Engine:
         if 0 < body_bytes <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
-            with self._queue.reserve(self._pace.expected_tokens(body_bytes), self._pace.tokens_per_s):
+            most = len(texts) * self.info.max_length  # of a long text the rest is cut
+            expected = min(self._pace.expected_tokens(body_bytes), most)
+            with self._queue.reserve(expected, self._pace.tokens_per_s):
                 steps = self._tokenizer.steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps)
         seconds = time.perf_counter() - start
