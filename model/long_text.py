@@ -210,13 +210,16 @@ class Entry:
 
 
 def _around(tokenizer: Tokenizer, *, pair: bool) -> list[Entry]:
-    """Learn what stands around texts, from texts of one token."""
-    texts = [tokenizer.encode("a", add_special_tokens=False) for _ in range(1 + pair)]
-    for text in texts:
-        text.truncate(1)
-    raw = tokenizer.post_process(*texts)
+    """Learn what stands around texts, from short ones."""
+    raw = tokenizer.encode("a", "a") if pair else tokenizer.encode("a")
     columns = zip(raw.ids, raw.tokens, raw.type_ids, raw.sequence_ids, strict=True)
-    return [Entry(*column) for column in columns]
+    entries = [Entry(*column) for column in columns]
+    before = [None, *entries]
+    return [
+        e
+        for e, b in zip(entries, before, strict=False)
+        if e.sequence is None or b is None or e.sequence != b.sequence
+    ]
 
 
 def kept_lengths(lengths: Sequence[int], limit: int) -> list[int]:

@@ -183,7 +183,8 @@ class Engine:
         if 0 < body_bytes <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
-            expected = self._expected_tokens(body_bytes)
+            most = len(texts) * self.info.max_length  # of a long text the rest is cut
+            expected = min(self._expected_tokens(body_bytes), most)
             with self._queue.reserve(expected, self._pace.tokens_per_s, client):
                 steps = self._tokenizer.steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps)

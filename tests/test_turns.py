@@ -15,7 +15,7 @@ from tests.client import Service, assert_problem, post, request_bytes
 
 SLOW = ("z" * 99 + "q ") * 19_000
 """Ten seconds of work for the tokenizer."""
-ORDINARY = {"inputs": ["An ordinary text of some length. " * 8] * 8}
+ORDINARY = {"inputs": ["An ordinary text. " * 6] * 18}
 
 
 def seconds(service: Service, times: int) -> list[float]:
