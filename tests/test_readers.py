@@ -197,9 +197,9 @@ async def _slowest_first() -> list[str]:
     readers, ended, accepted = Readers(), list[str](), asyncio.Queue[asyncio.Transport]()
     server = await asyncio.get_running_loop().create_server(lambda: Accepting(accepted), "127.0.0.1", 0)
     listener = Listener(server.sockets[0].getsockname(), accepted)
-    speeds = {"still": 0.0, "slow": 40_000.0, "slower": 20_000.0, "slowest, which holds nothing": 10_000.0}
+    speeds = {"still": 0.0, "slow": 120_000.0, "slower": 60_000.0, "slowest, which holds nothing": 30_000.0}
     made = [
-        await watched(readers, listener, rate=rate, held=1 - (rate == 10_000), ended=ended, name=name)
+        await watched(readers, listener, rate=rate, held=int(rate != 30_000), ended=ended, name=name)
         for name, rate in speeds.items()
     ]
     readers.make_room()  # nobody takes long yet
