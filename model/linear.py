@@ -31,10 +31,15 @@ def activate(x: Tensor, activation: Activation | None) -> Tensor:
             return F.silu(x)
 
 
-def _can_prepack() -> bool:
-    """Whether this build of PyTorch has the operators, which it does not promise to keep."""
-    operators = ("_reorder_linear_weight", "_linear_pointwise")
-    return torch._C._has_mkldnn and all(hasattr(torch.ops.mkldnn, name) for name in operators)
+def _can_prepack(dtype: torch.dtype) -> bool:
+    """Whether this build of PyTorch has the operators, which it does not promise to keep.
+
+    In bfloat16 they also need a processor with AVX-512.
+    """
+    operators = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+    if not torch._C._has_mkldnn or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
+        return False
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def suitable_rows(tokens: int) -> int:
@@ -67,7 +72,7 @@ class Linear(nn.Module):
 
         The layer can then be run, but not saved or moved.
         """
-        if self.packed is None and self.weight.device.type == "cpu" and _can_prepack():
+        if self.packed is None and self.weight.device.type == "cpu" and _can_prepack(self.weight.dtype):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)
             self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
 

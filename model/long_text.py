@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer
@@ -54,6 +55,11 @@ class Part:
     def __len__(self) -> int:
         return len(self.raw) - self.skipped
 
+    @property
+    def words(self) -> list[int]:
+        """The word of each token, counted within the piece: without special tokens, all have one."""
+        return cast("list[int]", self.raw.word_ids)
+
 
 class LongText:
     """One text, whose pieces are added one by one; at most `most` tokens are kept, of its end if `left`.
@@ -85,7 +91,7 @@ class LongText:
             return
         self._tail = part
         self.length += len(part)
-        self._words = part.first_word + raw.token_to_word(len(raw) - 1) + 1
+        self._words = part.first_word + part.words[-1] + 1
         if self._left or self._kept_tokens < self._most:
             self._kept.append(part)
             self._kept_tokens += len(part)
@@ -94,7 +100,7 @@ class LongText:
 
     def _join(self, part: Part, tail: Part) -> None:
         """Count the first word as the end of the last one, which is unknown however it ends."""
-        words = part.raw.word_ids
+        words = part.words
         part.skipped = next((i for i, word in enumerate(words) if word != words[0]), len(words))
         part.first_word -= 1
         tail.last_end = part.start + part.raw.offsets[part.skipped - 1][1]
@@ -102,7 +108,7 @@ class LongText:
             self.prompt_words, self._in_prompt = part.first_word, False
 
     def _look_for_text(self, part: Part) -> None:
-        columns = zip(part.raw.offsets, part.raw.word_ids, strict=True)
+        columns = zip(part.raw.offsets, part.words, strict=True)
         for i, ((_, end), word) in enumerate(columns):
             if i >= part.skipped and part.start + end > self._prompt:
                 self.prompt_words, self._in_prompt = part.first_word + word, False
@@ -120,7 +126,7 @@ class LongText:
             offsets += [(part.start + s, part.start + e) for s, e in part.raw.offsets[part.skipped :]]
             if part.last_end is not None:
                 offsets[-1] = (offsets[-1][0], part.last_end)
-            words += [part.first_word + word for word in part.raw.word_ids[part.skipped :]]
+            words += [part.first_word + word for word in part.words[part.skipped :]]
         chosen = slice(max(0, len(ids) - count), None) if self._left else slice(count)
         columns.ids += ids[chosen]
         columns.tokens += tokens[chosen]

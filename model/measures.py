@@ -186,11 +186,12 @@ def top_k(
     found = np.empty((len(flat), k), dtype=np.intp)
     residual = np.zeros(len(flat), dtype=np.float32)
     step = max(1, _CHUNK // max(1, columns))
+    left: NDArray[np.float32] | float
     for start in range(0, len(flat) if k else 0, step):
         part = slice(start, start + step)
         first = _largest(flat[part], distinct, order)
         if counts is None:
-            found[part], others, left = first, flat[part].copy(), np.float32(0)
+            found[part], others, left = first, flat[part].copy(), 0.0
         else:
             before = often[first].cumsum(-1) - often[first]
             taken = np.clip(k - before, 0, often[first])  # (rows, distinct): as often as there is room

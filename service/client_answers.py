@@ -51,8 +51,9 @@ class Answer(Sequence[T]):
 
         Raises ValueError where none were asked for.
         """
-        vectors = [getattr(item, "embedding", None) for item in self.items]
-        if not vectors or vectors[0] is None:
+        found = [getattr(item, "embedding", None) for item in self.items]
+        vectors = [vector for vector in found if vector is not None]
+        if not vectors or len(vectors) < len(found):
             raise ValueError('This answer has no sentence vectors: ask with outputs=["sentence"].')
         return np.stack(vectors)
 

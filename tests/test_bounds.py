@@ -54,7 +54,7 @@ def size(style: AnswerStyle, items: list[Item]) -> int:
     return max(written, len(write_whole(style, items, TOKENS)))
 
 
-def expected(arrays: Mapping[str, np.ndarray[Any, Any]], **more: int) -> Expected:
+def expected(arrays: Mapping[str, np.ndarray[Any, Any]], **more: Any) -> Expected:
     return Expected({name: array.shape for name, array in arrays.items()}, **more)
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from service.app import create_app
-from service.middleware import CLIENT
-from service.peers import NO_ADDRESS, Peers, client_of, parse_proxies, peer_address, read_address
+from service.peers import CLIENT, NO_ADDRESS, Peers, client_of, parse_proxies, peer_address, read_address
 from service.settings import Settings
 from tests.client import run_command
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from service.__main__ import _freeze
 from service.app import create_app
+from service.command_line import _freeze
 from service.server import serve
 from service.settings import read_settings
 

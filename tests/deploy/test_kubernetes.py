@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.holding import ANSWERS
+from service.memory import ANSWERS
 from service.metrics import OPERATIONS_ROUTES, Metrics
 from service.settings import PREFIX, Settings
 from tests.client import ROOT
