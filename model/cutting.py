@@ -92,7 +92,8 @@ class Cutter:
             end, inside = self._cut(text, start)
             yield Piece(start, end, joined)
             start, joined = end, inside
-        yield Piece(start, len(text), joined)
+        if start < len(text) or not text:
+            yield Piece(start, len(text), joined)
 
     def _cut(self, text: str, start: int) -> tuple[int, bool]:
         """Find the end of a piece, and whether it lies inside a word."""
