@@ -13,7 +13,6 @@ the service are variables, as ever.
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import os
 import random
@@ -32,9 +31,8 @@ import numpy as np
 from benchmarks import common
 from benchmarks.memory_limit import MemoryLimit, memory_limit
 from benchmarks.servers import free_port
+from benchmarks.worst_attacks import Attack, attacks, body_of
 
-LARGEST = 2 * 2**20 - 200
-"""Bytes of a text that, with what is around it, is within the default limit of a body."""
 _ANSWER_S = 60.0
 MOST = 0.9
 """Of its limit the service may use this share."""
@@ -61,75 +59,6 @@ class Seen:
     rss_bytes: int = 0
     working_bytes: int = 0
     alive: bool = True
-
-
-@dataclass(frozen=True)
-class Attack:
-    """A request that `workers` clients repeat; what they do with the answer.
-
-    `read` is in bytes per second; 0 reads nothing for half a minute, None reads as fast as it comes. `stop`
-    bytes of the end are never sent. `leave_s` is after how long the client closes the connection.
-    """
-
-    body: bytes
-    workers: int = 1
-    path: str = "/encode"
-    accept: str = "application/json"
-    read: int | None = None
-    stop: int = 0
-    leave_s: float | None = None
-
-    @property
-    def request(self) -> bytes:
-        """The bytes that are sent."""
-        head = f"POST {self.path} HTTP/1.1\r\nHost: a\r\nAccept: {self.accept}\r\n"
-        head += f"Content-Length: {len(self.body)}\r\n\r\n"
-        whole = head.encode() + self.body
-        return whole[: len(whole) - self.stop]
-
-
-def _body(inputs: object, **options: object) -> bytes:
-    return json.dumps({"inputs": inputs, **options}, ensure_ascii=False).encode()
-
-
-def _repeated(text: str) -> str:
-    return text * (LARGEST // len(text.encode()))
-
-
-def attacks() -> dict[str, Attack]:
-    """Make every kind of attack, by its name."""
-    prose = "The quick brown fox jumps over the lazy dog. "
-    maps, more = _body(["word " * 300] * 3), ["word " * 100] * 40
-    layers = _body(["word " * 600] * 3, outputs=["tokens"], layers=list(range(-3, 0)))
-    return {
-        "punctuation": Attack(_body(_repeated("!")), 3),
-        "long words": Attack(_body(_repeated("z" * 99 + "q ")), 3),
-        "cjk": Attack(_body(_repeated("中")), 2),
-        "one word": Attack(_body(_repeated("z")), 1),
-        "emoji": Attack(_body(_repeated("😀")), 1),
-        "marks": Attack(_body(_repeated("e\u0301\u0323")), 1),
-        "control characters": Attack(_body("\x01" * (LARGEST // 6)), 1),
-        "prose, cut left": Attack(_body(_repeated(prose), truncation_side="left"), 2),
-        "256 long texts": Attack(_body([prose * 180] * 256), 3),
-        "256 pairs": Attack(_body([[prose * 90, "?" * 4000]] * 256), 2),
-        "a long pair": Attack(_body([["," * (LARGEST // 2), "." * (LARGEST // 2)]]), 1),
-        "a prompt before each": Attack(_body(["a"] * 256, prompt="! " * 4000), 1),
-        "256 vectors": Attack(_body(["word " * 40] * 256), 2),
-        "maps, unread": Attack(maps, 12, "/attention", "application/x-npz", read=0),
-        "maps in JSON, unread": Attack(_body(["word " * 300] * 3, decimals=1), 4, "/attention", read=0),
-        "maps, read slowly": Attack(maps, 6, "/attention", "application/x-npz", read=40_000),
-        "maps, ndjson": Attack(_body(more, decimals=1, layers=[-1]), 2, "/attention", "application/x-ndjson"),
-        "maps of 40": Attack(_body(more, layers=[0]), 2, "/attention", "application/x-safetensors"),
-        "token vectors": Attack(layers, 3),
-        "token vectors, unread": Attack(layers, 4, read=0),
-        "stalled bodies": Attack(_body(_repeated("a ")), 300, stop=1, read=0),
-        "a name of 2 MB": Attack(json.dumps({"inputs": "a", "n" * LARGEST: 1}).encode(), 3),
-        "a model of 2 MB": Attack(_body("a", model="m" * LARGEST), 2),
-        "a prompt_name of 2 MB, unread": Attack(_body("a", prompt_name="\x01" * (LARGEST // 6)), 20, read=0),
-        "240,000 pairs": Attack(_body([["", ""]] * 240_000), 1),
-        "empty objects": Attack(b'{"inputs":[' + b"{}," * 650_000 + b"{}]}", 2),
-        "clients that leave": Attack(_body(_repeated("z" * 99 + "q ")), 3, leave_s=0.5),
-    }
 
 
 def main() -> None:
@@ -276,7 +205,7 @@ async def ordinary(port: int, seen: Seen, until: float) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             while time.monotonic() < until:
                 number += 1
-                body = _body(f"An ordinary question, number {number}: what is seen from here?")
+                body = body_of(f"An ordinary question, number {number}: what is seen from here?")
                 await _ask_ordinary(reader, writer, body, seen, new=new)
                 new = False
                 await asyncio.sleep(0.02)

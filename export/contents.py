@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from export.errors import ExportError
 from model.files import read_json
 from model.layout import Layout
 from model.onnx_file import MANIFEST
@@ -30,8 +29,7 @@ _INDEX = "model.safetensors.index.json"
 def copy_contents(source: Path, layout: Layout, target: Path) -> None:
     """Copy what `read_layout` and the tokenizer read of a model's folder, laid out alike.
 
-    The weights of the linear layers after the pooling are copied, those of the transformer are not. Raises
-    ExportError for a module outside of the folder.
+    The weights of the linear layers after the pooling are copied, those of the transformer are not.
     """
     folders = {source: _GENERAL, **dict.fromkeys(_other_modules(source), _MODULE)}
     folders[layout.transformer] = (*folders.get(layout.transformer, ()), *_TRANSFORMER)
@@ -75,12 +73,5 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _within(folder: Path, part: Path) -> Path:
-    """Name a part of a folder relative to it."""
-    try:
-        # Not resolved: the files of a hub's cache are links that lead out of it.
-        relative = part.relative_to(folder)
-    except ValueError:
-        relative = Path("..")
-    if ".." in relative.parts:
-        raise ExportError(f"{folder / 'modules.json'} names {part}, which is not in {folder}: move it there.")
-    return relative
+    """Name a part of a folder relative to it; files of a hub's cache are links out of it, so none is resolved."""
+    return part.relative_to(folder)

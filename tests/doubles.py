@@ -1,8 +1,10 @@
 """The real backend with something added: it fails on a word, waits at a gate, and counts what it ran.
 
-`python -m tests.doubles` is the service with a backend that fails on a word and hangs on another.
+`python -m tests.doubles` is the service with a backend that fails on a word and hangs on another, and a
+tokenizer that panics at pairs.
 """
 
+import json
 import sys
 import threading
 import time
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from model.source import resolve
 from model.tokenizer import TextTokenizer
@@ -33,6 +36,22 @@ HANG = "molasses"
 def tokenizer() -> TextTokenizer:
     """The tokenizer of the embedded model, at its own limit."""
     return TextTokenizer.from_file(resolve(MINILM) / "tokenizer.json", max_length=256)
+
+
+def panicking() -> TextTokenizer:
+    """One of its own that panics at pairs, really: their template names a special token that it has not.
+
+    A model folder with such a template is refused, so it is put in afterwards.
+    """
+    file = resolve(MINILM) / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    text, missing = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[X]", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [text], "pair": [text, missing], "special_tokens": {}}
+    broken = Tokenizer.from_str(json.dumps({**content, "post_processor": template}))
+    whole = Tokenizer.from_file(str(file))
+    made = TextTokenizer(whole, 256)
+    whole.post_processor = broken.post_processor
+    return made
 
 
 class Watched:
@@ -130,13 +149,14 @@ def engine(
     max_queue_tokens: int | None = 65_536,
     device: Device | None = None,
     stuck_after_s: float = 30.0,
+    texts: TextTokenizer | None = None,
 ) -> Engine:
     """An engine of the embedded model that is not started yet."""
     metrics = metrics or Metrics(VERSION)
     metrics.add_model(name, backend.info)
     return Engine(
         name,
-        tokenizer(),
+        texts or tokenizer(),
         backend,
         metrics,
         max_batch_tokens=max_batch_tokens,
@@ -147,7 +167,7 @@ def engine(
 
 
 def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
-    """Engines for a service whose model fails on a word and hangs on another."""
+    """Engines for a service whose model fails on a word, hangs on another, and panics at pairs."""
     failing = engine(
         Hanging(),
         metrics,
@@ -155,6 +175,7 @@ def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
         max_batch_tokens=settings.max_batch_tokens or 1024,
         max_queue_tokens=settings.max_queue_tokens or 65_536,
         stuck_after_s=2 * settings.request_timeout_s,
+        texts=panicking(),
     )
     return {MINILM: failing}
 

@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from export import exporting
 from export.__main__ import main
 from export.contents import copy_contents
-from export.errors import ExportError
 from export.writing import OPSET, WEIGHTS
+from model.errors import CheckpointError
 from model.layout import Layout, read_layout
 from model.onnx_file import GRAPH, MANIFEST
 from tests.reference import write_bert
@@ -211,7 +211,7 @@ def test_a_module_outside_of_the_model_is_refused(flat: Path, tmp_path: Path) ->
     (model / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (tmp_path / "out").mkdir()
     (tmp_path / "out/config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ExportError, match=r"modules\.json names .*out, which is not in"):
+    with pytest.raises(CheckpointError, match=r"modules\.json: '\.\./out' .* is not a folder within"):
         copy_contents(model, read_layout(model), target)
     assert not (tmp_path / "place").exists()
 
@@ -284,8 +284,14 @@ def test_an_interrupted_export_leaves_nothing(flat: Path, tmp_path: Path, number
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["{tmp}/none", "{tmp}/out"], "{tmp}/none is not a folder with a checkpoint."),
-        (["{tmp}/empty", "{tmp}/out"], "{tmp}/empty/config.json is missing."),
+        (
+            ["{tmp}/none", "{tmp}/out"],
+            "{tmp}/none is not a folder with a checkpoint: name one that is there, or a hub name as org/name.",
+        ),
+        (
+            ["{tmp}/empty", "{tmp}/out"],
+            "{tmp}/empty/config.json is missing: fetch the model again, with all its files.",
+        ),
         (["{model}", "{tmp}/no/out"], "{tmp}/no is not a folder: make it first, or write to another one."),
         (
             ["{model}", "{tmp}/full"],

@@ -155,7 +155,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(service: Service, kind: str) -> Non
 
 REFUSED: list[tuple[str, str, Json, Json]] = [
     ("?dtype=float16", JSON, {}, {"field": "query.dtype", "actual": "float16"}),
-    ("?dtype=float32", NDJSON, {}, {"field": "query.dtype"}),
+    ("?dtype=float16", NDJSON, {}, {"field": "query.dtype"}),
     ("?dtype=int8", NPZ, {}, {"field": "query.dtype", "allowed": ["float32", "float16", "uint8"]}),
     ("?dtype=int8", JSON, {}, {"field": "query.dtype", "allowed": ["float32", "float16", "uint8"]}),
     ("?dtype=", NPZ, {}, {"field": "query.dtype"}),
@@ -185,10 +185,11 @@ def test_uint8_is_for_maps(service: Service) -> None:
 
 @pytest.mark.parametrize("kind", [NPZ, SAFETENSORS])
 def test_decimals_have_no_effect_on_files(service: Service, kind: str) -> None:
-    """Also when they are the default; JSON and ndjson take them."""
-    body = {"inputs": "a", "decimals": 6}
+    """They are refused there unless they are the default; JSON and ndjson take them."""
+    body = {"inputs": "a", "decimals": 5}
     assert_problem(post(service, body, "/attention", Accept=kind), 422, "invalid-request", field="decimals")
     assert post(service, body, "/attention", Accept=NDJSON).status_code == 200
+    assert post(service, body | {"decimals": 6}, "/attention", Accept=kind).status_code == 200
 
 
 def test_the_order_of_refusals(service: Service) -> None:

@@ -1,34 +1,18 @@
 """A library in Rust that fails at an assertion of its own fails one request, and not in silence."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
 
-from model.source import resolve
 from tests.client import JSON, NDJSON, Service, assert_problem, post, serve
-from tests.reference import MINILM
 
 FAILED = 'headlight_requests_total{route="/encode",status="500"}'
 
 
 @pytest.fixture(scope="module")
-def panicking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """The embedded model with a tokenizer that panics at pairs: their template names a token it has not."""
-    folder, source = tmp_path_factory.mktemp("models") / "panicking", resolve(MINILM)
-    folder.mkdir()
-    for file in source.iterdir():
-        if file.name != "tokenizer.json":
-            (folder / file.name).symlink_to(file)
-    tokenizer = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
-    tokenizer["post_processor"] = {
-        "type": "TemplateProcessing",
-        "single": [{"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[X]", "type_id": 0}}],
-        "special_tokens": {},
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    with serve(model=str(folder)) as started:
+def panicking() -> Iterator[Service]:
+    """The embedded model with a tokenizer that panics at pairs."""
+    with serve(module="tests.doubles") as started:
         yield started
 
 

@@ -13,7 +13,7 @@ from export.parity import Quantity, Row, as_data, compare, random_encodings, tab
 from export.texts import TEXTS
 from model.checkpoint import load_checkpoint
 from model.torch_backend import TorchBackend
-from model.types import Batch, Encoding, Output, SummaryWant
+from model.types import STATISTICS, Batch, Encoding, Output, SummaryWant
 from tests.reference import write_bert
 
 ALL: tuple[Quantity, ...] = get_args(Quantity)
@@ -148,7 +148,9 @@ def test_each_input_is_run_alone_and_in_mixed_batches(folder: Path, plain: Torch
     # Sentences are compared as they are where nobody looks, and as they are where somebody does.
     assert {want.attention is None for want in wants if want.sentence} == {True, False}
     summaries = [want.summary for want in watched.batches[1].wants]
-    assert summaries == [SummaryWant((0, 1), (0, 1, 2, 3), (0, len(some[0]) - 1))]
+    # Where a row is largest may jump by rounding: shares of rows are not compared.
+    continuous = tuple(name for name in STATISTICS if not name.startswith("argmax"))
+    assert summaries == [SummaryWant((0, 1), (0, 1, 2, 3), (0, len(some[0]) - 1), continuous)]
 
 
 def test_random_sequences_have_every_kind_of_length(folder: Path, plain: TorchBackend) -> None:

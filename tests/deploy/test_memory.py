@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from benchmarks.memory_limit import MemoryLimit, memory_limit
-from benchmarks.worst_requests import ANSWERED, MOST, attacks, besiege, service
+from benchmarks.worst_attacks import attacks
+from benchmarks.worst_requests import ANSWERED, MOST, besiege, service
 from model.source import resolve
 from tests.backends import export_folder
 from tests.client import ROOT
