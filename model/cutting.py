@@ -26,6 +26,8 @@ _IDEOGRAPHS = r"\u4e00-\u9fff"
 _EAST_ASIAN = ((0x2E80, 0x2FFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _LETTERS = ("L", "N")
 _SYMBOLS = ("So", "Sc", "Sm", "Sk")
+# Symbols to Python: BERT's normalizer removes the first, and to `tokenizers` the second is punctuation.
+_NOT_IN_WORDS = "\ufffd\u166d"
 # What each of these does to a character depends on it alone, but for marks that follow it.
 _LOCAL_NORMALIZERS = {"BertNormalizer", "Lowercase"}
 # These look at a character and the marks around it: never across a space.
@@ -185,7 +187,7 @@ def _is_letter(char: str) -> bool:
     Symbols count: BERT splits at punctuation alone.
     """
     code = ord(char)
-    if any(low <= code <= high for low, high in _EAST_ASIAN):
+    if char in _NOT_IN_WORDS or any(low <= code <= high for low, high in _EAST_ASIAN):
         return False
     if unicodedata.category(char)[0] in _LETTERS:
         return unicodedata.category(unicodedata.normalize("NFD", char)[0])[0] in _LETTERS
