@@ -21,6 +21,8 @@ KNOWN = {
     "matplotlib",
     "numpy",
     "onnxruntime",
+    "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry-sdk",
     "safetensors",
     "torch",
     "tqdm",
