@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models
@@ -21,11 +21,20 @@ PIECE = 1024
 
 _WHITESPACE = " \n\t\r"
 _PUNCTUATION = r"!-/:-@\[-`{-~"
-_IDEOGRAPHS = r"\u4e00-\u9fff"
+# What BERT's normalizer puts spaces around.
+_IDEOGRAPHS = (
+    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    r"\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+)
+# Beyond ASCII, what may end a word; the tokenizer is asked which of them do.
+_SEPARATING = ("P", "Z", "Cc")
+_SEPARATORS_UNTIL = 0x20000
 # Ranges that BERT's normalizer puts spaces around, or that lie near them: no letters of one long word.
 _EAST_ASIAN = ((0x2E80, 0x2FFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _LETTERS = ("L", "N")
 _SYMBOLS = ("So", "Sc", "Sm", "Sk")
+# Symbols to Python: BERT's normalizer removes the first, and to `tokenizers` the second is punctuation.
+_NOT_IN_WORDS = "\ufffd\u166d"
 # What each of these does to a character depends on it alone, but for marks that follow it.
 _LOCAL_NORMALIZERS = {"BertNormalizer", "Lowercase"}
 # These look at a character and the marks around it: never across a space.
@@ -79,7 +88,8 @@ class Cutter:
         word = tokenizer.model.max_input_chars_per_word
         if splitting == ["BertPreTokenizer"] and _are_local(normalizers) and _are_plain(added):
             spaced = any(step.get("handle_chinese_chars") for step in normalizers)
-            isolated = re.compile(f"[{_PUNCTUATION}{_IDEOGRAPHS if spaced else ''}]")
+            others = re.escape("".join(filter(partial(_ends_words, tokenizer), _separators())))
+            isolated = re.compile(f"[{_PUNCTUATION}{others}{_IDEOGRAPHS if spaced else ''}]")
             return cls(isolated, word, tuple(token.content for token in added))
         if any(token.rstrip and token.normalized for token in added):
             return None
@@ -141,6 +151,27 @@ class Cutter:
         return False
 
 
+@cache
+def _separators() -> str:
+    """List the characters, beyond the spaces and the punctuation of ASCII, that may end a word."""
+    return "".join(
+        char
+        for char in map(chr, range(1, _SEPARATORS_UNTIL))
+        if unicodedata.category(char).startswith(_SEPARATING)
+        and char not in _WHITESPACE
+        and not ("!" <= char <= "~")
+    )
+
+
+def _ends_words(tokenizer: Tokenizer, char: str) -> bool:
+    """Whether a tokenizer ends a word before a character, and begins one behind it."""
+    text = f"a{char}a"
+    if tokenizer.normalizer is not None:
+        text = tokenizer.normalizer.normalize_str(text)
+    first, *others = [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+    return first == "a" and others[-1:] == ["a"]
+
+
 def _steps(component: Any, parts: str) -> list[Mapping[str, Any]]:
     """List what a normalizer or a pre-tokenizer does, step by step."""
     if component is None:
@@ -185,7 +216,7 @@ def _is_letter(char: str) -> bool:
     Symbols count: BERT splits at punctuation alone.
     """
     code = ord(char)
-    if any(low <= code <= high for low, high in _EAST_ASIAN):
+    if char in _NOT_IN_WORDS or any(low <= code <= high for low, high in _EAST_ASIAN):
         return False
     if unicodedata.category(char)[0] in _LETTERS:
         return unicodedata.category(unicodedata.normalize("NFD", char)[0])[0] in _LETTERS

@@ -26,7 +26,7 @@ from service.client_info import Info, Waiting, read_info
 from service.client_many import ask_all, is_small, parts_of, run_apart, without_info
 from service.client_retry import Progress, Retries
 from service.client_sending import AsyncSender, Connection, Sender, where
-from service.client_splitting import TOO_LARGE, WHOLE, Limits, Parts
+from service.client_splitting import TOO_LARGE, TOO_LATE, WHOLE, Limits, Parts
 
 __all__ = [
     "Answer",
@@ -112,7 +112,7 @@ class Headlight(
             try:
                 return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
             except HeadlightError as error:
-                if error.status != TOO_LARGE or len(call.rows) == 1:
+                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
                     raise
                 refused = error
         parts = parts_of(call, self._limits(call), self._connection.concurrency, refused)
@@ -229,7 +229,7 @@ class AsyncHeadlight(
             try:
                 return await self._ask(call, call.rows)
             except HeadlightError as error:
-                if error.status != TOO_LARGE or len(call.rows) == 1:
+                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
                     raise
                 refused = error
         parts = parts_of(call, await self._limits(call), self._connection.concurrency, refused)

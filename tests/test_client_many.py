@@ -236,6 +236,15 @@ def test_what_takes_too_long_is_asked_for_in_smaller_parts() -> None:
     assert sum(len(one.body["inputs"]) > 50 for one in server.received if one.body) <= 2
 
 
+def test_a_single_request_that_takes_too_long_is_split_too() -> None:
+    """A call that is sent whole at first is no different from a part of a longer one."""
+    late = failing(lambda inputs: len(inputs) > 50, refused(504, {"type": "urn:headlight:deadline-exceeded"}))
+    for call in (lambda url: Headlight(url).encode(numbers(90)), lambda url: ask(url, numbers(90))):
+        with stand_in(late, gets=INFORMED) as server:
+            assert call(server.url).embeddings[:, 0].tolist() == list(range(90))
+        assert sorted(len(one.body["inputs"]) for one in server.received if one.body) == [45, 45, 90]
+
+
 def test_progress_is_drawn_in_texts(capsys: pytest.CaptureFixture[str]) -> None:
     """The bar counts texts to their number; without it nothing is written."""
     with stand_in(echo, gets=INFORMED) as server, Headlight(server.url) as client:

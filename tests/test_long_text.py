@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
-from model.cutting import Cutter
+from model.cutting import Cutter, _is_letter
 from model.errors import InputTooLong
 from model.long_text import BYTES_PER_CHARACTER, kept_lengths
 from model.source import resolve
@@ -137,6 +137,7 @@ PIECES = st.sampled_from(
         "�",
         "\ue000",
         "\ufeff",
+        "\u166d",
         "12",
         "1.5",
         "embeddings",
@@ -243,14 +244,69 @@ def test_of_a_pair_as_much_is_kept_as_the_library_keeps(
         "z" * LARGEST,
         "é" * 200_000,
         "😀" * 200_000,
+        "¡" * (LARGEST // 2),
+        "a。" * (LARGEST // 4),
+        "“ab”" * (LARGEST // 8),
+        "㐀" * (LARGEST // 3),
+        "\U00020000" * (LARGEST // 4),
+        "a\u3000" * (LARGEST // 4),
     ],
-    ids=["punctuation", "ideographs", "long words", "one word", "one word with accents", "emoji"],
+    ids=[
+        "punctuation",
+        "ideographs",
+        "long words",
+        "one word",
+        "one word with accents",
+        "emoji",
+        "other punctuation",
+        "words and full stops",
+        "words in quotes",
+        "rare ideographs",
+        "ideographs of four bytes",
+        "words and wide spaces",
+    ],
 )
 def test_the_worst_texts_are_cut_everywhere(text: str) -> None:
     """No piece of them asks for memory: each step is a short one."""
     cutter = Cutter.of(Tokenizer.from_str(TOKENIZERS["embedded"]))
     assert cutter is not None
     assert all(piece.end - piece.start <= 1024 for piece in cutter.pieces(text))
+
+
+@pytest.mark.parametrize("char", ["\ufffd", "\u166d", "\u0378", "\ue000"])
+def test_what_is_no_part_of_a_word_does_not_make_one_long(char: str) -> None:
+    """The character that stands for undecodable bytes is removed: no word consists of them."""
+    text = "a" * 900 + char * 3000 + "b c"
+    [whole] = tokenizer("embedded", 4000, WHOLE).encode([text])
+    assert tokenizer("embedded", 4000, 1024).encode([text]) == [whole]
+
+
+def test_a_letter_of_a_long_word_is_one_to_the_tokenizer() -> None:
+    """No character at which a word may be cut is removed, or splits the word; of all that there are."""
+    library = Tokenizer.from_str(TOKENIZERS["embedded"])
+    for code in range(0x110000):
+        char = chr(code)
+        if 0xD800 <= code < 0xE000 or not _is_letter(char):
+            continue
+        normalized = library.normalizer.normalize_str(f"a{char}a")
+        assert len(normalized) >= 3, hex(code)
+        assert len(library.pre_tokenizer.pre_tokenize_str(normalized)) == 1, hex(code)
+
+
+@pytest.mark.parametrize("name", ["embedded", "cased", "accents kept", "not cleaned", "not normalized"])
+def test_where_a_text_may_be_cut_the_tokenizer_ends_a_word(name: str) -> None:
+    """Of all characters, those that the pattern has: the word before such a one is whole."""
+    library = Tokenizer.from_str(TOKENIZERS[name])
+    cutter = Cutter.of(library)
+    assert cutter is not None
+    assert cutter.isolated is not None
+    found = cutter.isolated.findall("".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000))
+    for char in found:
+        text = f"ab{char}cd"
+        normalized = library.normalizer.normalize_str(text) if library.normalizer else text
+        first, *_, last = [word for word, _ in library.pre_tokenizer.pre_tokenize_str(normalized)]
+        assert (first, last) == ("ab", "cd"), hex(ord(char))
+    assert {"!", "¡", "。", "”", "\u3000"} <= {*found}
 
 
 def test_what_cannot_be_cut_asks_for_memory() -> None:
