@@ -286,7 +286,8 @@ def test_an_interrupted_export_leaves_nothing(flat: Path, tmp_path: Path, number
     [
         (
             ["{tmp}/none", "{tmp}/out"],
-            "{tmp}/none is not a folder with a checkpoint: name one that is there, or a hub name as org/name.",
+            "{tmp}/none is not a folder with a checkpoint: name one that is there, or a hub name as "
+            "org/name.",
         ),
         (
             ["{tmp}/empty", "{tmp}/out"],
