@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.errors import InferenceError, OutOfMemory
-from model.types import Batch, Output, Top
+from model.types import Batch, Encoding, Output, Top
 from service.metrics import Metrics
 from service.runner import NOT_FINITE, STUCK, TOO_LARGE, is_finite
 from service.state import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
@@ -145,6 +145,23 @@ def test_a_thread_that_hangs_is_left_behind() -> None:
         perform(work)
         assert made.stuck == 1
     assert failures(metrics, "stuck") == 1
+
+
+def test_a_text_without_tokens_fails_alone() -> None:
+    """Some tokenizers make none of an empty text: the thread lives on, and counts nothing twice."""
+    empty = Encoding([], [], [], [], [], [], truncated=False, original_length=0)
+    with running(engine(Watched())) as made:
+
+        async def work() -> None:
+            with pytest.raises(InferenceError):
+                await made.submit([empty, empty], [SENTENCE] * 2)
+            await asyncio.sleep(0.05)
+            assert made.healthy
+            made.supervise()
+            assert len((await made.submit(encode("next"), [SENTENCE])).outputs) == 1
+
+        perform(work)
+        assert made.stuck == 0
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
