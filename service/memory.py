@@ -210,6 +210,6 @@ def _limits(mount: Path, path: str, name: str) -> Iterator[int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="ascii").splitlines()
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []

@@ -191,14 +191,16 @@ class ServiceState:
             for name, engine in engines.items():
                 self.metrics.add_model(name, engine.info)
                 engine.start()
+            prepare()
+            self._plan_memory()
         except ModelError as error:
             self._fail(str(error))
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # panics of libraries are no Exception
             log.exception("loading failed")
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            prepare()
-            self._plan_memory()
             self._resting = Resting(engines.values(), self.writing, lambda: self.memory.changed)
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))

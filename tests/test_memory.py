@@ -105,6 +105,7 @@ def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) 
     [
         ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "1000", "memory.max": "2000"}, 1000),
         ("0::/", {"memory.max": "3000"}, 3000),
+        ("0::/späti", {"späti/memory.max": "4000"}, 4000),
         ("0::/not/there", {"memory.max": "max"}, 8_000_000_000),
         ("4:memory:/pod", {"memory/pod/memory.limit_in_bytes": "500"}, 500),
         ("4:memory:/elsewhere", {"memory/memory.limit_in_bytes": "700"}, 700),
@@ -117,7 +118,7 @@ def test_the_memory_given_is_the_smallest_limit(
     """Of its group and those around it, in both versions of control groups, or else of the machine."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:        7812500 kB\nMemFree: 1 kB\n")
-    (tmp_path / "proc/self/cgroup").write_text(cgroup)
+    (tmp_path / "proc/self/cgroup").write_text(cgroup, encoding="utf-8")
     for name, text in files.items():
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
