@@ -77,3 +77,14 @@ def test_a_request_at_the_last_moment_is_answered_or_sees_an_orderly_end(hurried
             except ConnectionError:
                 continue
     assert answered >= 2
+
+
+def test_a_request_that_began_before_the_last_answer_is_not_idle(hurried: Service) -> None:
+    """Its head arrives in two parts, the second one after that answer; it takes longer than an idle time."""
+    with hurried.connect(timeout=5) as connection:
+        connection.sendall(GET + b"POST /encode HTTP/1.1\r\nHost: a\r\n")
+        read_answer(connection, "GET")
+        connection.sendall(b'Content-Length: 17\r\n\r\n{"inputs": ')
+        time.sleep(1.5)
+        connection.sendall(b'"ab"} ')
+        assert read_answer(connection).status_code == 200
