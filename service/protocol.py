@@ -227,11 +227,12 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
-        super().on_response_complete()
+        answered = self._served
+        super().on_response_complete()  # may begin to serve another one
         self._idle_since = time.monotonic()
         if self._in_head:
             self._unset_keepalive_if_required()  # the next request has begun
-        if self._served is not None and self._served.more_body:
+        if answered is not None and answered.more_body:
             # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
             self._unset_keepalive_if_required()

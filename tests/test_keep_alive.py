@@ -88,3 +88,21 @@ def test_a_request_that_began_before_the_last_answer_is_not_idle(hurried: Servic
         time.sleep(1.5)
         connection.sendall(b'"ab"} ')
         assert read_answer(connection).status_code == 200
+
+
+def test_a_request_that_waited_behind_another_has_its_own_time(hurried: Service) -> None:
+    """That its body was not there yet when its turn came ends nothing once it has arrived."""
+    post = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Length: 16\r\n\r\n"
+    with hurried.connect(timeout=5) as connection:
+        connection.sendall(GET + GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 10\r\n\r\n1"))
+        received = b""
+        while received.count(b"alive") < 2:
+            received += (part := connection.recv(4096))
+            assert part
+        time.sleep(0.9)
+        connection.sendall(b"234567890")
+        time.sleep(0.3)
+        connection.sendall(post + b'{"inputs": ')
+        time.sleep(1.3)
+        connection.sendall(b'"ab"}')
+        assert read_answer(connection).status_code == 200
