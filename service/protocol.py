@@ -13,6 +13,7 @@ from service.http_rules import check_head
 from service.intake import HOPELESS
 from service.metrics import SLOW_READER, UNMATCHED
 from service.middleware import CUT_OFF, GONE, TASK, request_id
+from service.peers import CLIENT, client_of, peer_address
 from service.problems import MEDIA_TYPE, Problem
 from service.readers import Reader, unread
 from service.state import ServiceState
@@ -199,6 +200,9 @@ class Protocol(HttpToolsProtocol):
                 raise
             if version == "1.0":
                 self.expect_100_continue = False  # RFC 9110 §10.1.1
+            # Its body may be here before it is served, and counts as what its client holds.
+            address = self._state.peers.forwarded_for(self.scope) or peer_address(self.scope)
+            self.scope["state"][CLIENT] = client_of(address)
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

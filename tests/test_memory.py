@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.memory import SMALL_BYTES, Memory, memory_given
+from service.peers import CLIENT
 from service.problems import Problem
 from tests.client import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
 
@@ -98,6 +99,21 @@ def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) 
     with pytest.raises(Problem) as refused:
         memory.check_arrived(body)
     assert refused.value.headers == {"Retry-After": "1", "Connection": "close"}
+
+
+def test_a_client_that_holds_much_leaves_room_for_the_short_requests_of_others(memory: Memory) -> None:
+    """Bodies that stand still, each a short one, fill all but the half of the share that is for others."""
+    stalled: list[Scope] = []
+    for size in (SMALL_BYTES // 2, 1024, 1):
+        stalled.append({CLIENT: "10.0.0.1"})
+        while memory.arrived(stalled[-1], size):
+            stalled.append({CLIENT: "10.0.0.1"})
+    other: Scope = {CLIENT: "10.0.0.2"}
+    assert memory.arrived(other, 1000)
+    memory.take(other, SMALL_BYTES // 2)
+    for body in (*stalled, other):
+        memory.give_back(body)
+    assert memory.bytes == 0
 
 
 @pytest.mark.parametrize(
