@@ -73,5 +73,5 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def _within(folder: Path, part: Path) -> Path:
-    """Name a part of a folder relative to it. Files of a hub's cache are links out of it: none is resolved."""
+    """Name a part of a folder relative to it. Files of a hub's cache are links: none is resolved."""
     return part.relative_to(folder)

@@ -1,6 +1,7 @@
 """create_app: the only place that wires."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -20,6 +21,8 @@ from service.problems import Problem, cut, from_model_error
 from service.routes import native, operations
 from service.settings import Settings
 from service.state import VERSION, Loader, ServiceState, load_engines
+
+log = logging.getLogger(__name__)
 
 _SUPERVISION_S = 0.25
 # So late, the process was stopped or starved, and with it whatever it computes.
@@ -116,7 +119,10 @@ async def _supervise(state: ServiceState) -> None:
         await asyncio.sleep(_SUPERVISION_S)
         now = time.perf_counter()
         late = now - last - _SUPERVISION_S
-        state.supervise(stopped_s=late if late > _STOPPED_S else 0.0)
+        try:
+            state.supervise(stopped_s=late if late > _STOPPED_S else 0.0)
+        except Exception:  # without it a worker that hangs would never be replaced
+            log.exception("the workers could not be looked after")
         last = now
 
 

@@ -28,7 +28,7 @@ class Sized(Protocol):
 
     @property
     def tokens(self) -> int:
-        """How many tokens it has."""
+        """How many tokens it has, one at least."""
 
 
 SizedT = TypeVar("SizedT", bound=Sized)

@@ -69,4 +69,5 @@ def _malformed(detail: str, field: str = "Host") -> Problem:
 
 
 def _shown(value: bytes) -> str:
-    return value[:_SHOWN].decode("latin-1")
+    """Write what a client sent so that it can be logged: with no control character of a terminal."""
+    return value[:_SHOWN].decode("ascii", "backslashreplace")

@@ -4,7 +4,8 @@ The budget is what the process has been given (`memory_given`), less a share tha
 process has after its models are loaded and warm, less what batches need while they run. Each request counts
 with its body as it arrives, with the objects that are made of it, with its tokens and its answer, each by a
 bound that is known beforehand. What has no room is refused at once. A request beside which nothing large is
-held is always taken, and short requests have a share that larger ones cannot take.
+held is always taken, and short requests have a share that larger ones cannot take. The last half of it is for
+clients that hold little: one that lets many short bodies stand still cannot take it from the others.
 
 A count is an estimate, so a second look goes to the size of the process itself: what libraries keep of freed
 memory, and whatever else grows, counts against large requests, too.
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from service.peers import CLIENT
 from service.problems import Problem
 from service.process import resident_bytes
 
@@ -39,6 +41,8 @@ ANSWER = 2
 # Of what the process has been given, this much is never planned with, and this much is for short requests.
 _FREE = 1 / 10
 _SMALL_SHARE = 1 / 16
+# Of the share of short requests, what a client may hold that takes of its last half.
+_LITTLE = 1 / 8
 # What batches need while they run, beyond what is there after warm-up: measured with the embedded model, with
 # ONNX Runtime and its arena 65 to 145 MB in the worst case, of which freed memory may be had again.
 _COMPUTE_BYTES = 48 * 2**20
@@ -46,6 +50,7 @@ _COMPUTE_BYTES = 48 * 2**20
 _LEAST_BYTES = 32 * 2**20
 
 _HELD = "held"
+_HOLDER = "holder"
 _ANSWER = "answer"
 _NO_ROOM = "no room"
 
@@ -65,6 +70,7 @@ class Memory:
         self.changed = 0.0
         """When a request has last let go of what it held, in `time.perf_counter` seconds."""
         self._large = 0
+        self._held_by: dict[str, int] = {}
         self._small_share = 0
         self._most = sys.maxsize
         self._lock = threading.Lock()
@@ -160,7 +166,10 @@ class Memory:
     def _fits(self, request: MutableMapping[str, Any], size: int) -> bool:
         own = request.get(_HELD, 0)
         if own + size <= SMALL_BYTES:
-            return self.bytes + size <= self.limit + self._small_share
+            held_by_client = self._held_by.get(self._holder(request), 0)
+            little = held_by_client + size <= self._small_share * _LITTLE
+            share = self._small_share if little else self._small_share // 2
+            return self.bytes + size <= self.limit + share
         if self._large - (own > SMALL_BYTES) == 0:
             return True  # the only large one: an idle service takes any
         if self.bytes + size > self.limit:
@@ -172,6 +181,15 @@ class Memory:
         request[_HELD] = before + size
         self.bytes += size
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
+        if holder := self._holder(request):
+            self._held_by[holder] = self._held_by.get(holder, 0) + size
+            if not self._held_by[holder]:
+                del self._held_by[holder]
+
+    @staticmethod
+    def _holder(request: MutableMapping[str, Any]) -> str:
+        """Say whose request it is, for as long as it lasts: by its address, also once its key is known."""
+        return str(request.setdefault(_HOLDER, request.get(CLIENT, "")))
 
     def _overloaded(self, size: int) -> Problem:
         actual = self.bytes + size
@@ -210,6 +228,6 @@ def _limits(mount: Path, path: str, name: str) -> Iterator[int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="ascii").splitlines()
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return []

@@ -18,7 +18,7 @@ from service.keys import sent_authorization
 from service.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
 from service.open_files import is_shortage
 from service.panics import PanicError, is_panic
-from service.peers import CLIENT, Peers, client_of, peer_address
+from service.peers import CLIENT, client_of, peer_address
 from service.problems import Problem, gave_up
 from service.state import ServiceState
 from service.trace_context import read_traceparent
@@ -77,7 +77,6 @@ class RequestContext:
     def __init__(self, app: ASGIApp, state: ServiceState) -> None:
         self.app = app
         self.state = state
-        self.peers = Peers(state.settings.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -103,7 +102,7 @@ class RequestContext:
             elif name == b"tracestate":
                 states.append(value)
         parent = read_traceparent(parents, states) if parents else None
-        access = Access(request_id(given), peer_address(scope), self.peers.forwarded_for(scope), parent)
+        access = Access(request_id(given), peer_address(scope), self.state.peers.forwarded_for(scope), parent)
         told = scope.setdefault("state", {})
         told["request_id"], told[ACCESS] = access.request_id, access
         told[CLIENT] = client_of(access.forwarded_for or access.peer)

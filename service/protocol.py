@@ -13,6 +13,7 @@ from service.http_rules import check_head
 from service.intake import HOPELESS
 from service.metrics import SLOW_READER, UNMATCHED
 from service.middleware import CUT_OFF, GONE, TASK, request_id
+from service.peers import CLIENT, client_of, peer_address
 from service.problems import MEDIA_TYPE, Problem
 from service.readers import Reader, unread
 from service.state import ServiceState
@@ -199,6 +200,9 @@ class Protocol(HttpToolsProtocol):
                 raise
             if version == "1.0":
                 self.expect_100_continue = False  # RFC 9110 §10.1.1
+            # Its body may be here before it is served, and counts as what its client holds.
+            address = self._state.peers.forwarded_for(self.scope) or peer_address(self.scope)
+            self.scope["state"][CLIENT] = client_of(address)
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -227,9 +231,12 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or refuse what came after the last one that could be read."""
-        super().on_response_complete()
+        answered = self._served
+        super().on_response_complete()  # may begin to serve another one
         self._idle_since = time.monotonic()
-        if self._served is not None and self._served.more_body:
+        if self._in_head:
+            self._unset_keepalive_if_required()  # the next request has begun
+        if answered is not None and answered.more_body:
             # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
             self._unset_keepalive_if_required()

@@ -118,8 +118,8 @@ class Waiting:
 
     @property
     def tokens(self) -> int:
-        """Its length."""
-        return len(self.encoding)
+        """Its length; one where a text has none, so that each sequence counts as work while it is there."""
+        return max(1, len(self.encoding))
 
 
 class WaitingQueue:

@@ -135,6 +135,6 @@ def _of_socket(transport: asyncio.Transport, question: int) -> int:
     """Ask the kernel; 0 where it does not know."""
     try:
         answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), question, b"\0\0\0\0")
-    except (OSError, AttributeError):
+    except (OSError, ValueError, AttributeError):  # a socket that is closed has no number
         return 0
     return int(struct.unpack("i", answer)[0])

@@ -1,5 +1,6 @@
 """Runs the batches of one model in a watched thread: whatever happens there, every request is answered."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -113,6 +114,9 @@ class Runner:
         for waiting in shift.batch:
             waiting.job.finish(InferenceError(STUCK))
         self._queue.finish(shift.batch)
+        if self._background is not None:  # it may be what hangs
+            self._background.shutdown(wait=False, cancel_futures=True)
+            self._background = None
         self._shift = _Shift()
         self._thread = self._new_thread()
         self._thread.start()
@@ -227,7 +231,10 @@ class Runner:
 
 
 def _step_back() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BACKGROUND)
+    """Lower the priority of the calling thread, from what the process was started with."""
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):  # where that is forbidden, its batches run like all others
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _BACKGROUND)
 
 
 def is_finite(output: Output) -> bool:

@@ -18,6 +18,7 @@ from service.keys import Keys
 from service.memory import ANSWERS, Memory, memory_given
 from service.metrics import Metrics
 from service.numbers import prepare
+from service.peers import Peers
 from service.problems import Problem
 from service.readers import Readers
 from service.resting import Resting
@@ -121,6 +122,7 @@ class ServiceState:
         self.drained_by: float | None = None
         """Set by a signal: when the process is to have ended, in `time.monotonic` seconds."""
         self.memory = Memory(ANSWERS * settings.max_response_bytes)
+        self.peers = Peers(settings.proxies)
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
@@ -191,14 +193,16 @@ class ServiceState:
             for name, engine in engines.items():
                 self.metrics.add_model(name, engine.info)
                 engine.start()
+            prepare()
+            self._plan_memory()
         except ModelError as error:
             self._fail(str(error))
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # panics of libraries are no Exception
             log.exception("loading failed")
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            prepare()
-            self._plan_memory()
             self._resting = Resting(engines.values(), self.writing, lambda: self.memory.changed)
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))

@@ -117,3 +117,11 @@ def test_a_field_is_named_as_it_is_called(service: Service, name: str, shown: st
         service.http.post("/encode", json={"inputs": "a", name: 1}), 422, "invalid-request", field=shown
     )
     assert document["detail"].startswith(f"{shown} is not a field here")
+
+
+def test_a_host_is_logged_as_plain_characters(service: Service) -> None:
+    """Those that a terminal obeys, or that end a line (C1 controls), are written as their codes."""
+    answer = service.raw(GET + b"Host: a\x9b2J\x85b\r\n\r\n")
+    document = assert_problem(answer, 400, "malformed-request", field="Host")
+    assert r'"a\x9b2J\x85b"' in document["detail"]
+    assert r'"a\x9b2J\x85b"' in service.log

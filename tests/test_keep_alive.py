@@ -77,3 +77,32 @@ def test_a_request_at_the_last_moment_is_answered_or_sees_an_orderly_end(hurried
             except ConnectionError:
                 continue
     assert answered >= 2
+
+
+def test_a_request_that_began_before_the_last_answer_is_not_idle(hurried: Service) -> None:
+    """Its head arrives in two parts, the second one after that answer; it takes longer than an idle time."""
+    with hurried.connect(timeout=5) as connection:
+        connection.sendall(GET + b"POST /encode HTTP/1.1\r\nHost: a\r\n")
+        read_answer(connection, "GET")
+        connection.sendall(b'Content-Length: 17\r\n\r\n{"inputs": ')
+        time.sleep(1.5)
+        connection.sendall(b'"ab"} ')
+        assert read_answer(connection).status_code == 200
+
+
+def test_a_request_that_waited_behind_another_has_its_own_time(hurried: Service) -> None:
+    """That its body was not there yet when its turn came ends nothing once it has arrived."""
+    post = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Length: 16\r\n\r\n"
+    with hurried.connect(timeout=5) as connection:
+        connection.sendall(GET + GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 10\r\n\r\n1"))
+        received = b""
+        while received.count(b"alive") < 2:
+            received += (part := connection.recv(4096))
+            assert part
+        time.sleep(0.9)
+        connection.sendall(b"234567890")
+        time.sleep(0.3)
+        connection.sendall(post + b'{"inputs": ')
+        time.sleep(1.3)
+        connection.sendall(b'"ab"}')
+        assert read_answer(connection).status_code == 200

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.memory import SMALL_BYTES, Memory, memory_given
+from service.peers import CLIENT
 from service.problems import Problem
 from tests.client import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
 
@@ -100,11 +101,27 @@ def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) 
     assert refused.value.headers == {"Retry-After": "1", "Connection": "close"}
 
 
+def test_a_client_that_holds_much_leaves_room_for_the_short_requests_of_others(memory: Memory) -> None:
+    """Bodies that stand still, each a short one, fill all but the half of the share that is for others."""
+    stalled: list[Scope] = []
+    for size in (SMALL_BYTES // 2, 1024, 1):
+        stalled.append({CLIENT: "10.0.0.1"})
+        while memory.arrived(stalled[-1], size):
+            stalled.append({CLIENT: "10.0.0.1"})
+    other: Scope = {CLIENT: "10.0.0.2"}
+    assert memory.arrived(other, 1000)
+    memory.take(other, SMALL_BYTES // 2)
+    for body in (*stalled, other):
+        memory.give_back(body)
+    assert memory.bytes == 0
+
+
 @pytest.mark.parametrize(
     ("cgroup", "files", "expected"),
     [
         ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "1000", "memory.max": "2000"}, 1000),
         ("0::/", {"memory.max": "3000"}, 3000),
+        ("0::/späti", {"späti/memory.max": "4000"}, 4000),
         ("0::/not/there", {"memory.max": "max"}, 8_000_000_000),
         ("4:memory:/pod", {"memory/pod/memory.limit_in_bytes": "500"}, 500),
         ("4:memory:/elsewhere", {"memory/memory.limit_in_bytes": "700"}, 700),
@@ -117,7 +134,7 @@ def test_the_memory_given_is_the_smallest_limit(
     """Of its group and those around it, in both versions of control groups, or else of the machine."""
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal:        7812500 kB\nMemFree: 1 kB\n")
-    (tmp_path / "proc/self/cgroup").write_text(cgroup)
+    (tmp_path / "proc/self/cgroup").write_text(cgroup, encoding="utf-8")
     for name, text in files.items():
         path = tmp_path / "sys/fs/cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)

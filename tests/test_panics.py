@@ -4,6 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from service.engine import Engine
+from service.memory import Memory
+from service.settings import read_settings
+from service.state import Phase, ServiceState
 from tests.client import JSON, NDJSON, Service, assert_problem, post, serve
 
 FAILED = 'headlight_requests_total{route="/encode",status="500"}'
@@ -30,3 +34,28 @@ def test_a_panic_is_a_500_of_its_request(panicking: Service, words: int, accept:
     assert panicking.log.count(f"request {response.headers['x-request-id']} failed") == 1
     assert panicking.log.count("Traceback") <= logged + 2
     assert panicking.encode("a text")["data"]
+
+
+@pytest.mark.parametrize("error", [type("PanicException", (BaseException,), {}), ValueError])
+def test_a_panic_while_loading_ends_the_start(error: type[BaseException]) -> None:
+    """Like any other error there: the process ends and says why, and does not load for ever."""
+
+    def load(*_: object) -> dict[str, Engine]:
+        raise error("at an assertion")
+
+    state = ServiceState(read_settings(), load)
+    state.load()
+    assert state.phase is Phase.FAILED
+    assert state.failure == f"{error.__name__}: at an assertion"
+
+
+def test_an_error_after_the_models_are_loaded_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is planned then is as much a part of it."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("no plan")
+
+    monkeypatch.setattr(Memory, "plan", fail)
+    state = ServiceState(read_settings(), lambda *_: {})
+    state.load()
+    assert state.failure == "ValueError: no plan"

@@ -1,14 +1,19 @@
 """What happens in the worker's thread, every request is answered: faults, memory, hanging, dying."""
 
 import asyncio
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from model.errors import InferenceError, OutOfMemory
-from model.types import Batch, Output, Top
+from model.types import Batch, Encoding, Output, Top
 from service.metrics import Metrics
-from service.runner import NOT_FINITE, STUCK, TOO_LARGE, is_finite
+from service.queueing import WaitingQueue
+from service.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite
 from service.state import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
 from tests.client import assert_problem, post, serve
 from tests.doubles import HANG, POISON, Hanging, Watched, engine
@@ -145,6 +150,75 @@ def test_a_thread_that_hangs_is_left_behind() -> None:
         perform(work)
         assert made.stuck == 1
     assert failures(metrics, "stuck") == 1
+
+
+def test_a_text_without_tokens_fails_alone() -> None:
+    """Some tokenizers make none of an empty text: the thread lives on, and counts nothing twice."""
+    empty = Encoding([], [], [], [], [], [], truncated=False, original_length=0)
+    with running(engine(Watched())) as made:
+
+        async def work() -> None:
+            with pytest.raises(InferenceError):
+                await made.submit([empty, empty], [SENTENCE] * 2)
+            await asyncio.sleep(0.05)
+            assert made.healthy
+            made.supervise()
+            assert len((await made.submit(encode("next"), [SENTENCE])).outputs) == 1
+
+        perform(work)
+        assert made.stuck == 0
+
+
+def test_a_heavy_batch_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of lower priority, in which it runs, is left behind like the one that waits for it."""
+    monkeypatch.setattr(WaitingQueue, "_steps_back", lambda *_: True)
+    backend = Hanging()
+    with running(engine(backend, stuck_after_s=0.2)) as made:
+
+        async def work() -> None:
+            hung = asyncio.ensure_future(made.submit(encode(HANG), [SENTENCE]))
+            await asyncio.sleep(0.3)
+            made.supervise()
+            with pytest.raises(InferenceError, match=STUCK):
+                await hung
+            async with asyncio.timeout(5):
+                assert len((await made.submit(encode("next"), [SENTENCE])).outputs) == 1
+
+        try:
+            perform(work)
+        finally:
+            backend.freed.set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is that of a whole process")
+@pytest.mark.parametrize("started_with", [0, 10, 18])
+def test_a_heavy_batch_steps_back_from_where_the_process_is(started_with: int) -> None:
+    """Also under `nice`: its priority is lowered and never raised, which only root may."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def priority() -> int:
+            return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+        def step_back() -> tuple[int, int]:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(started_with, priority()))
+            before = priority()
+            _step_back()
+            return before, priority()
+
+        before, after = pool.submit(step_back).result()
+    assert after == min(before + 5, 19)
+
+
+def test_where_no_priority_may_be_changed_heavy_batches_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may forbid it: then they run like all others, and do not fail."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(WaitingQueue, "_steps_back", lambda *_: True)
+    monkeypatch.setattr(os, "setpriority", forbidden)
+    with running(engine(Watched())) as made:
+        assert len(perform(lambda: made.submit(encode("a text"), [SENTENCE])).outputs) == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
