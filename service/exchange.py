@@ -101,7 +101,7 @@ class Exchange:
             truncation,
             prompt,
             self.text_bytes,
-            lambda size: memory.working(held, size),
+            lambda size: memory.tokenizing(held, size),
             client=self.client,
         )
         self.access.tokens = sum(map(len, encodings))

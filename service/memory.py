@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from model.long_text import BYTES_PER_CHARACTER
 from service.peers import CLIENT
 from service.problems import Problem
 from service.process import resident_bytes
@@ -138,8 +139,20 @@ class Memory:
                 raise self._overloaded(ARRIVING * size)
 
     @contextmanager
-    def working(self, request: MutableMapping[str, Any], size: int) -> Iterator[None]:
-        """Hold so many bytes meanwhile; raises the 429 when there is no room for them."""
+    def tokenizing(self, request: MutableMapping[str, Any], size: int) -> Iterator[None]:
+        """Hold so many bytes while a text is tokenized that cannot be cut into pieces.
+
+        Raises the 429 when there is no room for them, and the 422 when there never can be: also where nothing
+        else is held, since they would be more than the process may have.
+        """
+        if size > self.limit:
+            most, actual = self.limit // BYTES_PER_CHARACTER, size // BYTES_PER_CHARACTER
+            raise Problem(
+                "input-too-long",
+                f"An input has {actual} characters at which the model's tokenizer cannot cut it, and the "
+                f"limit for that is {most}: split the text.",
+                members={"field": "inputs", "limit": most, "actual": actual},
+            )
         self.take(request, size)
         try:
             yield

@@ -68,7 +68,7 @@ def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory
     assert refused.value.kind == "overloaded"
     assert refused.value.members == {"limit": memory.limit, "actual": 111 * MIB}
     memory.take(short, SMALL_BYTES)
-    with memory.working(short, 0):
+    with memory.tokenizing(short, 0):
         memory.let_go(first, 60 * MIB)
     memory.take(second, MIB)
     memory.give_back(first)
@@ -86,6 +86,21 @@ def test_memory_that_no_request_holds_counts_against_large_ones(
     with pytest.raises(Problem):
         memory.take({}, 12 * MIB)
     memory.take({}, SMALL_BYTES)
+
+
+def test_a_text_that_no_budget_could_hold_is_refused(memory: Memory) -> None:
+    """Also where nothing else is held: the largest request is always taken, but what it makes has a bound."""
+    with memory.tokenizing({}, memory.limit):
+        pass
+    with pytest.raises(Problem) as refused, memory.tokenizing({}, 900 * 1_000_000):
+        pass
+    assert refused.value.kind == "input-too-long"
+    assert refused.value.members == {
+        "field": "inputs",
+        "limit": memory.limit // 900,
+        "actual": 1_000_000,
+    }
+    assert memory.bytes == 0
 
 
 def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) -> None:
