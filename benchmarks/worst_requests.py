@@ -13,6 +13,7 @@ the service are variables, as ever.
 
 import argparse
 import asyncio
+import math
 import multiprocessing
 import os
 import random
@@ -180,7 +181,8 @@ async def watch(server: Server, group: MemoryLimit, seen: Seen, until: float) ->
     while time.monotonic() < until and server.alive:
         with suppress(OSError):
             rss = common.memory_mib("VmRSS", server.process.pid)
-            seen.rss_bytes = max(seen.rss_bytes, int(rss * 2**20))
+            if not math.isnan(rss):  # else it has ended
+                seen.rss_bytes = max(seen.rss_bytes, int(rss * 2**20))
         seen.working_bytes = max(seen.working_bytes, group.working_bytes)
         await asyncio.sleep(_WATCH_S)
     seen.alive = server.alive

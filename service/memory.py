@@ -46,7 +46,7 @@ _SMALL_SHARE = 1 / 16
 _LITTLE = 1 / 8
 # What batches need while they run, beyond what is there after warm-up: measured with the embedded model, with
 # ONNX Runtime and its arena 65 to 145 MB in the worst case, of which freed memory may be had again.
-_COMPUTE_BYTES = 48 * 2**20
+_COMPUTE_BYTES = 96 * 2**20
 # Where even that is not there, requests are taken one at a time.
 _LEAST_BYTES = 32 * 2**20
 
@@ -143,9 +143,9 @@ class Memory:
         """Hold so many bytes while a text is tokenized that cannot be cut into pieces.
 
         Raises the 429 when there is no room for them, and the 422 when there never can be: also where nothing
-        else is held, since they would be more than the process may have.
+        else is held, since the process would be ended for them.
         """
-        if size > self.limit:
+        if self.held(request) + size > self.limit:
             most, actual = self.limit // BYTES_PER_CHARACTER, size // BYTES_PER_CHARACTER
             raise Problem(
                 "input-too-long",
@@ -153,6 +153,8 @@ class Memory:
                 f"limit for that is {most}: split the text.",
                 members={"field": "inputs", "limit": most, "actual": actual},
             )
+        if resident_bytes() + size > self._most:
+            raise self._overloaded(size)
         self.take(request, size)
         try:
             yield
@@ -183,9 +185,8 @@ class Memory:
             little = held_by_client + size <= self._small_share * _LITTLE
             share = self._small_share if little else self._small_share // 2
             return self.bytes + size <= self.limit + share
-        if self._large - (own > SMALL_BYTES) == 0:
-            return True  # the only large one: an idle service takes any
-        if self.bytes + size > self.limit:
+        # The only large one may have more: an idle service takes any that the process has memory for.
+        if self._large - (own > SMALL_BYTES) > 0 and self.bytes + size > self.limit:
             return False
         return self._most == sys.maxsize or resident_bytes() + size <= self._most
 

@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),
     "input-too-long": (HTTPStatus.UNPROCESSABLE_ENTITY, "An input is too long"),
     "unsupported": (HTTPStatus.UNPROCESSABLE_ENTITY, "The model cannot do this"),
-    "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "The queue is full"),
+    "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "The service is overloaded"),
     "http-version-not-supported": (HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The version of HTTP is another"),
     "transfer-coding-not-implemented": (HTTPStatus.NOT_IMPLEMENTED, "The body has another transfer coding"),
     "inference-failed": (HTTPStatus.INTERNAL_SERVER_ERROR, "The computation failed"),

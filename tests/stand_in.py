@@ -13,7 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from service.client import AttentionMaps, Encoded
 from tests.client import Json
 
-PROBLEM = {"type": "urn:headlight:overloaded", "title": "The queue is full", "status": 429, "detail": "Wait."}
+PROBLEM = {
+    "type": "urn:headlight:overloaded",
+    "title": "The service is overloaded",
+    "status": 429,
+    "detail": "Wait.",
+}
 
 
 @dataclass

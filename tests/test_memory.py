@@ -30,8 +30,8 @@ Scope = dict[str, object]
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """256 MiB of a process of 64: 16 for short requests, 102.4 for all others."""
-    monkeypatch.setattr("service.memory.resident_bytes", lambda: 64 * MIB)
+    """256 MiB of a process of 16: 16 for short requests, 102.4 for all others."""
+    monkeypatch.setattr("service.memory.resident_bytes", lambda: 16 * MIB)
     planned = Memory(1000 * MIB)
     planned.plan(256 * MIB)
     return planned
@@ -54,7 +54,7 @@ def test_answers_have_a_limit_of_their_own() -> None:
 
 def test_the_budget_is_what_is_left_of_the_memory_of_the_process(memory: Memory) -> None:
     """Less a tenth, what the process has, what batches need, and the share of short requests."""
-    assert memory.limit == int(0.9 * 256 * MIB) - (64 + 48 + 16) * MIB
+    assert memory.limit == int(0.9 * 256 * MIB) - (16 + 96 + 16) * MIB
     assert memory.largest_answer(64 * MIB) == memory.limit // 2
     assert memory.largest_answer(MIB) == MIB
 
@@ -80,8 +80,10 @@ def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory
 def test_memory_that_no_request_holds_counts_against_large_ones(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What libraries keep is in use, too; a large request that is alone is taken nevertheless."""
+    """What libraries keep is in use, too, also where no other request holds anything."""
     monkeypatch.setattr("service.memory.resident_bytes", lambda: 220 * MIB)
+    with pytest.raises(Problem):
+        memory.take({}, 12 * MIB)
     memory.take({}, 2 * MIB)
     with pytest.raises(Problem):
         memory.take({}, 12 * MIB)
