@@ -142,7 +142,7 @@ def test_readers_that_take_long_make_room_for_others(narrow: Service) -> None:
             assert status in (b"429", b"504")
             assert time.monotonic() < until, "there is no room again"
             read_some(readers)
-                time.sleep(0.1)  # as fast as they can, some would be done before anything is cut off
+            time.sleep(0.1)  # as fast as they can, some would be done before one is cut off
         assert narrow.metrics()[CUT] > before
 
 
