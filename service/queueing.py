@@ -279,7 +279,10 @@ class WaitingQueue:
 
     def _wake(self) -> None:
         if self._lines.inputs and self._idle:
-            min(self._idle, key=self._idle.__getitem__).notify()
+            woken, lane = min(self._idle.items(), key=lambda idle: idle[1])
+            # EXPRESS is idle nearly always: woken for nothing, it would take the interpreter from the others.
+            if lane != EXPRESS or self._is_worth(EXPRESS):
+                woken.notify()
 
     def _check_room(self, client: str, tokens: int, tokens_per_s: float, tolerance: float = 1.0) -> None:
         """Raise OverloadedError where so many tokens of a client do not fit beside what waits."""
