@@ -203,7 +203,9 @@ class ServiceState:
             log.exception("loading failed")
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            self._resting = Resting(engines.values(), self.writing, lambda: self.memory.changed)
+            self._resting = Resting(
+                engines.values(), self.writing, lambda: self.memory.changed, given=self._memory_given
+            )
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()
@@ -213,8 +215,12 @@ class ServiceState:
         """How large an answer may be: the setting, or less where memory is short."""
         return self.memory.largest_answer(self.settings.max_response_bytes)
 
+    @property
+    def _memory_given(self) -> int:
+        return self.settings.memory_bytes or memory_given()
+
     def _plan_memory(self) -> None:
-        given = self.settings.memory_bytes or memory_given()
+        given = self._memory_given
         self.memory.plan(given)
         log.info("requests may hold %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
         if (largest := self.max_response_bytes) < self.settings.max_response_bytes:

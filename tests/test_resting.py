@@ -33,15 +33,19 @@ class Process:
         self.idle_since: float | None = self.now
         self.fails = False
         monkeypatch.setattr(resting, "resident_bytes", lambda: self.size)
-        monkeypatch.setattr(resting, "give_back_memory", lambda: None)
+        monkeypatch.setattr(resting, "give_back_memory", self.trim)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
-        self.resting = Resting([cast("Engine", self)], Inline())
+        self.trims = 0
+        self.resting = Resting([cast("Engine", self)], Inline(), given=2 * SMALL)
 
     def give_back(self) -> None:
         self.calls += 1
         if self.fails:
             raise RuntimeError("no")
         self.size = SMALL
+
+    def trim(self) -> None:
+        self.trims += 1
 
     def run(self, grows: int) -> None:
         """Run something that leaves so many bytes behind."""
@@ -116,3 +120,14 @@ def test_the_size_of_a_process_is_what_the_system_says() -> None:
     status = Path("/proc/self/status").read_text(encoding="ascii")
     said = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
     assert abs(resident_bytes() - said) < 2**24
+
+
+def test_memory_that_runs_short_is_trimmed_without_a_rest(process: Process) -> None:
+    """While requests never cease: freed memory is given back once a second, from two thirds of all on."""
+    process.idle_since = None
+    process.size = int(1.2 * SMALL)
+    assert (process.look_after(5), process.trims) == (0, 0)
+    process.size = int(1.4 * SMALL)
+    assert (process.look_after(0.25), process.trims) == (0, 1)
+    assert (process.look_after(0.25), process.trims) == (0, 1)
+    assert (process.look_after(1), process.trims) == (0, 2)
