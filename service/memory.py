@@ -11,6 +11,7 @@ A count is an estimate, so a second look goes to the size of the process itself:
 memory, and whatever else grows, counts against large requests, too.
 """
 
+import math
 import sys
 import threading
 import time
@@ -49,6 +50,10 @@ _LITTLE = 1 / 8
 _COMPUTE_BYTES = 96 * 2**20
 # Where even that is not there, requests are taken one at a time.
 _LEAST_BYTES = 32 * 2**20
+# The size of the process is read again when so much was taken, or so much time has passed: a body may come in
+# parts of one byte.
+_TAKEN_BYTES = 2**20
+_READ_S = 0.01
 
 _HELD = "held"
 _HOLDER = "holder"
@@ -74,6 +79,8 @@ class Memory:
         self._held_by: dict[str, int] = {}
         self._small_share = 0
         self._most = sys.maxsize
+        self._read = self._taken = 0
+        self._read_at = -math.inf
         self._lock = threading.Lock()
 
     def plan(self, given: int) -> None:
@@ -153,8 +160,9 @@ class Memory:
                 f"limit for that is {most}: split the text.",
                 members={"field": "inputs", "limit": most, "actual": actual},
             )
-        if resident_bytes() + size > self._most:
-            raise self._overloaded(size)
+        with self._lock:
+            if self._resident() + size > self._most:
+                raise self._overloaded(size)
         self.take(request, size)
         try:
             yield
@@ -188,12 +196,20 @@ class Memory:
         # The only large one may have more: an idle service takes any that the process has memory for.
         if self._large - (own > SMALL_BYTES) > 0 and self.bytes + size > self.limit:
             return False
-        return self._most == sys.maxsize or resident_bytes() + size <= self._most
+        return self._resident() + size <= self._most
+
+    def _resident(self) -> int:
+        """Say how much memory the process has, at most: what was read of it lately, and all taken since."""
+        now = time.perf_counter()
+        if self._taken > _TAKEN_BYTES or now > self._read_at + _READ_S:
+            self._read, self._read_at, self._taken = resident_bytes(), now, 0
+        return self._read + self._taken
 
     def _add(self, request: MutableMapping[str, Any], size: int) -> None:
         before = request.get(_HELD, 0)
         request[_HELD] = before + size
         self.bytes += size
+        self._taken += max(size, 0)
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
         if holder := self._holder(request):
             self._held_by[holder] = self._held_by.get(holder, 0) + size

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import os
 import resource
-from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -71,7 +70,8 @@ def keep_freed_memory() -> None:
 def resident_bytes() -> int:
     """Say how much memory the process has; 0 where the system is not Linux."""
     try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+        with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123 (a third of the time)
+            pages = file.read(100).split()[1]
     except OSError:
         return 0
     return int(pages) * resource.getpagesize()

@@ -82,7 +82,6 @@ def stand_in(
             headers = {name.lower(): value for name, value in self.headers.items()}
             received = Received(self.path, headers, body, time.monotonic())
             played.received.append(received)
-            self.close_connection = True
             send(self, reply if isinstance(reply, Reply) else reply(received))
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -105,11 +104,13 @@ def send(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
     if reply.reset:
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         handler.connection.close()
+        handler.close_connection = True
         return
     length = sum(map(len, reply.pieces)) if reply.length is None else reply.length
     try:
         handler.send_response(reply.status)
-        for name, value in ({"Content-Length": str(length)} | reply.headers).items():
+        usual = {"Content-Length": str(length), "Connection": "close"}
+        for name, value in (usual | reply.headers).items():
             handler.send_header(name, value)
         handler.end_headers()
         for i, piece in enumerate(reply.pieces):

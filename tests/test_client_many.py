@@ -70,6 +70,18 @@ def failing(when: Callable[[list[str]], bool], reply: Answering) -> Answering:
     return answer
 
 
+def encode(url: str, inputs: Any, *, concurrency: int = 4) -> Any:
+    """Encode with a client that is closed afterwards."""
+    with Headlight(url, concurrency=concurrency) as client:
+        return client.encode(inputs)
+
+
+def stream(url: str, inputs: Any) -> Any:
+    """Encode with a client that gives one input at a time, and is closed afterwards."""
+    with Headlight(url) as client:
+        return list(client.stream_encode(inputs))
+
+
 def ask(url: str, inputs: Any, *, concurrency: int = 4) -> Any:
     """Encode with the asynchronous client."""
 
@@ -120,7 +132,7 @@ def test_answers_that_would_be_too_large_are_asked_for_in_parts(strict: Service)
 
 def test_both_clients_split_alike() -> None:
     """500 inputs go in requests of the limit that /info says, asked for once."""
-    for call in (lambda url: Headlight(url).encode(numbers(500)), lambda url: ask(url, numbers(500))):
+    for call in (lambda url: encode(url, numbers(500)), lambda url: ask(url, numbers(500))):
         with stand_in(echo, gets=INFORMED) as server:
             answer = call(server.url)
         assert answer.embeddings[:, 0].tolist() == list(range(500))
@@ -185,9 +197,9 @@ def test_the_first_failure_ends_the_others_and_names_its_rows() -> None:
     members = {"detail": "inputs.7 cannot be done.", "field": "inputs.7", "request_id": "r"}
     failure = failing(lambda inputs: inputs[0] == "200", refused(422, members))
     for call in (
-        lambda url: Headlight(url, concurrency=2).encode(numbers(2000)),
+        lambda url: encode(url, numbers(2000), concurrency=2),
         lambda url: ask(url, numbers(2000), concurrency=2),
-        lambda url: list(Headlight(url).stream_encode(numbers(2000))),
+        lambda url: stream(url, numbers(2000)),
     ):
         with stand_in(failure, gets=INFORMED) as server, pytest.raises(HeadlightError) as raised:
             call(server.url)
@@ -239,7 +251,7 @@ def test_what_takes_too_long_is_asked_for_in_smaller_parts() -> None:
 def test_a_single_request_that_takes_too_long_is_split_too() -> None:
     """A call that is sent whole at first is no different from a part of a longer one."""
     late = failing(lambda inputs: len(inputs) > 50, refused(504, {"type": "urn:headlight:deadline-exceeded"}))
-    for call in (lambda url: Headlight(url).encode(numbers(90)), lambda url: ask(url, numbers(90))):
+    for call in (lambda url: encode(url, numbers(90)), lambda url: ask(url, numbers(90))):
         with stand_in(late, gets=INFORMED) as server:
             assert call(server.url).embeddings[:, 0].tolist() == list(range(90))
         assert sorted(len(one.body["inputs"]) for one in server.received if one.body) == [45, 45, 90]
