@@ -25,7 +25,8 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile -m "not deploy and not alone"
+	$(BIN)/pytest -m "alone and not deploy"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .

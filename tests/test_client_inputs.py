@@ -91,7 +91,7 @@ class Arrow:
         ({"a": 1, "b": 2}.keys(), None),
         (map(str.upper, "ab"), ["A", "B"]),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_texts_come_in_anything_that_has_an_order(inputs: Any, rows: Any) -> None:
     """Lists, arrays, columns and generators are texts; what has no order is not."""
@@ -140,7 +140,7 @@ def test_texts_come_in_anything_that_has_an_order(inputs: Any, rows: Any) -> Non
         (DataFrame(*"abcdefg"), "inputs", "Its columns are 'a', 'b', 'c', 'd', 'e', …."),
         (Dataset("text"), "inputs", "inputs is a Dataset, a table: give the column"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=lambda value: value[:40] if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_text_is_named_by_its_row(inputs: Any, field: str, said: str) -> None:
     """Each wrong input has a sentence that says which, what it is, and what to do."""

@@ -15,6 +15,8 @@ from service.schemas import MAX_INDICES
 from tests.client import Json, Service, assert_problem, post, send, serve
 from tests.doubles import tokenizer
 
+pytestmark = pytest.mark.alone
+
 TEXT = " ".join(["word"] * 250)
 SLACK_S = 0.5
 """The loop's own bound is 10 ms; the measuring client shares two busy cores with the service."""

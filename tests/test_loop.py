@@ -11,6 +11,8 @@ import pytest
 from service.json_body import TooManyValuesError, _cut
 from tests.client import Service, request_bytes, serve
 
+pytestmark = pytest.mark.alone
+
 HELD_S = 0.02
 GOOD = b'{"inputs": "a", "dimensions": 2}'
 BODY = 2 * 2**20 - 1000

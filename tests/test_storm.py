@@ -10,6 +10,8 @@ from tests.client import Service, serve
 from tests.storm.driver import Census
 from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, Vitals, Watch, vectors, vitals
 
+pytestmark = pytest.mark.alone
+
 ATTACKS = 1000
 """Ten of most kinds; `tests/deploy/test_storm.py` has ten thousand of them, and bounds the memory."""
 LONGEST_S = 5.0
