@@ -32,9 +32,10 @@ _SEPARATORS_UNTIL = 0x20000
 # Ranges that BERT's normalizer puts spaces around, or that lie near them: no letters of one long word.
 _EAST_ASIAN = ((0x2E80, 0x2FFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _LETTERS = ("L", "N")
+_MARKS = ("Mn", "Mc", "Me", "Cf")
 _SYMBOLS = ("So", "Sc", "Sm", "Sk")
-# Symbols to Python: BERT's normalizer removes the first, and to `tokenizers` the second is punctuation.
-_NOT_IN_WORDS = "\ufffd\u166d"
+# Symbols and a mark to Python: BERT's normalizer removes the first, `tokenizers` splits at the others.
+_NOT_IN_WORDS = "\ufffd\u166d\U000111c9"
 # What each of these does to a character depends on it alone, but for marks that follow it.
 _LOCAL_NORMALIZERS = {"BertNormalizer", "Lowercase"}
 # These look at a character and the marks around it: never across a space.
@@ -113,8 +114,9 @@ class Cutter:
             cut = self._last_space(text, low, high) or self._isolated(text, low, high)
             if cut is not None:
                 return cut, False
-            if self._is_inside(text, high, start):
-                return high, True
+            inside = self._inside(text, low, high, start)
+            if inside is not None:
+                return inside, True
             low, high = high + 1, high + self.piece
         return len(text), False
 
@@ -136,12 +138,22 @@ class Cutter:
                     return match.start()
         return None
 
-    def _is_inside(self, text: str, at: int, start: int) -> bool:
-        """Whether so long a word comes before a place that it is unknown, and goes on behind it."""
-        begin = at - self.word - 1
-        if self.isolated is None or begin < start or not all(map(_is_letter, text[begin : at + 1])):
-            return False
-        return not self._is_spanned(text, begin, at + 1)
+    def _inside(self, text: str, low: int, high: int, start: int) -> int | None:
+        """Find a late place inside a word: more letters than any known one has before it, and one behind."""
+        if self.isolated is None:
+            return None
+        at = high
+        while at > low and _goes_with_letters(text[at]):
+            at -= 1
+        if not _is_letter(text[at]):
+            return None
+        letters, begin, least = 0, at, max(start, at - self.piece)
+        while letters <= self.word:
+            begin -= 1
+            if begin < least or not (_is_letter(text[begin]) or _goes_with_letters(text[begin])):
+                return None
+            letters += _is_letter(text[begin])
+        return None if self._is_spanned(text, begin, at + 1) else at
 
     def _is_spanned(self, text: str, begin: int, end: int) -> bool:
         """Whether an added token reaches into a part of a text, or across a place."""
@@ -221,3 +233,9 @@ def _is_letter(char: str) -> bool:
     if unicodedata.category(char)[0] in _LETTERS:
         return unicodedata.category(unicodedata.normalize("NFD", char)[0])[0] in _LETTERS
     return code > 0x7F and unicodedata.category(char) in _SYMBOLS and not unicodedata.decomposition(char)
+
+
+@lru_cache(4096)
+def _goes_with_letters(char: str) -> bool:
+    """Whether a character between letters surely leaves them one word, be it kept or removed itself."""
+    return unicodedata.category(char) in _MARKS and char not in _NOT_IN_WORDS

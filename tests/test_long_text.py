@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
-from model.cutting import Cutter, _is_letter
+from model.cutting import Cutter, _goes_with_letters, _is_letter
 from model.errors import InputTooLong
 from model.long_text import BYTES_PER_CHARACTER, kept_lengths
 from model.source import resolve
@@ -250,6 +250,8 @@ def test_of_a_pair_as_much_is_kept_as_the_library_keeps(
         "㐀" * (LARGEST // 3),
         "\U00020000" * (LARGEST // 4),
         "a\u3000" * (LARGEST // 4),
+        "e\u0301" * (LARGEST // 3),
+        "e\u0301\u200d\u0302\u0303" * (LARGEST // 10),
     ],
     ids=[
         "punctuation",
@@ -264,6 +266,8 @@ def test_of_a_pair_as_much_is_kept_as_the_library_keeps(
         "rare ideographs",
         "ideographs of four bytes",
         "words and wide spaces",
+        "letters with marks",
+        "letters with several marks",
     ],
 )
 def test_the_worst_texts_are_cut_everywhere(text: str) -> None:
@@ -290,6 +294,19 @@ def test_a_letter_of_a_long_word_is_one_to_the_tokenizer() -> None:
             continue
         normalized = library.normalizer.normalize_str(f"a{char}a")
         assert len(normalized) >= 3, hex(code)
+        assert len(library.pre_tokenizer.pre_tokenize_str(normalized)) == 1, hex(code)
+
+
+@pytest.mark.parametrize("name", ["embedded", "accents kept", "not cleaned", "not normalized"])
+def test_a_mark_leaves_the_letters_around_it_one_word(name: str) -> None:
+    """Kept or removed: no mark, of all that there are, ends the word that it stands in."""
+    library = Tokenizer.from_str(TOKENIZERS[name])
+    for code in range(0x110000):
+        char = chr(code)
+        if 0xD800 <= code < 0xE000 or not _goes_with_letters(char):
+            continue
+        text = f"a{char}b"
+        normalized = library.normalizer.normalize_str(text) if library.normalizer else text
         assert len(library.pre_tokenizer.pre_tokenize_str(normalized)) == 1, hex(code)
 
 
