@@ -12,7 +12,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/headlight
 WORKDIR /source
 
-# With g++, which compiles the kernels of `model/native` into the wheel: none of it reaches an image that runs.
+# With g++, which compiles the kernels of `model/pytorch/kernels` into the wheel: none of it reaches an image that runs.
 FROM build AS wheel
 # hadolint ignore=DL3008
 RUN command -v g++ > /dev/null \

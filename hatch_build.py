@@ -1,4 +1,4 @@
-"""Builds the kernels of `model/native/` into the package, where there is a C++ compiler."""
+"""Builds the kernels of `model/pytorch/kernels/` into the package, where there is a C++ compiler."""
 
 import platform
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_LIBRARY = "model/native/libheadlight.so"
+_LIBRARY = "model/pytorch/kernels/libheadlight.so"
 
 
 class Kernels(BuildHookInterface):  # type: ignore[type-arg]
@@ -16,7 +16,7 @@ class Kernels(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Compile, or say in one sentence why not."""
         sys.path.insert(0, self.root)
-        from model.native.build import NotBuilt, build  # noqa: PLC0415
+        from model.pytorch.kernels.build import NotBuilt, build  # noqa: PLC0415
 
         try:
             build(Path(self.root) / _LIBRARY)

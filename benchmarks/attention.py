@@ -40,12 +40,12 @@ from functools import partial
 import numpy as np
 
 from benchmarks import common
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.config import EncoderConfig
-from model.encoder import Encoder
-from model.source import EMBEDDED, resolve
-from model.torch_backend import TorchBackend
-from model.types import AttentionWant, Axis, Batch, ModelInfo, SummaryWant, Want
+from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoints.source import EMBEDDED, resolve
+from model.contract import AttentionWant, Axis, Batch, ModelInfo, SummaryWant, Want
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.pytorch.backend import TorchBackend
 from service.items import AnswerStyle, Item, present
 from service.process import keep_freed_memory
 from service.writing import write

@@ -36,8 +36,8 @@ from benchmarks.servers import Headlight
 from benchmarks.simulation import Outcome, simulate
 from benchmarks.traffic import Sizes, Traffic, mixed_sizes, poisson
 from benchmarks.workloads import make_texts
-from model.folder import read_folder
-from model.source import resolve
+from model.checkpoints.folder import read_folder
+from model.checkpoints.source import resolve
 from service.settings import read_settings
 
 _WARM_UP = 0.1

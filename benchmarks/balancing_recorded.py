@@ -21,8 +21,8 @@ from benchmarks.policies import round_robin
 from benchmarks.simulation import simulate
 from benchmarks.traffic import Sizes, Traffic
 from benchmarks.workloads import make_workloads
-from model.folder import read_folder
-from model.source import EMBEDDED, resolve
+from model.checkpoints.folder import read_folder
+from model.checkpoints.source import EMBEDDED, resolve
 
 _BUDGET = 512
 _SECONDS = 20.0

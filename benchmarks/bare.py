@@ -26,10 +26,10 @@ from itertools import cycle
 from typing import Any
 
 from benchmarks import common
-from model.checkpoint import load_checkpoint
-from model.source import resolve
-from model.torch_backend import TorchBackend
-from model.types import Batch, Encoding
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import Batch, Encoding
+from model.pytorch.backend import TorchBackend
 from service.settings import read_settings
 
 _BUDGETS = (512, 1024, 2048)

@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 
-from model.types import Batch, Encoding, ModelInfo, SentenceWant, Want
+from model.contract import Batch, Encoding, ModelInfo, SentenceWant, Want
 
 # How many words texts have: log-normal, clipped.
 _WORDS_MU, _WORDS_SIGMA = 2.9, 0.8

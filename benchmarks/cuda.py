@@ -22,11 +22,11 @@ from torch.nn import functional as F
 
 from benchmarks import common
 from benchmarks.attention import MODELS, load_model
-from model.config import EncoderConfig
+from model.checkpoints.source import EMBEDDED
+from model.contract import Backend
+from model.encoder.config import EncoderConfig
 from model.loading import load_model as load_graph
-from model.source import EMBEDDED
-from model.torch_backend import TorchBackend
-from model.types import Backend
+from model.pytorch.backend import TorchBackend
 
 _DTYPE = torch.bfloat16
 _CLS, _SEP, _VOCABULARY = 101, 102, 30_522

@@ -37,12 +37,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks import common
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.linear import Linear
-from model.packing import Packing
-from model.source import EMBEDDED, resolve
-from model.torch_backend import TorchBackend
-from model.types import FloatArray
+from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoints.source import EMBEDDED, resolve
+from model.contract import FloatArray
+from model.encoder.linear import Linear
+from model.encoder.packing import Packing
+from model.pytorch.backend import TorchBackend
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _LANES = 2

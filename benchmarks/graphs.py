@@ -37,13 +37,13 @@ from torch.export import Dim
 from transformers import AutoModel
 
 from benchmarks import common
-from model import graph
-from model.folder import ModelFolder, read_folder
+from model.checkpoints.folder import ModelFolder, read_folder
+from model.checkpoints.source import EMBEDDED, resolve
+from model.contract import Backend, Batch
 from model.loading import load_model
-from model.onnx_file import GRAPH
-from model.onnx_session import CPU, Graph, Processor, serving_options
-from model.source import EMBEDDED, resolve
-from model.types import Backend, Batch
+from model.onnx import names as graph
+from model.onnx.file import GRAPH
+from model.onnx.session import CPU, Graph, Processor, serving_options
 from service.process import keep_freed_memory
 
 import onnxruntime  # isort: skip  # after the environment that it reads is set

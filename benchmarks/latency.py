@@ -40,7 +40,7 @@ from benchmarks import common
 from benchmarks.servers import Bare, Headlight
 from benchmarks.wire import Head, read_head, request_bytes
 from benchmarks.workloads import make_workloads
-from model.source import EMBEDDED
+from model.checkpoints.source import EMBEDDED
 
 _ANSWER_S = 30.0
 _WARM_UP = 50

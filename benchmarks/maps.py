@@ -35,7 +35,7 @@ from benchmarks.load import Load, drive, good, steady
 from benchmarks.servers import Headlight, Server
 from benchmarks.turns import Contestant, alternating
 from benchmarks.workloads import make_texts
-from model.source import EMBEDDED, resolve
+from model.checkpoints.source import EMBEDDED, resolve
 
 _ROUTE = "/attention"
 _START_S = 180.0

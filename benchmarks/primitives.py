@@ -20,8 +20,8 @@ from random import Random
 import numpy as np
 
 from benchmarks import common
+from model.checkpoints.source import EMBEDDED
 from model.loading import load_model
-from model.source import EMBEDDED
 
 _BOUNDS = (64, 128, 256, 512, 1024, 4096)
 _LARGEST = 1024

@@ -39,7 +39,7 @@ from benchmarks.load import RAMP_S, Load, drive, good, steady
 from benchmarks.servers import Bare, Headlight, Process, Server
 from benchmarks.turns import Contestant, alternating
 from benchmarks.workloads import NAMES, Workload, make_workloads
-from model.source import EMBEDDED, resolve
+from model.checkpoints.source import EMBEDDED, resolve
 
 HEADLIGHT, PLAIN, PEER, BARE = "headlight", "plain", "peer", "bare"
 OF_PEER = {"single": 5.0, "mixed": 5.0, "long": 3.0}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.layout import Layout
 from model.files import read_json
-from model.layout import Layout
-from model.onnx_file import MANIFEST
+from model.onnx.file import MANIFEST
 
 # Of the model's folder, of the transformer's, and of each other module's: what exists of these.
 _GENERAL = ("modules.json", "config_sentence_transformers.json", "LICENSE", "LICENSE.txt", "NOTICE")

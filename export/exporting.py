@@ -16,14 +16,14 @@ from export.placing import check_place, clear_remains, whole
 from export.quantizing import quantize
 from export.texts import TEXTS
 from export.writing import OPSET, WEIGHTS, write_graph
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.folder import read_folder
-from model.graph import DTYPE_KEY, FORMAT
-from model.onnx_backend import OnnxBackend
-from model.onnx_file import GRAPH, OnnxFile
-from model.source import model_name, resolve
-from model.torch_backend import TorchBackend
-from model.types import Encoding
+from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoints.folder import read_folder
+from model.checkpoints.source import model_name, resolve
+from model.contract import Encoding
+from model.onnx.backend import OnnxBackend
+from model.onnx.file import GRAPH, OnnxFile
+from model.onnx.names import DTYPE_KEY, FORMAT
+from model.pytorch.backend import TorchBackend
 
 Dtype = Literal["float32", "float16", "int8"]
 """What products are computed in."""
@@ -141,7 +141,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
 
 
 def _runtime_version() -> str:
-    # Imported here: after `model.onnx_session`, which has the environment set that it reads when it is.
+    # Imported here: after `model.onnx.session`, which has the environment set that it reads when it is.
     import onnxruntime  # noqa: PLC0415
 
     return str(onnxruntime.__version__)

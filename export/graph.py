@@ -1,9 +1,9 @@
 """The encoder as a graph of rectangles, whose attention can be asked for: what is traced and written as ONNX.
 
-It is made of the modules of `model/encoder.py` and computes what they do. What differs is what a graph
-needs: sequences lie in a padded rectangle, queries, keys and values are three products, and what is looked
-at is chosen by lists of indices that are inputs, since a runtime computes every output of a graph, fetched
-or not.
+It is made of the modules of `model/encoder/encoder.py` and computes what they do. What differs is what a
+graph needs: sequences lie in a padded rectangle, queries, keys and values are three products, and what is
+looked at is chosen by lists of indices that are inputs, since a runtime computes every output of a graph,
+fetched or not.
 """
 
 from typing import cast
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.attention import similarity_scores, visible
-from model.config import EncoderConfig
-from model.encoder import Block, Encoder
-from model.linear import Linear
-from model.positions import relative_buckets, rotary_angles, rotate
+from model.encoder.attention import similarity_scores, visible
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Block, Encoder
+from model.encoder.linear import Linear
+from model.encoder.positions import relative_buckets, rotary_angles, rotate
 
 _LOWEST = torch.finfo(torch.float32).min
 
 
 class Graph(nn.Module):
-    """An encoder over B sequences of N tokens; `model/graph.py` names inputs and outputs, in their order.
+    """An encoder over B sequences of N tokens; inputs and outputs are those of `model/onnx/names.py`.
 
     The encoder must have plain weights: not prepacked, on the CPU.
     """

@@ -15,9 +15,9 @@ import onnx_ir
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
-from model import graph as names
-from model.onnx_session import Graph, choose_processor
-from model.types import FloatArray
+from model.contract import FloatArray
+from model.onnx import names
+from model.onnx.session import Graph, choose_processor
 
 _EXPONENT = 0.75  # of how large inputs are, against that of weights: more than ½, for inputs share a scale
 _APART = 8

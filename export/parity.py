@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from model.types import (
+from model.contract import (
     STATISTICS,
     AttentionWant,
     Backend,

@@ -7,7 +7,7 @@ pairs. It is precise enough for sentence vectors, but not for attention: a softm
 less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products repairs that:
 rounding the weights alone moves maps by 0.1. So each product that a map, queries, keys or value norms
 depend on keeps its float32 weights as well, and runs with those in a run that asks for one of these.
-Which they are is read from the graph: the products upstream of the outputs of `model.graph.layer_outputs`.
+Which they are is read from the graph: the products upstream of what `model.onnx.names.layer_outputs` names.
 
 The table of token embeddings, of which a run reads a few rows, is stored in float16: exact to 2⁻¹¹.
 """
@@ -23,8 +23,8 @@ import onnx_ir
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from export.outliers import Channels, evened, largest_inputs, set_apart
-from model import graph as names
-from model.types import FloatArray
+from model.contract import FloatArray
+from model.onnx import names
 
 _CONTRIB = "com.microsoft"  # operators of ONNX Runtime
 _NONE = "int8.none"  # the constant 0
@@ -60,8 +60,8 @@ def quantize(source: Path, target: Path) -> None:
     """Read the graph `source` with its external data, and write it to `target` and `target`.data as int8.
 
     Only products with constant weights change; inputs, outputs and metadata stay as they are, and
-    `model.graph.DTYPE_KEY` says "int8". The same source gives the same bytes. Files that stand at `target`
-    are replaced when all is written.
+    `model.onnx.names.DTYPE_KEY` says "int8". The same source gives the same bytes. Files that stand at
+    `target` are replaced when all is written.
     """
     model = onnx.load(source)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".int8-") as folder:

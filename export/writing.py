@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.export import Dim
 
 from export.graph import Graph
-from model import graph as names
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.errors import Unsupported
-from model.onnx_file import GRAPH
+from model.onnx import names
+from model.onnx.file import GRAPH
 
 WEIGHTS = f"{GRAPH}.data"
 """The file beside the graph that has its tables."""

@@ -5,13 +5,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from model.checkpoints.folder import read_folder, runs_with_torch
+from model.checkpoints.source import EMBEDDED, check_weights, resolve
+from model.contract import Backend
 from model.errors import CheckpointError, Unsupported
-from model.folder import read_folder, runs_with_torch
-from model.onnx_file import OnnxFile, find_graph
-from model.source import EMBEDDED, check_weights, resolve
-from model.tokenizer import TextTokenizer
+from model.onnx.file import OnnxFile, find_graph
+from model.tokenization.tokenizer import TextTokenizer
 from model.trial import try_model
-from model.types import Backend
 
 Kind = Literal["auto", "torch", "onnx"]
 """The ways to run a model; "auto" takes PyTorch for a checkpoint where it is installed, else a graph."""
@@ -99,8 +99,8 @@ def _load_torch(
     path: Path, device: str, dtype: str, threads: int | None, *, native: bool
 ) -> tuple[TextTokenizer, Backend]:
     # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be there.
-    from model.checkpoint import load_checkpoint  # noqa: PLC0415
-    from model.torch_backend import TorchBackend  # noqa: PLC0415
+    from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
+    from model.pytorch.backend import TorchBackend  # noqa: PLC0415
 
     checkpoint = load_checkpoint(path)
     backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
@@ -111,7 +111,7 @@ def _load_onnx(
     graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool
 ) -> tuple[TextTokenizer, Backend]:
     try:
-        from model.onnx_backend import OnnxBackend  # noqa: PLC0415
+        from model.onnx.backend import OnnxBackend  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CheckpointError(
             f"{error.name} is not installed, and {graph.path} needs it: `pip install onnxruntime`, or "

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from model.contract import Backend, Batch, SentenceWant, Want
 from model.errors import CheckpointError, ModelError
 from model.files import reason
-from model.tokenizer import TextTokenizer
-from model.types import Backend, Batch, SentenceWant, Want
+from model.tokenization.tokenizer import TextTokenizer
 
 _TEXTS = ("What cannot work shows at once.", ("The first text", "and its pair"))
 

@@ -11,9 +11,7 @@ from functools import cache, cached_property
 from itertools import accumulate, chain
 from typing import Any
 
-from model.errors import OutOfRange
-from model.tokenizer import Text
-from model.types import (
+from model.contract import (
     STATISTICS,
     AttentionWant,
     Axis,
@@ -25,6 +23,8 @@ from model.types import (
     SummaryWant,
     Want,
 )
+from model.errors import OutOfRange
+from model.tokenization.tokenizer import Text
 from service.items import Expected, Item, columns, present
 from service.planning import EncodePlan, check_opens, plan_encode, resolve
 from service.schemas import AttentionRequest, EncodeRequest

@@ -6,7 +6,7 @@ Of binary formats it is nearly the size itself. Compression is not counted on.
 import math
 from collections.abc import Mapping, Sequence
 
-from model.types import Encoding
+from model.contract import Encoding
 from service.items import MAPS, AnswerStyle, Expected
 from service.numbers import TABLE_DECIMALS, text_size
 

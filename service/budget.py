@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import cycle, islice
 
-from model.types import Backend, Batch, Encoding, Want
+from model.contract import Backend, Batch, Encoding, Want
 
 # Within so much of the best rate, a smaller batch is the better one: its requests wait less.
 _NEAR_BEST = 0.95

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
+from model.contract import Encoding, Output
 from model.errors import ModelError
-from model.types import Encoding, Output
 from service.access import Stages
 from service.compression import WORTH_BYTES, choose_coding, encoder
 from service.engine import Arrivals, Result

@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from model.contract import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
 from model.errors import InferenceError
-from model.long_text import Room
-from model.tokenizer import Text, TextTokenizer, Truncation
-from model.types import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
+from model.tokenization.long_text import Room
+from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
 from service.budget import measure_rates, steady_budget
 from service.device import Device
 from service.metrics import Metrics

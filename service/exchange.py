@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.tokenizer import Truncation
-from model.types import Encoding, Want
+from model.contract import Encoding, Want
+from model.tokenization.tokenizer import Truncation
 from service.access import ACCESS, Access
 from service.bounds import bound
 from service.delivery import Delivery, ItemMaker

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from model.types import Encoding, FloatArray
+from model.contract import Encoding, FloatArray
 
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]

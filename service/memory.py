@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from model.long_text import BYTES_PER_CHARACTER
+from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.peers import CLIENT
 from service.problems import Problem
 from service.process import resident_bytes

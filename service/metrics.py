@@ -14,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from model.types import ModelInfo
+from model.contract import ModelInfo
 from service.items import Format
 from service.problems import KINDS, NOT_OF_INFERENCE
 

@@ -13,7 +13,7 @@ import orjson
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from model.types import FloatArray
+from model.contract import FloatArray
 
 PIECE_VALUES = 50_000
 """So many numbers are one piece: about half a megabyte, and 1.5 ms of orjson, which holds the lock."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.errors import OutOfRange, Unsupported
-from model.types import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from service.problems import Problem
 from service.schemas import EncodeRequest, InputsRequest
 

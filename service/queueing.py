@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from model.types import Encoding, Output, Want
+from model.contract import Encoding, Output, Want
 from service.batching import Candidate, take_batch
 from service.fairness import FairLines, companions, is_light
 from service.metrics import Metrics

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.contract import Backend, Batch, Output
 from model.errors import InferenceError, OutOfMemory
-from model.types import Backend, Batch, Output
 from service.device import Device, Turn
 from service.metrics import Metrics
 from service.pace import Pace

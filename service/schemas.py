@@ -17,8 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from model.tokenizer import Side, Text
-from model.types import STATISTICS, Aggregate, Statistic, Weights
+from model.contract import STATISTICS, Aggregate, Statistic, Weights
+from model.tokenization.tokenizer import Side, Text
 
 MAX_INDICES = 4096
 """Items of an index list: more than any model has layers or heads and most have positions."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from model.source import EMBEDDED, model_name
+from model.checkpoints.source import EMBEDDED, model_name
 from service.flags import parse_flags
 from service.keys import parse_keys
 from service.peers import Networks, parse_proxies

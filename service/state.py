@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
+from model.contract import ModelInfo
 from model.errors import ModelError
 from model.loading import both_packages, load_model
-from model.types import ModelInfo
 from service.device import Device
 from service.engine import Engine
 from service.keys import Keys

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from model.tokenizer import Text
-from model.types import Encoding
+from model.contract import Encoding
+from model.tokenization.tokenizer import Text
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import torch
 
 from export.contents import copy_contents
 from export.writing import write_graph
-from model.checkpoint import load_checkpoint
-from model.graph import DTYPE_KEY
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import Backend
 from model.loading import Kind, load_model
-from model.native.library import NoKernels, find_kernels
-from model.source import resolve
-from model.tokenizer import TextTokenizer
-from model.types import Backend
+from model.onnx.names import DTYPE_KEY
+from model.pytorch.kernels.library import NoKernels, find_kernels
+from model.tokenization.tokenizer import TextTokenizer
 from tests.client import Service, serve
 from tests.reference import MINILM, SUITED, NaiveEncoder, write_bert
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from model.source import resolve
+from model.checkpoints.source import resolve
 from tests.attention_answers import Subject
 from tests.backends import BACKENDS, Kept, native
 from tests.client import Service, serve

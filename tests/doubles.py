@@ -14,9 +14,9 @@ from functools import cache
 import numpy as np
 from tokenizers import Tokenizer
 
-from model.source import resolve
-from model.tokenizer import TextTokenizer
-from model.types import Backend, Batch, ModelInfo, Output
+from model.checkpoints.source import resolve
+from model.contract import Backend, Batch, ModelInfo, Output
+from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
 from service.device import Device
 from service.engine import Engine

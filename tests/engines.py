@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from model.types import Encoding, SentenceWant, Want
+from model.contract import Encoding, SentenceWant, Want
 from service.engine import Engine, Result
 from service.metrics import Metrics
 from tests.client import parse_metrics

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from model import graph
+from model.onnx import names as graph
 
 NOTHING = np.zeros(0, np.int64)
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.native.library import Kernels, check
-from model.native.looks import IntArray, Looks
-from model.native.structures import Attention
+from model.pytorch.kernels.library import Kernels, check
+from model.pytorch.kernels.looks import IntArray, Looks
+from model.pytorch.kernels.structures import Attention
 from tests.backends import instructions
 
 needs_kernels = pytest.mark.skipif(

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.blocks import Layer
-from model.checkpoint import load_checkpoint
-from model.config import EncoderConfig
-from model.encoder import Encoder
-from model.packing import Packing
-from model.source import resolve
-from model.torch_backend import TorchBackend
-from model.types import STATISTICS, AttentionWant, Backend, Batch, Encoding, Output, Want
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import STATISTICS, AttentionWant, Backend, Batch, Encoding, Output, Want
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.encoder.packing import Packing
+from model.inspection.blocks import Layer
+from model.pytorch.backend import TorchBackend
 
 Array = NDArray[np.float64]
 Ids = Sequence[int]

@@ -10,14 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import array_summaries, measures
-from model.array_layer import ArrayLayer, Listed, find, softmax
-from model.array_summaries import summarize
-from model.attention import SelfAttention
-from model.blocks import Layer
-from model.config import EncoderConfig
-from model.maps import Maps, Rollout
-from model.types import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
+from model.contract import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.inspection import array_summaries, measures
+from model.inspection.array_layer import ArrayLayer, Listed, find, softmax
+from model.inspection.array_summaries import summarize
+from model.inspection.blocks import Layer
+from model.inspection.maps import Maps, Rollout
 from tests import reference
 from tests.reference import Array, distance, relative_distance
 

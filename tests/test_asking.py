@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import asking
-from model.asking import Ask, Heads, Maps
-from model.types import Aggregate, AttentionWant, Axis, SentenceWant, SummaryWant, Want, Weights
+from model.contract import Aggregate, AttentionWant, Axis, SentenceWant, SummaryWant, Want, Weights
+from model.inspection import asking
+from model.inspection.asking import Ask, Heads, Maps
 
 
 def ask(want: Want, length: int = 64) -> Ask:

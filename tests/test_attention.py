@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.attention import (
+from model.encoder.attention import (
     SelfAttention,
     explicit_attention,
     fused_attention,
@@ -17,8 +17,8 @@ from model.attention import (
     similarity_scores,
     visible,
 )
-from model.config import EncoderConfig, Similarity, Visibility
-from model.packing import Packing
+from model.encoder.config import EncoderConfig, Similarity, Visibility
+from model.encoder.packing import Packing
 from tests.reference import (
     Array,
     NaiveEncoder,
@@ -264,9 +264,9 @@ def test_the_fused_path_gives_the_outputs_of_the_readable_one(
 
 _MEMORY = r"""
 import re, sys, torch
-from model.config import EncoderConfig
-from model.encoder import Encoder
-from model.packing import Packing
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.encoder.packing import Packing
 torch.set_num_threads(1)
 config = EncoderConfig(vocab_size=8, hidden_size=32, num_layers=1, num_heads=4, intermediate_size=32,
                        positions="none")

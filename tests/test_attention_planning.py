@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.contract import STATISTICS, Axis, Output, SummaryWant, Top
 from model.errors import OutOfRange
-from model.tokenizer import Text
-from model.types import STATISTICS, Axis, Output, SummaryWant, Top
+from model.tokenization.tokenizer import Text
 from service.attention_planning import View, plan_attention
 from service.schemas import AttentionRequest
 from service.words import Words

@@ -11,9 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model.source import resolve
-from model.tokenizer import TextTokenizer
-from model.types import (
+from model.checkpoints.source import resolve
+from model.contract import (
     Aggregate,
     AttentionWant,
     Axis,
@@ -27,6 +26,7 @@ from model.types import (
     SummaryWant,
     Want,
 )
+from model.tokenization.tokenizer import TextTokenizer
 from tests.backends import Kept, Small, both_backends, instructions, load, small
 from tests.reference import MINILM, distance, relative_distance, run, want_all
 
@@ -345,7 +345,7 @@ def test_it_does_not_matter_in_how_many_calls_layers_run(
     aggregated = AttentionWant((0, 1, 2), (0, 1, 2, 3), aggregate="mean")
     wants = [replace(want_all(model.backend), attention=aggregated), want_all(model.backend)]
     expected = run(model.backend, encodings, wants)
-    monkeypatch.setattr("model.stack._ROOM", 1)
+    monkeypatch.setattr("model.encoder.stack._ROOM", 1)
     for one, other in zip(run(model.backend, encodings, wants), expected, strict=True):
         assert distance(one.tokens, other.tokens) == 0
         assert distance(one.attention, other.attention) == 0

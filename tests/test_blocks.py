@@ -12,14 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model import measures
-from model.attention import SelfAttention
-from model.blocks import Layer
-from model.config import EncoderConfig
-from model.maps import Maps, Rollout
-from model.selection import in_blocks
-from model.summaries import Summaries
-from model.types import AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
+from model.contract import AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.inspection import measures
+from model.inspection.blocks import Layer
+from model.inspection.maps import Maps, Rollout
+from model.inspection.selection import in_blocks
+from model.inspection.summaries import Summaries
 from tests.reference import Array, assert_summary, distance, relative_distance, softmax
 
 CPU = torch.device("cpu")
@@ -218,12 +218,12 @@ def test_a_nan_is_told_of_the_sequence_that_has_it(dtype: MapDtype) -> None:
 
 _MEMORY = """
 import re, sys, torch
-from model.attention import SelfAttention
-from model.blocks import Layer
-from model.config import EncoderConfig
-from model.selection import in_blocks
-from model.summaries import Summaries
-from model.types import SummaryWant
+from model.encoder.attention import SelfAttention
+from model.inspection.blocks import Layer
+from model.encoder.config import EncoderConfig
+from model.inspection.selection import in_blocks
+from model.inspection.summaries import Summaries
+from model.contract import SummaryWant
 torch.set_num_threads(1)
 config = EncoderConfig(vocab_size=5, hidden_size=16, num_layers=1, num_heads=2, intermediate_size=8)
 def run(length):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from model.types import Encoding
+from model.contract import Encoding
 from service.bounds import bound
 from service.items import AnswerStyle, Expected, Item, columns
 from service.json_writer import last_line, lines

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from model.checkpoint import load_checkpoint
+from model.checkpoints.checkpoint import load_checkpoint
+from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
-from model.torch_backend import TorchBackend
-from model.types import SentenceWant, Want
+from model.pytorch.backend import TorchBackend
 from tests.reference import distance, run, write_bert
 from tests.test_layout import BEFORE, write, write_modules
 

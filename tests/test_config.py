@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model.config import EncoderConfig
+from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 
 SIZES: dict[str, Any] = {

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.checkpoint import load_checkpoint
-from model.packing import Packing
-from model.source import resolve
-from model.torch_backend import TorchBackend
-from model.types import AttentionWant, SentenceWant, Want
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import AttentionWant, SentenceWant, Want
+from model.encoder.packing import Packing
+from model.pytorch.backend import TorchBackend
 from tests.reference import MINILM, distance, minilm, run
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from model.attention import SelfAttention
-from model.config import EncoderConfig
-from model.encoder import Block, Encoder
-from model.packing import Packing
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Block, Encoder
+from model.encoder.packing import Packing
 from tests.reference import (
     NaiveEncoder,
     distance,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model.contract import AttentionWant, Output, Want
 from model.errors import InferenceError
-from model.tokenizer import Truncation
-from model.types import AttentionWant, Output, Want
+from model.tokenization.tokenizer import Truncation
 from service.device import Device
 from service.engine import Engine, Result
 from service.metrics import Metrics

@@ -22,9 +22,9 @@ from export import exporting
 from export.__main__ import main
 from export.contents import copy_contents
 from export.writing import OPSET, WEIGHTS
+from model.checkpoints.layout import Layout, read_layout
 from model.errors import CheckpointError
-from model.layout import Layout, read_layout
-from model.onnx_file import GRAPH, MANIFEST
+from model.onnx.file import GRAPH, MANIFEST
 from tests.reference import write_bert
 
 ROOT = Path(__file__).parent.parent

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from export.writing import OPSET, WEIGHTS, write_graph
-from model import graph
-from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Encoder
 from model.errors import Unsupported
-from model.onnx_file import GRAPH
+from model.onnx import names as graph
+from model.onnx.file import GRAPH
 from tests.exported import NOTHING, ExportedGraph
 from tests.reference import Array, NaiveEncoder, distance, random_encoder, relative_distance, softmax
 
@@ -249,7 +249,7 @@ def test_other_similarities_are_refused(tmp_path: Path, similarity: Any) -> None
 
 
 def test_a_graph_has_the_names_and_the_format_that_its_readers_know(exported: Exported) -> None:
-    """Inputs and outputs are those of `model/graph.py`, in order; the metadata has the format."""
+    """Inputs and outputs are those of `model/onnx/names.py`, in order; the metadata has the format."""
     _, run = exported("bert")
     session = run.session
     assert [i.name for i in session.get_inputs()] == graph.input_names(2)

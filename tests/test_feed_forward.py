@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from model.config import Activation, EncoderConfig
-from model.feed_forward import FeedForward
+from model.encoder.config import Activation, EncoderConfig
+from model.encoder.feed_forward import FeedForward
 from tests.reference import activation, distance
 from tests.test_linear import ACTIVATIONS
 

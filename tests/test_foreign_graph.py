@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 from torch import Tensor
 from torch.export import Dim
 
-from model import graph
+from model.contract import Batch, SentenceWant, Want
 from model.loading import load_model
-from model.onnx_backend import OnnxBackend
-from model.onnx_session import Graph, choose_processor
-from model.types import Batch, SentenceWant, Want
+from model.onnx import names as graph
+from model.onnx.backend import OnnxBackend
+from model.onnx.session import Graph, choose_processor
 from tests.client import Service, answered, assert_problem, post, serve
 from tests.reference import relative_distance, run, write_bert
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.grouping import RUN_TOKENS, padded_tokens, rectangles
+from model.onnx.grouping import RUN_TOKENS, padded_tokens, rectangles
 
 LENGTHS = st.lists(st.integers(1, 80), max_size=24)
 MOST = st.sampled_from([1, 50, 128, 512, 10**6])

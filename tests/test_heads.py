@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model.checkpoint import load_checkpoint
+from model.checkpoints.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from model.loading import load_model
 from tests.client import ROOT
@@ -40,7 +40,9 @@ def test_the_encoder_of_a_trained_model_is_served(
     assert any(name.startswith("bert.") for name in load_file(tmp_path / "model.safetensors"))
     with caplog.at_level(logging.INFO):
         tokenizer, backend = load_model(str(tmp_path), device="cpu", dtype="float32")
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "model.checkpoint"]
+    (line,) = [
+        record.getMessage() for record in caplog.records if record.name == "model.checkpoints.checkpoint"
+    ]
     assert line.startswith(f"{tmp_path} is served for its encoder; its head for {HEADS[architecture]}")
     reference = Reference.load(tmp_path)
     for text, encoding in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
@@ -56,7 +58,7 @@ def test_of_an_encoder_alone_nothing_is_said(tmp_path: Path, caplog: pytest.LogC
     write_bert(tmp_path)
     with caplog.at_level(logging.INFO):
         load_checkpoint(tmp_path)
-    assert not [record for record in caplog.records if record.name == "model.checkpoint"]
+    assert not [record for record in caplog.records if record.name == "model.checkpoints.checkpoint"]
 
 
 # ----------------------------------------------------------------------------------- conversions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from model.tokenizer import Truncation
+from model.tokenization.tokenizer import Truncation
 from service.schemas import MAX_INDICES
 from tests.client import Json, Service, assert_problem, post, send, serve
 from tests.doubles import tokenizer

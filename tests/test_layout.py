@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from model.checkpoints.layout import read_layout
+from model.checkpoints.source import resolve
+from model.contract import PoolingMode
 from model.errors import CheckpointError
 from model.files import read_json
-from model.layout import read_layout
-from model.source import resolve
-from model.types import PoolingMode
 from tests.reference import MINILM
 
 BEFORE = "sentence_transformers.models"

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.config import Activation
-from model.linear import Linear, activate, suitable_rows
+from model.encoder.config import Activation
+from model.encoder.linear import Linear, activate, suitable_rows
 from tests.reference import activation, distance
 
 ACTIVATIONS: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")

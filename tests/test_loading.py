@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from model import loading
+from model.checkpoints.source import EMBEDDED, resolve
 from model.errors import CheckpointError, ModelError
 from model.loading import Kind, both_packages, choose_kind, load_model
-from model.onnx_file import MANIFEST, OnnxFile, find_graph
-from model.source import EMBEDDED, resolve
+from model.onnx.file import MANIFEST, OnnxFile, find_graph
 
 NOBODY = 65534
 
@@ -156,7 +156,7 @@ def test_a_runtime_that_is_missing_is_named_with_the_way_to_install_it(
 ) -> None:
     """As is the graph that needs it."""
     path, _ = lay_out("exported")
-    for name in ("model.onnx_backend", "model.onnx_session"):
+    for name in ("model.onnx.backend", "model.onnx.session"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(CheckpointError) as caught:

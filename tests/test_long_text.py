@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
-from model.cutting import Cutter, _goes_with_letters, _is_letter
+from model.checkpoints.source import resolve
 from model.errors import InputTooLong
-from model.long_text import BYTES_PER_CHARACTER, kept_lengths
-from model.source import resolve
-from model.tokenizer import TextTokenizer, Truncation
+from model.tokenization.cutting import Cutter, _goes_with_letters, _is_letter
+from model.tokenization.long_text import BYTES_PER_CHARACTER, kept_lengths
+from model.tokenization.tokenizer import TextTokenizer, Truncation
 from tests.reference import MINILM
 
 FILE = resolve(MINILM) / "tokenizer.json"

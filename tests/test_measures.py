@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
 
-from model import measures
+from model.inspection import measures
 from tests.naive_attention import map_summary
 from tests.reference import distance, relative_distance, softmax
 

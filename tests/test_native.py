@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from model import measures
-from model.native.build import build
-from model.native.library import Kernels, find_kernels
-from model.native.looks import Looks, Slots
-from model.types import STATISTICS
+from model.contract import STATISTICS
+from model.inspection import measures
+from model.pytorch.kernels.build import build
+from model.pytorch.kernels.library import Kernels, find_kernels
+from model.pytorch.kernels.looks import Looks, Slots
 from tests.backends import instructions
 from tests.kernel import attend, needs_kernels
 from tests.reference import near_ties
@@ -175,7 +175,7 @@ def test_weights_are_those_of_the_formula(
 def test_statistics_are_those_of_their_definitions(
     name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, sharp: float
 ) -> None:
-    """Within 2e-5 of `model.measures` over float64 maps, also where attention is sharp."""
+    """Within 2e-5 of `model.inspection.measures` over float64 maps, also where attention is sharp."""
     kernels = some_kernels(name, request)
     packed = Packed.random(lengths, 3, size, DTYPES.get(name, torch.bfloat16), seed=7)
     packed.q.mul_(sharp)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.checkpoint import load_checkpoint
-from model.native import library
-from model.native.__main__ import main
-from model.native.build import NotBuilt, build, find_compiler
-from model.native.handles import find_functions
-from model.native.library import NoKernels, find_kernels
-from model.native.structures import STRUCTURES
-from model.source import resolve
-from model.torch_backend import TorchBackend
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.pytorch.backend import TorchBackend
+from model.pytorch.kernels import library
+from model.pytorch.kernels.__main__ import main
+from model.pytorch.kernels.build import NotBuilt, build, find_compiler
+from model.pytorch.kernels.handles import find_functions
+from model.pytorch.kernels.library import NoKernels, find_kernels
+from model.pytorch.kernels.structures import STRUCTURES
 from tests.backends import instructions
 from tests.client import ROOT
 from tests.kernel import needs_kernels
@@ -183,7 +183,7 @@ _THREADS = """
 import os
 import numpy as np
 import torch
-from model.native.library import find_kernels
+from model.pytorch.kernels.library import find_kernels
 from tests.kernel import attend
 
 def count(call):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.source import resolve
+from model.checkpoints.source import resolve
 from tests.backends import Kept
 from tests.client import ROOT, Service, serve
 from tests.reference import MINILM
@@ -45,7 +45,7 @@ def run_python(program: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "module", ["model.onnx_backend", "model.loading", "service.app", "service.command_line"]
+    "module", ["model.onnx.backend", "model.loading", "service.app", "service.command_line"]
 )
 def test_modules_that_need_no_pytorch_import_none(module: str) -> None:
     """Importing it takes seconds and hundreds of megabytes."""
@@ -62,7 +62,7 @@ class Watch:
             print(os.environ.get("ORT_DISABLE_TELEMETRY"))
 
 sys.meta_path.insert(0, Watch())
-import model.onnx_backend
+import model.onnx.backend
 print("onnxruntime" in sys.modules)
 """
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 from numpy.typing import NDArray
 
-from model.types import FloatArray
+from model.contract import FloatArray
 from service import numbers
 from service.numbers import PIECE_VALUES, array_text, rounded, text_size
 

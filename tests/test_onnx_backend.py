@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from model import graph
+from model.checkpoints.folder import read_folder
+from model.contract import AttentionWant, Axis, Encoding, SentenceWant, SummaryWant, Want, Weights
 from model.errors import OutOfMemory, Unsupported
-from model.folder import read_folder
-from model.onnx_backend import OnnxBackend
-from model.onnx_file import find_graph
-from model.onnx_session import Graph, choose_processor
-from model.types import AttentionWant, Axis, Encoding, SentenceWant, SummaryWant, Want, Weights
+from model.onnx import names as graph
+from model.onnx.backend import OnnxBackend
+from model.onnx.file import find_graph
+from model.onnx.session import Graph, choose_processor
 from tests.backends import export_folder, small
 from tests.reference import distance, relative_distance, run, want_all, write_bert
 

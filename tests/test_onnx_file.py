@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from model import graph
 from model.errors import CheckpointError
 from model.loading import load_model
-from model.onnx_file import GRAPH, MANIFEST, find_graph
+from model.onnx import names as graph
+from model.onnx.file import GRAPH, MANIFEST, find_graph
 from tests.backends import export_folder
 from tests.client import free_port, run_command
 from tests.reference import write_bert

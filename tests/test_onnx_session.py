@@ -10,7 +10,7 @@ _RUNS = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from model.onnx_session import Graph, choose_processor
+from model.onnx.session import Graph, choose_processor
 graph = Graph(Path(sys.argv[1]), choose_processor("cpu"), threads=1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 before = peak()

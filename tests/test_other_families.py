@@ -11,10 +11,10 @@ import torch
 import transformers
 from torch import Tensor
 
+from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
 from model.families.graph_only import read_config
 from model.loading import load_model
-from model.types import SentenceWant, Want
 from tests.client import answered, assert_problem, post, serve
 from tests.reference import relative_distance, run, write_tokenizer
 from tests.test_layout import BEFORE, write, write_modules

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.packing import Packing, Run
+from model.encoder.packing import Packing, Run
 
 CPU = torch.device("cpu")
 

@@ -11,9 +11,9 @@ import torch
 
 from export.parity import Quantity, Row, as_data, compare, random_encodings, table
 from export.texts import TEXTS
-from model.checkpoint import load_checkpoint
-from model.torch_backend import TorchBackend
-from model.types import STATISTICS, Batch, Encoding, Output, SummaryWant
+from model.checkpoints.checkpoint import load_checkpoint
+from model.contract import STATISTICS, Batch, Encoding, Output, SummaryWant
+from model.pytorch.backend import TorchBackend
 from tests.reference import write_bert
 
 ALL: tuple[Quantity, ...] = get_args(Quantity)

@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from model.checkpoint import Checkpoint, load_checkpoint
-from model.source import resolve
-from model.tokenizer import Side, Text, TextTokenizer, Truncation
-from model.torch_backend import TorchBackend
-from model.types import SentenceWant, Want
+from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import SentenceWant, Want
+from model.pytorch.backend import TorchBackend
+from model.tokenization.tokenizer import Side, Text, TextTokenizer, Truncation
 from tests.reference import (
     MINILM,
     Reference,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.contract import ModelInfo
 from model.errors import OutOfRange, Unsupported
-from model.types import ModelInfo
 from service.planning import choose_prompt, plan_encode, resolve
 from service.problems import Problem
 from service.schemas import EncodeRequest

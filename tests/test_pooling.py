@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import vectors
-from model.attention import similarity_scores
-from model.pooling import Bags
-from model.types import PoolingMode
-from model.vectors import finish
+from model.contract import PoolingMode
+from model.encoder.attention import similarity_scores
+from model.heads import vectors
+from model.heads.pooling import Bags
+from model.heads.vectors import finish
 from tests.reference import Array, distance
 
 MODES: tuple[PoolingMode, ...] = ("cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from model.config import EncoderConfig, Positions
-from model.encoder import Encoder
-from model.positions import relative_buckets, rotary_angles, rotate, sinusoidal
+from model.encoder.config import EncoderConfig, Positions
+from model.encoder.encoder import Encoder
+from model.encoder.positions import relative_buckets, rotary_angles, rotate, sinusoidal
 from tests.reference import distance, encode, probe_maps, random_encoder, sinusoid, turn
 
 VOCABULARY = ("the", "man", "beats", "boy")

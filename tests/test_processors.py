@@ -6,12 +6,12 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
+from model.checkpoints.folder import read_folder
+from model.contract import AttentionWant, SentenceWant, SummaryWant, Want
 from model.errors import ModelError, Unsupported
-from model.folder import read_folder
-from model.onnx_backend import OnnxBackend
-from model.onnx_file import find_graph
-from model.onnx_session import CPU, CUDA, TENSORRT, Graph, Processor, choose_processor
-from model.types import AttentionWant, SentenceWant, SummaryWant, Want
+from model.onnx.backend import OnnxBackend
+from model.onnx.file import find_graph
+from model.onnx.session import CPU, CUDA, TENSORRT, Graph, Processor, choose_processor
 from tests.backends import export_folder, small
 from tests.client import free_port, run_command
 from tests.reference import relative_distance, run, want_all, write_bert

@@ -15,9 +15,9 @@ from onnx import GraphProto, NodeProto, numpy_helper
 from export.outliers import evened, set_apart
 from export.quantizing import quantize
 from export.writing import WEIGHTS, write_graph
-from model import graph
-from model.config import EncoderConfig
-from model.onnx_file import GRAPH
+from model.encoder.config import EncoderConfig
+from model.onnx import names as graph
+from model.onnx.file import GRAPH
 from tests.exported import ExportedGraph
 from tests.reference import random_encoder
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.attention import SelfAttention
-from model.config import EncoderConfig
-from model.packing import Packing
-from model.rectangles import (
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.encoder.packing import Packing
+from model.encoder.rectangles import (
     SHORT,
     STEP,
     Rectangle,
@@ -115,7 +115,7 @@ def test_plain_attention_in_bfloat16_runs_in_rectangles(monkeypatch: pytest.Monk
         ran.append(1)
         return attend_in_rectangles(q, k, v, some)
 
-    monkeypatch.setattr("model.attention.attend_in_rectangles", spy)
+    monkeypatch.setattr("model.encoder.attention.attend_in_rectangles", spy)
 
     def attends(lengths: list[int], dtype: torch.dtype = torch.bfloat16, **options: object) -> bool:
         config = EncoderConfig(

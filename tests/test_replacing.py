@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from model.source import EMBEDDED, resolve
+from model.checkpoints.source import EMBEDDED, resolve
 from tests.client import ROOT
 
 PROGRAM = """
@@ -14,7 +14,7 @@ import os, sys
 from pathlib import Path
 import numpy as np
 from model.loading import load_model
-from model.types import Batch, SentenceWant, Want
+from model.contract import Batch, SentenceWant, Want
 folder, how = Path(sys.argv[1]), sys.argv[2]
 file = folder / "model.safetensors"
 tokenizer, backend = load_model(str(folder), device="cpu", dtype="float32")

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from model.contract import Batch, Encoding, Output, Top
 from model.errors import InferenceError, OutOfMemory
-from model.types import Batch, Encoding, Output, Top
 from service.metrics import Metrics
 from service.queueing import WaitingQueue
 from service.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from model import tokenizer
+from model.tokenization import tokenizer
 from service import client_calls, schemas
 from service.client import AsyncHeadlight, Headlight, HeadlightError
 from tests.backends import both_backends

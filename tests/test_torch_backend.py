@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from model.checkpoint import load_checkpoint
-from model.encoder import Block
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import AttentionWant, Backend, Batch, Encoding, SentenceWant, Want
+from model.encoder.encoder import Block
 from model.errors import Unsupported
-from model.native.stack import NativeStack
-from model.source import resolve
-from model.tokenizer import TextTokenizer
-from model.torch_backend import TorchBackend, choose_device, choose_dtype
-from model.types import AttentionWant, Backend, Batch, Encoding, SentenceWant, Want
+from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
+from model.pytorch.kernels.stack import NativeStack
+from model.tokenization.tokenizer import TextTokenizer
 from tests.backends import PLAIN, small
 from tests.reference import MINILM, distance, minilm, run
 

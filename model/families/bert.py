@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.config import Activation, EncoderConfig
+from model.encoder.config import Activation, EncoderConfig
 from model.errors import CheckpointError
 from model.families.family import Family
 from model.fields import epsilon, whole

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from model.config import EncoderConfig
+from model.encoder.config import EncoderConfig
 
 
 @dataclass(frozen=True)

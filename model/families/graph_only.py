@@ -7,7 +7,7 @@ hidden states are like.
 from collections.abc import Mapping
 from typing import Any
 
-from model.config import EncoderConfig
+from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.fields import whole
 from model.files import shown

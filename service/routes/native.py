@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from model.types import Output
+from model.contract import Output
 from service.answers import AttentionResponse, EncodeResponse
 from service.attention_planning import plan_attention
 from service.exchange import Exchange

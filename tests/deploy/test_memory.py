@@ -11,7 +11,7 @@ import yaml
 from benchmarks.memory_limit import MemoryLimit, memory_limit
 from benchmarks.worst_attacks import attacks
 from benchmarks.worst_requests import ANSWERED, MOST, besiege, service
-from model.source import resolve
+from model.checkpoints.source import resolve
 from tests.backends import export_folder
 from tests.client import ROOT
 from tests.deploy.running import HARDENED

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from model.source import resolve
+from model.checkpoints.source import resolve
 from tests.backends import Kept
 from tests.client import (
     JSON_TYPE,

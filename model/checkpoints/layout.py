@@ -1,0 +1,204 @@
+"""What a checkpoint folder says of itself: a Hugging Face folder, or a sentence-transformers one.
+
+sentence-transformers adds `modules.json`, a list of modules and their folders, and writes it in two
+ways: before its release 5.4 with dotted types such as `sentence_transformers.models.Pooling` and
+booleans `pooling_mode_*`, since then with other dotted types and `pooling_mode` as a word or a list.
+The last part of the type is what both have in common.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model.contract import PoolingMode
+from model.errors import CheckpointError
+from model.fields import switch
+from model.files import present, read_json, reason, shown
+
+# In the order in which sentence-transformers concatenates them.
+_MODES_BEFORE_5_4: dict[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
+    "pooling_mode_weightedmean_tokens": "weighted_mean",
+    "pooling_mode_lasttoken": "last",
+}
+_MODES: dict[str, PoolingMode] = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean": "weighted_mean",
+    "lasttoken": "last",
+}
+_MODULES = 64
+_NO_LIMIT = 10**9
+"""Tokenizers without a limit store a number of thirty digits."""
+_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a model lie, and how its sentence vectors are made.
+
+    `transformer` holds config.json, the weights and the tokenizer; `dense` are the folders of linear
+    layers after the pooling; `max_length` is the model's own limit in tokens, special ones included,
+    None when the folder does not name one; `lower_case` asks for lower-casing before tokenizing.
+    """
+
+    transformer: Path
+    pooling: tuple[PoolingMode, ...] = ("mean",)
+    include_prompt: bool = True
+    dense: tuple[Path, ...] = ()
+    normalize: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+
+
+def read_layout(folder: Path) -> Layout:
+    """Read the folder of a checkpoint; raises CheckpointError when it is not one."""
+    modules_file = folder / "modules.json"
+    if not present(modules_file):
+        return Layout(transformer=folder, max_length=_max_length(folder, {}))
+    modules = _modules(folder, modules_file)
+    paths = dict(modules)
+    transformer = paths["Transformer"]
+    sentence_file = transformer / "sentence_bert_config.json"
+    sentence_config = read_json(sentence_file, optional=True)
+    pooling, include_prompt = _pooling(paths.get("Pooling"))
+    prompts, default_prompt_name = _prompts(folder / "config_sentence_transformers.json")
+    return Layout(
+        transformer=transformer,
+        pooling=pooling,
+        include_prompt=include_prompt,
+        dense=tuple(path for kind, path in modules if kind == "Dense"),
+        normalize="Normalize" in paths,
+        max_length=_max_length(transformer, sentence_config),
+        lower_case=_switch(sentence_file, sentence_config, "do_lower_case", default=False),
+        prompts=prompts,
+        default_prompt_name=default_prompt_name,
+    )
+
+
+def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
+    """Read the kinds and folders of modules.json, which must stand in the order of _ORDER."""
+    entries = read_json(file, kind=list)
+    try:
+        named = [(entry["type"], entry["path"]) for entry in entries]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{file}: every module needs a type and a path ({reason(error)}).") from error
+    if any(not isinstance(part, str) for both in named for part in both):
+        raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
+    kinds = [kind.rpartition(".")[2] for kind, _ in named]
+    expected = [kind for kind in _ORDER for _ in range(kinds.count(kind))]
+    once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
+    if "Transformer" not in kinds or kinds != expected or not once or len(kinds) > _MODULES:
+        raise CheckpointError(
+            f"{file} lists {_listed(kinds)}: headlight serves one Transformer, then one "
+            f"Pooling, any number of Dense and one Normalize, in this order, at most {_MODULES} in all."
+        )
+    places = [_inside(folder, path, file) for _, path in named]
+    return list(zip(kinds, places, strict=True))
+
+
+def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
+    if folder is None:
+        return ("mean",), True
+    file = folder / "config.json"
+    config = read_json(file)
+    include_prompt = _switch(file, config, "include_prompt", default=True)
+    named = config.get("pooling_mode")
+    if named is None:
+        on = [mode for key, mode in _MODES_BEFORE_5_4.items() if _switch(file, config, key, default=False)]
+        return tuple(on) or ("mean",), include_prompt
+    names = named if isinstance(named, list) else [named]
+    known = all(isinstance(name, str) and name in _MODES for name in names)
+    if not known or not names or len(set(names)) < len(names):
+        raise CheckpointError(
+            f"{file}: pooling_mode {shown(named)} is not made of {list(_MODES)}, each at most once."
+        )
+    return tuple(_MODES[name] for name in names), include_prompt
+
+
+def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
+    """Read the named prompts of a model, and the name of the one that is taken by default."""
+    general = read_json(file, optional=True)
+    prompts, default = general.get("prompts"), general.get("default_prompt_name")
+    prompts = {} if prompts is None else prompts
+    if not isinstance(prompts, dict):
+        raise CheckpointError(f"{file}: prompts is {shown(prompts)}; it must map names to texts.")
+    for name, prompt in prompts.items():
+        if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
+            raise CheckpointError(
+                f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be a text of whole characters."
+            )
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        names = ", ".join(map(shown, list(prompts)[:10])) or "none"
+        raise CheckpointError(
+            f"{file}: default_prompt_name is {shown(default)}, which is none of the prompts ({names}): name "
+            "one of them, or null."
+        )
+    return prompts, default
+
+
+def _encodable(text: str) -> bool:
+    """Say whether a text has no half of a surrogate pair, which JSON can write and no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _switch(file: Path, config: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    try:
+        return switch(config, name, default=default)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error
+
+
+def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | None:
+    """The model's own limit: sentence-transformers' where it is given, else the tokenizer's."""
+    field, file = "max_seq_length", transformer / "sentence_bert_config.json"
+    own = sentence_config.get(field)
+    if own is None:
+        field, file = "model_max_length", transformer / "tokenizer_config.json"
+        own = read_json(file, optional=True).get(field)
+    if own is None:
+        return None
+    number = isinstance(own, int | float) and not isinstance(own, bool)
+    if not number or math.isnan(own) or own < 1 or (own < _NO_LIMIT and own != int(own)):
+        raise CheckpointError(
+            f"{file}: the maximum length {shown(own)} is not a number of tokens: {field} must be a whole "
+            "number of at least 1."
+        )
+    return int(own) if own < _NO_LIMIT else None
+
+
+def _inside(folder: Path, path: str, file: Path) -> Path:
+    """Find the folder of a module, which is in that of the model; raises CheckpointError."""
+    try:
+        place = folder / path
+        # A folder of the hub's cache is a real one; only the files in it are links that lead out of it.
+        if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
+            inside = False
+        else:
+            inside = place.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # no path at all, or links in a circle
+        inside = False
+    if not inside:
+        raise CheckpointError(
+            f"{file}: the path {shown(path)} of a module is not a folder within {folder}: move it there."
+        )
+    return place
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    """Write kinds as a refusal repeats them."""
+    more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
+    return (", ".join(kind[:80] for kind in kinds[:10]) or "nothing") + more

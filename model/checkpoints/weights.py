@@ -1,0 +1,118 @@
+"""The safetensors of a checkpoint: what their headers say, and then the tensors, once the headers fit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from model.checkpoints.conversion import no_weights
+from model.errors import CheckpointError
+from model.files import check_regular, present, read_json, reason, shown
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""The dtypes that are served, as safetensors calls them."""
+_SHARDS = 1000
+_INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as a header describes it."""
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def list_tensors(folder: Path) -> list[Stored]:
+    """Read the headers of model.safetensors, or of the shards of its index; raises CheckpointError."""
+    tensors: dict[str, Stored] = {}
+    for file in _files(folder):
+        check_regular(file)
+        for stored in _read_header(file):
+            if (other := tensors.setdefault(stored.name, stored)) is not stored:
+                raise CheckpointError(
+                    f"{file} has the tensor {shown(stored.name)}, which {other.file.name} has as well: save "
+                    "the checkpoint again."
+                )
+    return list(tensors.values())
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / _INDEX
+    if not present(index):
+        if not present(folder / "model.safetensors"):
+            raise CheckpointError(no_weights(folder))
+        return [folder / "model.safetensors"]
+    shards = read_json(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CheckpointError(f"{index} has no weight_map: save the checkpoint again.")
+    names = {name: None for name in shards.values() if isinstance(name, str)}
+    odd = [name for name in shards.values() if not isinstance(name, str) or not _plain(name)]
+    if odd:
+        raise CheckpointError(
+            f"{index}: weight_map names the file {shown(odd[0])}, which is none in its folder: save the "
+            "checkpoint again."
+        )
+    if len(names) > _SHARDS:
+        raise CheckpointError(f"{index}: weight_map names {len(names)} files, at most {_SHARDS} are read.")
+    return [folder / name for name in sorted(names)]
+
+
+def _plain(name: str) -> bool:
+    """Say whether this is the name of a file and no path to one."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def _read_header(path: Path) -> list[Stored]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return [Stored(path, n, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()]
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {reason(error)}; fetch it again.") from error
+
+
+def read_tensors(wanted: Sequence[Stored]) -> dict[str, Tensor]:
+    """Read tensors in their own dtypes, without copying them: they are pages of their files.
+
+    Raises CheckpointError, also for one that has a NaN or an infinity.
+    """
+    by_file: dict[Path, list[Stored]] = {}
+    for stored in wanted:
+        by_file.setdefault(stored.file, []).append(stored)
+    tensors: dict[str, Tensor] = {}
+    for path, listed in by_file.items():
+        try:
+            # Opened twice: the pages that the first look mapped are let go with it.
+            with safe_open(path, framework="pt") as file:
+                _check_finite(path, file, listed)
+            with safe_open(path, framework="pt") as file:
+                tensors.update({stored.name: file.get_tensor(stored.name) for stored in listed})
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {reason(error)}; fetch it again.") from error
+    return tensors
+
+
+def _check_finite(path: Path, file: Any, listed: Sequence[Stored]) -> None:
+    for stored in listed:
+        if not is_finite(file.get_tensor(stored.name)):
+            raise CheckpointError(
+                f"{path}: the tensor {stored.name} has a NaN or an infinity: fetch the file again, or train "
+                "from a sound checkpoint."
+            )
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Say whether every number of a tensor is finite, at the cost of one sum in nearly all cases."""
+    array = tensor.detach().float().numpy()
+    # One NaN or infinity makes the sum one; a sum of large numbers may overflow without any. On one thread:
+    # a machine that starts a service is seldom idle.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(array, axis=None)
+    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())

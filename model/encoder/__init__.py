@@ -1,0 +1,1 @@
+"""The mathematics of the encoder alone: positions, attention, feed-forward, blocks, packing."""

@@ -1,0 +1,233 @@
+"""Scaled dot-product attention: the readable path, and the fast path that gives the same outputs.
+
+Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1). The readable path builds the
+probabilities; it serves whoever wants to see them, and the similarities other than the dot product.
+The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
+"""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.encoder.config import EncoderConfig, Similarity, Visibility
+from model.encoder.linear import Linear
+from model.encoder.packing import Packing, Run
+from model.encoder.rectangles import attend_in_rectangles
+from model.inspection.selection import Places
+
+Indices = Places | Tensor
+"""What is chosen along an axis: neighbours, or positions (int64)."""
+
+# The scores of longer sequences need too much memory.
+_LONGEST = 512
+# The heads of sequences that are no longer are copied together in less time than calls take one by one.
+_SHORT = 32
+# What FlashAttention asks of head sizes, and of devices: Ampere and later.
+_FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
+_LOWEST = torch.finfo(torch.float32).min
+
+
+def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tensor | None = None) -> Tensor:
+    """Compare each query with each key; larger is more alike.
+
+    `q` (…, N, D), `k` (…, M, D); returns (…, N, M). The dot product is scaled by 1/√D, so that queries
+    and keys of unit variance give scores of unit variance whatever D is; the others are used as they
+    are: cosine; Manhattan −‖q − k‖₁; Mahalanobis −√((q − k)ᵀ M (q − k)) with M = FFᵀ positive
+    semi-definite by construction, F being `metric` (…, D, D).
+    """
+    match similarity:
+        case "dot_product":
+            return torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
+        case "cosine":
+            return torch.matmul(F.normalize(q, dim=-1), F.normalize(k, dim=-1).transpose(-2, -1))
+        case "manhattan":
+            return -torch.cdist(q.float(), k.float(), p=1.0).to(q.dtype)
+        case "mahalanobis":
+            if metric is None:
+                raise ValueError('similarity "mahalanobis" needs its metric, F of shape (D, D)')
+            # Not the product form of the distance: it loses half the digits where q is near k.
+            exact = "donot_use_mm_for_euclid_dist"
+            return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
+
+
+def visible(visibility: Visibility, window: int, length: int, device: torch.device) -> Tensor | None:
+    """Which keys each query may see: bool (N, N), axes (query, key), or None when it is all of them."""
+    if visibility == "bidirectional":
+        return None
+    position = torch.arange(length, device=device)
+    distance = position[None, :] - position[:, None]  # key - query
+    return distance <= 0 if visibility == "causal" else distance.abs() <= window
+
+
+def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Softmax over the keys. `scores` (…, N, M); `mask` bool, False hides; `bias` is added before."""
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return torch.softmax(scores, dim=-1)
+
+
+def explicit_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention as the paper writes it: outputs (…, N, D) and weights (…, N, M)."""
+    weights = probabilities(similarity_scores(q, k, "dot_product"), mask, bias)
+    return weights @ v, weights
+
+
+def fused_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Compute the outputs of `explicit_attention`, (…, N, D), in memory linear in N."""
+    if bias is not None:
+        mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention over packed sequences (Vaswani et al. 2017, §3.2.2).
+
+    Queries, keys and values of all heads are one product; each head attends in its own D = C / H
+    components; their outputs, side by side, go through one more product.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = Linear(config.hidden_size, config.hidden_size)
+        self.metric = (
+            nn.Parameter(
+                torch.empty(config.num_heads, config.head_size, config.head_size), requires_grad=False
+            )
+            if config.similarity == "mahalanobis"
+            else None
+        )
+        self._factor: Tensor | None = None
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn hidden states (T, C) into queries, keys and values, each (T, H, D)."""
+        return self.split(self.qkv(x))
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """View what `qkv` computes, (T, 3·C), as queries, keys and values, each (T, H, D)."""
+        q, k, v = qkv.view(len(qkv), 3, self.config.num_heads, self.config.head_size).unbind(1)
+        return q, k, v
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+        """Attend within each sequence: q, k, v (T, H, D) to (T, C); `bias` (H, longest, longest)."""
+        if self.in_rectangles(packing):
+            return self.output(attend_in_rectangles(q, k, v, packing.rectangles).flatten(1))  # (T, C)
+        if self.packed(packing):
+            # Imported here: it takes more than a second, and only CUDA needs it.
+            from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
+
+            starts, longest = packing.boundaries(q.device), max(packing.lengths)
+            outputs = varlen_attn(q, k, v, starts, starts, longest, longest)  # (T, H, D)
+            return self.output(cast(Tensor, outputs).flatten(1))  # (T, C)
+        mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
+        mixed[packing.tokens :] = 0
+        for run in packing.runs:
+            rows = slice(run.start, run.stop)
+            heads = self._attend(_by_head(q[rows], run), _by_head(k[rows], run), _by_head(v[rows], run), bias)
+            # (b, H, n, D) back to (b, n, H, D)
+            mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
+        return self.output(mixed.flatten(1))  # (T, C)
+
+    def packed(self, packing: Packing) -> bool:
+        """Whether sequences of all lengths attend in one call, on CUDA by FlashAttention (Dao 2023)."""
+        place = self.qkv.bias
+        if place.device.type != "cuda" or not packing.tokens or not self.config.plain_attention:
+            return False
+        suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
+        return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
+
+    def in_rectangles(self, packing: Packing) -> bool:
+        """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""
+        place, short = self.qkv.bias, max(packing.lengths, default=0) <= _LONGEST
+        suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
+        return suited and short and self.config.plain_attention
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        config, length = self.config, q.shape[-2]
+        mask = visible(config.visibility, config.window, length, q.device)
+        bias = None if bias is None else bias[:, :length, :length]
+        if config.similarity == "dot_product":
+            return fused_attention(q, k, v, mask, bias)
+        weights = probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias)
+        return weights.to(v.dtype) @ v
+
+    def scores(self, q: Tensor, k: Tensor, heads: Indices, rows: Indices, bias: Tensor | None) -> Tensor:
+        """Compute the scores of chosen heads and query positions before the softmax, in float32.
+
+        `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
+        (b, heads, rows, N); a key that a query may not see has the lowest number there is. Nothing but what
+        is chosen is computed, and from float32 queries and keys whatever their dtype: rounded scores would
+        move an entropy by 5e-4.
+        """
+        config, length = self.config, q.shape[1]
+        # Laid out anew, also where they are float32: products of what lies far apart are slow.
+        q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
+        k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
+        if config.similarity == "dot_product" and length > _SHORT:
+            scores = _dot_products(q, k)
+        else:
+            metric = None if self.metric is None else chosen(self.metric, 0, heads).float()
+            scores = similarity_scores(q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric)
+        if bias is not None:
+            scores += chosen(chosen(bias[:, :length, :length], 1, rows), 0, heads)
+        mask = visible(config.visibility, config.window, length, q.device)
+        return scores if mask is None else scores.masked_fill_(~chosen(mask, 0, rows), _LOWEST)
+
+    def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
+        """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h, of each token: float32 (b, heads, N).
+
+        `v` (b, N, H, D). What a head adds to a token is Σ_j α_ij f_h(x_j) (Kobayashi et al. 2020, §2.2).
+        """
+        values = chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
+        return torch.linalg.vector_norm(values @ chosen(self.factor_output(), 0, heads), dim=-1)
+
+    def factor_output(self) -> Tensor:
+        """Find F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v, of each head: float32 (H, D, D).
+
+        W_O,h has C columns for D rows, so a square factor of W_O,h W_O,hᵀ says as much with D. Computed
+        once, in float64, before the weights are laid out for the CPU.
+        """
+        if self._factor is None:
+            config = self.config
+            weight = self.output.weight.double().view(config.hidden_size, config.num_heads, config.head_size)
+            gram = torch.einsum("chd,che->hde", weight, weight)
+            eigenvalues, vectors = torch.linalg.eigh(gram)
+            factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
+            self._factor = factor.float()
+        return self._factor
+
+
+def _dot_products(q: Tensor, k: Tensor) -> Tensor:
+    """Compute `similarity_scores` of float32 q (b, rows, heads, D), k (b, N, heads, D): (b, heads, rows, N).
+
+    Sequence by sequence: their heads are then read where they lie, not copied together.
+    """
+    q = q * q.shape[-1] ** -0.5
+    scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), device=q.device)
+    for one, queries, keys in zip(scores, q, k, strict=True):
+        torch.bmm(queries.transpose(0, 1), keys.permute(1, 2, 0), out=one)
+    return scores
+
+
+def chosen(x: Tensor, axis: int, indices: Indices) -> Tensor:
+    """Select along an axis: a view for a slice, a copy for positions."""
+    if isinstance(indices, slice):
+        return x.narrow(axis, indices.start, indices.stop - indices.start)
+    if not isinstance(indices, Tensor):
+        indices = torch.from_numpy(indices).to(x.device)
+    return x.index_select(axis, indices)
+
+
+def _by_head(x: Tensor, run: Run) -> Tensor:
+    """View the packed tokens of a run, (b·n, H, D), as (b, H, n, D)."""
+    return x.reshape(run.count, run.length, *x.shape[1:]).transpose(1, 2)

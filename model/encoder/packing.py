@@ -1,0 +1,79 @@
+"""How sequences of different lengths lie in one tensor without padding."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.encoder.rectangles import Rectangle, make_rectangles
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` neighbouring sequences of equal `length`, the first at packed token `start`.
+
+    The tokens of a run are a (count, length) rectangle without any padding, so batched products run
+    on a view of them. Sorting a batch by length makes the runs few and long.
+    """
+
+    start: int
+    count: int
+    length: int
+
+    @property
+    def stop(self) -> int:
+        """The packed token after the run's last."""
+        return self.start + self.count * self.length
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where each sequence of a packed batch lies."""
+
+    lengths: tuple[int, ...]
+    _boundaries: dict[torch.device, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, lengths: Iterable[int]) -> "Packing":
+        """Describe sequences of these lengths, end to end."""
+        return cls(tuple(lengths))
+
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        """The first packed token of each sequence, and T at the end: B + 1 numbers."""
+        return [0, *accumulate(self.lengths)]
+
+    @cached_property
+    def runs(self) -> Sequence[Run]:
+        """Neighbours of equal length, together."""
+        runs, start = [], 0
+        for length, group in groupby(self.lengths):
+            run = Run(start, sum(1 for _ in group), length)
+            runs.append(run)
+            start = run.stop
+        return runs
+
+    @cached_property
+    def rectangles(self) -> list[Rectangle]:
+        """Neighbours of near-equal length, together, padded to the same."""
+        return make_rectangles(self.lengths)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are."""
+        return self.starts[-1]
+
+    def boundaries(self, device: torch.device) -> Tensor:
+        """Give `starts` as int32 (B + 1,) on a device, moved there once."""
+        if device not in self._boundaries:
+            self._boundaries[device] = torch.tensor(self.starts, dtype=torch.int32, device=device)
+        return self._boundaries[device]
+
+    def positions(self, device: torch.device) -> Tensor:
+        """Count each token from the start of its own sequence: int64 of shape (T,)."""
+        positions = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths).astype(np.int64)
+        return torch.from_numpy(positions).to(device)  # (T,)

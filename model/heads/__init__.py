@@ -1,0 +1,1 @@
+"""What stands on top of hidden states: pooling, dense layers, normalisation."""

@@ -1,0 +1,107 @@
+"""What is kept of maps, in the dtype, the order and the form that it is wanted in."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.contract import AttentionWant, FloatArray, Output, Top
+from model.inspection import measures
+from model.inspection.halves import to_float16
+from model.inspection.selection import IntArray, Units
+
+
+class Kept:
+    """What is kept of the maps of `count` sequences, in `dtype`, the one that it is wanted in.
+
+    `columns` are the key positions that are kept, each once (None: all).
+    `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
+    kept was listed. Nothing is computed twice, however often it is listed.
+    """
+
+    def __init__(
+        self,
+        want: AttentionWant,
+        count: int,
+        shape: Sequence[int],
+        places: Sequence[IntArray | None],
+        columns: Units,
+    ) -> None:
+        self.dtype = np.dtype(want.dtype)
+        self.columns = None if columns.every else columns.tokens(slice(0, len(columns)))
+        self._want = want
+        self._units = columns
+        self._places = places if want.top_k is not None else (*places, columns.places)
+        self._starts = columns.merged(slice(0, len(columns)))
+        self._plain = want.top_k is None and not want.renormalize and not columns.words
+        self._finite = np.ones(count, bool)
+        self._map: NDArray[Any] | None = None
+        self._top: Top | None = None
+        if want.top_k is None:
+            self._map = np.empty((count, *shape, len(columns)), want.dtype)
+        else:
+            listed = len(columns) if columns.counts is None else int(columns.counts.sum())
+            k = min(want.top_k, listed)
+            self._top = Top(
+                np.empty((count, *shape, k), np.int32),
+                np.empty((count, *shape, k), np.float32),
+                np.empty((count, *shape), np.float32),
+            )
+
+    def only_rounds(self, starts: IntArray | None) -> bool:
+        """Whether rows are kept as they come, but for their dtype."""
+        return self._plain and starts is None
+
+    def store(self, weights: FloatArray, where: tuple[int | slice, ...], starts: IntArray | None) -> None:
+        """Take rows of weights (b, …, rows, columns), merge, rescale and sort them as wanted, and keep them.
+
+        Of their columns only `columns` are left. `where` is their place in what is kept; `starts` says where
+        each row of a word begins among them.
+        """
+        if not self.only_rounds(starts):
+            weights = measures.merge_pieces(weights, rows=starts, columns=self._starts)
+        if self._want.renormalize:
+            weights = measures.renormalize(weights, self._units.counts)
+        if self._top is None:
+            finite = np.ones(1, bool)
+            if self.dtype != np.float32:
+                finite = np.isfinite(weights.sum(tuple(range(1, weights.ndim))))
+            self.put(self._rounded(weights), where, finite)
+            return
+        k, units = self._top.keys.shape[-1], self._units
+        found = measures.top_k(weights, k, units.positions, units.counts)
+        self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
+
+    def room(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Give the maps at one place of the first axis of each, (b, …), and whether they are finite, (b,)."""
+        return cast("NDArray[Any]", self._map)[:, place], self._finite
+
+    def put(self, values: NDArray[Any], where: tuple[int | slice, ...], finite: NDArray[np.bool_]) -> None:
+        """Keep values that are as they are wanted, `finite` (b,) before they were rounded."""
+        self._finite[where[0]] &= finite
+        cast("NDArray[Any]", self._map)[where] = values
+
+    def _rounded(self, weights: FloatArray) -> NDArray[Any]:
+        match self._want.dtype:
+            case "uint8":
+                with np.errstate(invalid="ignore"):  # what is not finite is told apart
+                    return np.rint(weights * 255).clip(0, 255).astype(np.uint8)
+            case "float16":
+                return to_float16(weights)
+            case "float32":
+                return weights
+
+    def of(self, index: int) -> Output:
+        """Give what one sequence wants, each axis as it was listed."""
+
+        def listed(array: NDArray[Any]) -> NDArray[Any]:
+            one: NDArray[Any] = array[index]
+            for axis, places in enumerate(self._places):
+                one = one if places is None else one.take(places, axis)
+            return one
+
+        if self._map is not None:
+            return Output(attention=listed(self._map), finite=bool(self._finite[index]))
+        top = cast(Top, self._top)
+        return Output(top=Top(listed(top.keys), listed(top.weights), listed(top.residual)))

@@ -1,0 +1,1 @@
+"""The backend that runs exported graphs with ONNX Runtime, without PyTorch."""

@@ -1,0 +1,192 @@
+"""Runs a batch as ONNX, without PyTorch, in rectangles of sequences of near-equal length."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from model.checkpoints.folder import ModelFolder
+from model.contract import Batch, ModelInfo, Output, Want
+from model.errors import CheckpointError, Unsupported
+from model.inspection.asking import Ask, ask
+from model.lanes import choose_lanes, count_cores
+from model.onnx import names as graph
+from model.onnx.file import OnnxFile, check_whole
+from model.onnx.grouping import padded_tokens, rectangles
+from model.onnx.rectangle import Arrays, Rectangle
+from model.onnx.session import CPU, Graph, Processor, choose_processor
+
+# A rectangle of more tokens leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
+_MOST_TOKENS = 512
+_MOST_TOKENS_CUDA = 16384
+# The maps of all heads of a rectangle stand side by side in memory.
+_MOST_LOOKED_CUDA = 2048
+# What is run at once is a rectangle: a larger batch only fills the last of them better.
+_BUDGETS = (1024,)
+_BUDGETS_CUDA = (1024, 4096, 16384)
+_STEP_CUDA = 32
+"""On CUDA, lengths are padded to multiples of this: each new shape is planned anew."""
+
+
+class OnnxBackend:
+    """A graph, ready to run. Safe to call from several threads at a time.
+
+    `device` may be "auto"; `dtype` "auto" takes the graph as it is, and any other must be its own. `threads`
+    are the cores there are to use (None: all).
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        file: OnnxFile,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        tensorrt: bool = False,
+    ) -> None:
+        check_whole(file)
+        self._folder = folder
+        self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
+        self._on_cpu = self._processor.provider == CPU
+        cores = threads or count_cores()
+        self.lanes = choose_lanes(cores) if self._on_cpu else 1
+        self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
+        self._shared = Graph(file.path, self._processor, max(1, cores // self.lanes))
+        self._opens = graph.FORMAT_KEY in self._shared.metadata
+        check_fits(self._shared, folder)
+        found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
+        if found == "int8" and not self._on_cpu:
+            raise Unsupported(
+                f"{file.path} has int8 products, which are for CPUs: for CUDA export it in float16.",
+                field="device",
+            )
+        if dtype not in ("auto", found):
+            raise Unsupported(
+                f"{file.path} computes in {found} and {dtype} was asked for: choose auto, or export it anew.",
+                field="dtype",
+            )
+        # A lone batch has all cores: the threads of a graph are its own, so that is another one.
+        several = self.lanes > 1
+        self._alone = Graph(file.path, self._processor, cores, spin=True) if several else self._shared
+        self.info: ModelInfo = folder.describe(
+            backend="onnx",
+            device=self._processor.device,
+            dtype=found,
+            provider=self._processor.provider,
+            opens=self._opens,
+        )
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        """Count the tokens of the rectangles."""
+        return padded_tokens([self._padded(n) for n in lengths], self._most(looked=False))
+
+    def _most(self, *, looked: bool) -> int:
+        if self._on_cpu:
+            return _MOST_TOKENS
+        return _MOST_LOOKED_CUDA if looked else _MOST_TOKENS_CUDA
+
+    def _padded(self, length: int) -> int:
+        if self._on_cpu:
+            return length
+        padded = -(-length // _STEP_CUDA) * _STEP_CUDA
+        return min(padded, self._folder.config.position_limit or padded)  # padding has positions, too
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        """Run one packed batch; see `Backend.run`."""
+        runner = self._alone if lanes == 1 else self._shared
+        outputs: list[Output] = [Output()] * len(batch)
+        for rectangle in self._rectangles(batch):
+            results = self._compute(runner.run, rectangle)
+            taken = rectangle.take(results, self._folder.dense)
+            for i, output in zip(rectangle.members, taken, strict=True):
+                outputs[i] = output
+        return outputs
+
+    def give_back(self) -> None:
+        """Give back what large maps took: it would be as much as the worst coincidence took so far."""
+        if not self._on_cpu:
+            return
+        token = np.zeros(1, np.int64)
+        least = Batch(token, token, np.array([0, 1]), (Want(token_layers=(0,)),))
+        for rectangle in self._rectangles(least):
+            self._compute(self._shared.give_back, rectangle)
+
+    def _rectangles(self, batch: Batch) -> Iterator[Rectangle]:
+        """Group the sequences that ask for the same, and of those the ones of near-equal length."""
+        asking: dict[Ask, list[int]] = defaultdict(list)
+        lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
+        for i, (want, length) in enumerate(zip(batch.wants, lengths, strict=True)):
+            asking[ask(want, length)].append(i)
+        for same, members in asking.items():
+            looked = bool(same.maps or same.pairs)
+            for group in rectangles([lengths[i] for i in members], self._most(looked=looked)):
+                some = [members[i] for i in group]
+                yield Rectangle(batch, some, same, max(lengths[i] for i in some))
+
+    def _compute(self, run: Callable[[Arrays, list[str]], Arrays], rectangle: Rectangle) -> Arrays:
+        layers = self.info.layers
+        outputs = rectangle.outputs
+        if not outputs:
+            return {}
+        if self._opens:
+            return run(rectangle.feed(layers), outputs)
+        shared = self._shared
+        tokens = {name: array for name, array in rectangle.tokens().items() if name in shared.inputs}
+        if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
+            # Both texts of a pair are read as the one segment that there is.
+            tokens[graph.TOKEN_TYPE_IDS] = np.zeros_like(tokens[graph.TOKEN_TYPE_IDS])
+        output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
+        states = run(tokens, [output])[output]
+        return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
+
+
+def check_fits(opened: Graph, folder: ModelFolder) -> None:
+    """Check that a graph is one that is understood, and of this model; raises CheckpointError."""
+    config, path = folder.config, opened.path
+    written = opened.metadata.get(graph.FORMAT_KEY)
+    if written is None:
+        _check_foreign(opened, folder)
+        return
+    if written != graph.FORMAT:
+        raise CheckpointError(
+            f"{path} has the format {written} and this release reads {graph.FORMAT}: export the model again, "
+            "or take the release that it was written with."
+        )
+    names = (graph.input_names(config.num_layers), graph.output_names(config.num_layers))
+    if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
+        raise CheckpointError(
+            f"{path} has not the {config.num_layers} layers of {_config(folder)}: they do not belong "
+            "together, export the model again."
+        )
+    sizes = {graph.state(0): config.hidden_size, graph.queries(0): config.head_size}
+    for name, size in sizes.items():
+        (found,) = opened.outputs[name].shape[-1:] or [None]
+        if found != size:
+            raise CheckpointError(
+                f"{path} gives {name} of {found} components and {_config(folder)} says {size}: they do not "
+                "belong together, export the model again."
+            )
+
+
+def _check_foreign(opened: Graph, folder: ModelFolder) -> None:
+    """Check a graph of another exporter, which gives the last hidden state and nothing else."""
+    known = {graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS}
+    needed = {graph.INPUT_IDS, graph.ATTENTION_MASK}
+    given = [name for name in graph.LAST_HIDDEN_STATE if name in opened.outputs]
+    if not needed <= set(opened.inputs) <= known or not given:
+        raise CheckpointError(
+            f"{opened.path} takes {', '.join(opened.inputs)} and gives {', '.join(opened.outputs)}: it is no "
+            f"text encoder that can be served, which takes {', '.join(sorted(needed))} and gives "
+            f"{graph.LAST_HIDDEN_STATE[0]}; export the model with `headlight export`."
+        )
+    (size,) = opened.outputs[given[0]].shape[-1:] or [None]  # a graph need not say
+    if isinstance(size, int) and size != folder.config.hidden_size:
+        raise CheckpointError(
+            f"{opened.path} gives hidden states of {size} components and {_config(folder)} says "
+            f"{folder.config.hidden_size}: they do not belong together, export the model again."
+        )
+
+
+def _config(folder: ModelFolder) -> str:
+    return str(folder.layout.transformer / "config.json")

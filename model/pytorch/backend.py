@@ -1,0 +1,178 @@
+"""Runs a batch with PyTorch, on the CPU or on CUDA."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.checkpoints.checkpoint import Checkpoint
+from model.contract import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
+from model.encoder.encoder import Encoder
+from model.encoder.linear import suitable_rows
+from model.encoder.packing import Packing
+from model.errors import OutOfMemory, Unsupported
+from model.heads.pooling import Bags
+from model.heads.vectors import sentences
+from model.lanes import choose_lanes
+from model.pytorch.looking import Looking
+
+# Not measured at the start, where a busy machine says one thing now and another then: 256 and 512 tokens run
+# at 0.86 and 0.95 of its rate, 2048 no faster (`benchmarks/README.md`).
+_BUDGETS = (1024,)
+_BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def choose_device(device: str) -> str:
+    """Resolve "auto" to CUDA where there is one; refuse a device that is not there."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda"):
+        index = torch.device(device).index or 0
+        if index >= torch.cuda.device_count():
+            found = torch.cuda.device_count()
+            raise Unsupported(
+                f"device {device} is not there: PyTorch sees {found} CUDA device(s).", field="device"
+            )
+    return device
+
+
+def choose_dtype(dtype: str, device: str) -> str:
+    """Resolve "auto": bfloat16 where the hardware multiplies it natively, else float32.
+
+    Raises Unsupported for what PyTorch does not run there.
+    """
+    if dtype != "auto":
+        if dtype not in _DTYPES:
+            raise Unsupported(
+                f"dtype {dtype} is for graphs, and PyTorch runs this model in {', '.join(_DTYPES)}: choose "
+                f"one of these, or export it with `--quantize {dtype}`.",
+                field="dtype",
+            )
+        if dtype == "float16" and device == "cpu":
+            raise Unsupported("float16 runs on CUDA; on a CPU choose float32 or bfloat16.", field="dtype")
+        return dtype
+    if device != "cpu":
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+    capabilities = torch.cpu.get_capabilities()
+    native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
+    return "bfloat16" if native else "float32"
+
+
+class TorchBackend:
+    """A checkpoint, ready to run. Safe to call from several threads at a time.
+
+    `device` and `dtype` may be "auto"; `threads` is how many cores there are to use (None: as PyTorch finds
+    them); `native` False leaves the kernels of our own alone.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        threads: int | None = None,
+        native: bool = True,
+    ) -> None:
+        device = choose_device(device)
+        dtype = choose_dtype(dtype, device)
+        self._threads = threads or torch.get_num_threads()
+        self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
+        self.lanes = choose_lanes(self._threads) if device == "cpu" else 1
+        self.device = torch.device(device)
+        self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
+        self.encoder.reduce_precision(_DTYPES[dtype])
+        self.encoder.prepack(native=native)
+        self.dense = checkpoint.folder.dense
+        self.info: ModelInfo = replace(
+            checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
+            kernels=self.encoder.instructions,
+            no_kernels=self.encoder.no_kernels,
+        )
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        """Count the rows of the products."""
+        return self._rows(sum(lengths))
+
+    def give_back(self) -> None:
+        """Do nothing: on CPUs PyTorch keeps nothing, and on a GPU nobody else wants it."""
+
+    def _rows(self, tokens: int) -> int:
+        return suitable_rows(tokens) if self.device.type == "cpu" else tokens
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        """Run one packed batch; see `Backend.run`."""
+        torch.set_num_threads(max(1, self._threads // lanes))  # of products begun by this thread
+        try:
+            return self._run(batch)
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise OutOfMemory(str(error)) from error
+        except RuntimeError as error:
+            # The CPU's allocator has no error class of its own.
+            if "DefaultCPUAllocator" in str(error):
+                raise OutOfMemory(str(error)) from error
+            raise
+
+    @torch.inference_mode()
+    def _run(self, batch: Batch) -> list[Output]:
+        lengths = np.diff(batch.cu_seqlens)
+        # Equal lengths become neighbours: few, long runs; and among them those that look at the same.
+        looks: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
+        looked = [looks.setdefault((want.attention, want.summary), len(looks)) for want in batch.wants]
+        order = np.lexsort((np.array(looked, np.int64), lengths))
+        packing = Packing.of(lengths[order].tolist())
+        wants = [batch.wants[i] for i in order]
+        tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token
+        shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
+        tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
+        looking = Looking(packing, wants, self.device, in_pass=self.encoder.instructions is not None)
+        states: dict[int, Tensor] = self.encoder(
+            torch.from_numpy(batch.input_ids[tokens]).to(self.device),
+            torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
+            packing,
+            hidden={i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))},
+            probe=looking.look,
+            probe_layers=looking.layers,
+            in_pass=lambda number: looking.in_pass(number, self.info.heads),
+            passed=looking.passed,
+        )
+        vectors = self._pool(states, packing, [want.sentence for want in wants])
+        outputs = [
+            replace(
+                looking.of(i),
+                sentence=vectors.get(i),
+                tokens=_token_states(states, packing, i, want.token_layers),
+            )
+            for i, want in enumerate(wants)
+        ]
+        return [outputs[i] for i in np.argsort(order, kind="stable")]
+
+    def _pool(
+        self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
+    ) -> dict[int, FloatArray]:
+        starts, lengths = (np.array(x, np.int64) for x in (packing.starts[:-1], packing.lengths))
+
+        def pool(want: SentenceWant, which: list[int]) -> FloatArray:
+            bags = Bags(starts[which], lengths[which], want.skip, self.device)
+            by_layer = {layer: bags.pool(states[layer], want.modes) for layer in set(want.layers)}
+            return _to_numpy(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
+
+        return sentences(wants, pool, self.dense)
+
+
+def _token_states(
+    states: dict[int, Tensor], packing: Packing, index: int, layers: Sequence[int]
+) -> FloatArray | None:
+    """Cut one sequence's hidden states out of the batch: (layers, N, C)."""
+    if not layers:
+        return None
+    rows = slice(packing.starts[index], packing.starts[index + 1])
+    return _to_numpy(torch.stack([states[layer][rows] for layer in layers]))
+
+
+def _to_numpy(x: Tensor) -> FloatArray:
+    return cast(FloatArray, x.float().cpu().contiguous().numpy())

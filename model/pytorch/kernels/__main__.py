@@ -1,0 +1,22 @@
+"""Says which of our kernels run here: `python -m model.pytorch.kernels`."""
+
+import torch
+
+from model.pytorch.kernels.handles import find_functions
+from model.pytorch.kernels.library import NoKernels, find_kernels
+
+
+def main() -> None:
+    """Print a line for each precision."""
+    for dtype in (torch.float32, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        try:
+            kernels = find_kernels(dtype)
+            find_functions()
+            print(f"{name}: kernels of our own ({kernels.instructions})")  # noqa: T201
+        except NoKernels as error:
+            print(f"{name}: PyTorch's kernels, since {error}.")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

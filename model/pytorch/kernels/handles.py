@@ -1,0 +1,57 @@
+"""Tensors and products of PyTorch as its C interface has them, for the kernels to call.
+
+PyTorch keeps that interface stable for models that were compiled ahead of time
+(torch/csrc/inductor/aoti_torch/c/shim_cpu.h): no header of it is needed, and nothing to link with.
+"""
+
+import ctypes
+import weakref
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.structures import Torch
+
+_FUNCTIONS = (
+    "aoti_torch_cpu__linear_pointwise",
+    "aoti_torch_get_data_ptr",
+    "aoti_torch_delete_tensor_object",
+)
+
+_content = ctypes.pythonapi.PyCapsule_GetPointer
+_content.restype, _content.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+@cache
+def find_functions() -> Torch:
+    """Find the functions that the kernels call; raises NoKernels where this build of PyTorch lacks one."""
+    try:
+        _ = torch._C._aoti
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return Torch(*(ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS))
+    except (OSError, AttributeError) as error:
+        raise NoKernels("this build of PyTorch has no C interface to its products") from error
+
+
+class Handles:
+    """Keeps tensors alive for the kernels, as long as it lives itself."""
+
+    def __init__(self) -> None:
+        self._addresses: list[int] = []
+        weakref.finalize(self, _release, find_functions(), self._addresses).atexit = False
+
+    def of(self, tensor: Tensor) -> int:
+        """Give a tensor to the kernels: the address of its handle."""
+        (capsule,) = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
+        address: int = _content(capsule, None)
+        self._addresses.append(address)
+        return address
+
+
+def _release(functions: Torch, addresses: list[int]) -> None:
+    release = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(functions.release)
+    for address in addresses:
+        release(address)

@@ -1,0 +1,87 @@
+"""The compiled kernels: found, matched with what the processor can do, and called through ctypes.
+
+They are built when headlight is installed, where there is a C++ compiler (`hatch_build.py`), and never while
+it runs. ctypes lets go of the interpreter during a call, and threads are those of PyTorch's own OpenMP: the
+library names none to link with.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from model.pytorch.kernels.sources import checksum
+
+FILE = Path(__file__).parent / "libheadlight.so"
+
+Instructions = Literal["avx512", "avx512_bf16", "amx"]
+"""What a kernel is made of."""
+
+_DONE, _NO_MEMORY = 0, -1
+
+
+class NoKernels(Exception):
+    """There are no kernels for what is to be run; the message says why, in one sentence without a dot."""
+
+
+class Kernels(NamedTuple):
+    """The kernels for one precision on this processor."""
+
+    instructions: Instructions
+    attend: Any
+    add_norm: Any
+    run_layers: Any
+
+    @staticmethod
+    def of(library: ctypes.CDLL, instructions: Instructions, attend: str, add_norm: str) -> "Kernels":
+        """Take some of a library, by their names."""
+        names = (attend, add_norm, "run_layers")
+        return Kernels(instructions, *(getattr(library, f"headlight_{name}") for name in names))
+
+
+def check(outcome: int) -> None:
+    """Raise what a kernel's return value stands for."""
+    if outcome == _NO_MEMORY:
+        raise MemoryError("a kernel found no memory")
+    if outcome != _DONE:
+        raise ValueError("a kernel was given arrays that do not fit each other")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Open what was built; raises NoKernels."""
+    again = "install headlight again where there is a C++ compiler"
+    if not FILE.exists():
+        raise NoKernels(f"none were built: {again}")
+    try:
+        library = ctypes.CDLL(str(FILE))
+        sources = ctypes.c_uint32.in_dll(library, "headlight_sources").value
+    except (OSError, ValueError) as error:
+        raise NoKernels(f"those that were built cannot be loaded ({error}): {again}") from error
+    if sources != checksum():
+        raise NoKernels(f"those that were built are of another version: {again}")
+    return library
+
+
+def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = None) -> Kernels:
+    """Find the fastest kernels for a precision; raises NoKernels where none run on this processor.
+
+    `capabilities` are those of `torch.cpu.get_capabilities`, which are asked for by default.
+    """
+    library = _library()
+    kernels = partial(Kernels.of, library)
+    can = torch.cpu.get_capabilities() if capabilities is None else capabilities
+    if not all(can.get(f"avx512_{part}") for part in ("f", "bw", "vl", "dq")):
+        raise NoKernels("the processor has no AVX-512")
+    if dtype == torch.float32:
+        return kernels("avx512", "attend_float32", "add_norm_float32")
+    if dtype != torch.bfloat16:
+        raise NoKernels(f"there are none for {str(dtype).removeprefix('torch.')}")
+    if not can.get("avx512_bf16"):
+        raise NoKernels("the processor has no AVX512-BF16")
+    if can.get("amx_tile") and can.get("amx_bf16") and library.headlight_enable_amx() == 1:
+        return kernels("amx", "attend_bfloat16_amx", "add_norm_bfloat16")
+    return kernels("avx512_bf16", "attend_bfloat16", "add_norm_bfloat16")

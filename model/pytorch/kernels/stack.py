@@ -1,0 +1,168 @@
+"""All layers of a plain encoder in one call, with the compiled kernels between the products."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from ctypes import Array, addressof, byref, c_void_p, cast
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.encoder.config import EncoderConfig
+from model.encoder.linear import FUSED
+from model.encoder.packing import Packing
+from model.encoder.stack import Probe, Stack, steps
+from model.pytorch.kernels import structures
+from model.pytorch.kernels.handles import Handles, find_functions
+from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
+from model.pytorch.kernels.looks import Looks
+
+InPass = Callable[[int], Looks | None]
+"""Gives what is looked at in a layer while it attends."""
+
+# Words of 32 bits in a vector, and in a row of a tile.
+_WORDS = 16
+
+
+class NativeStack:
+    """The layers of one encoder on a CPU, in one precision: products by oneDNN, all else by our kernels.
+
+    The interpreter is left alone meanwhile: a service under load answers more requests.
+    """
+
+    def __init__(self, config: EncoderConfig, blocks: Iterable[nn.Module], kernels: Kernels) -> None:
+        self.kernels = kernels
+        self._config = config
+        self._blocks: list[Any] = list(blocks)
+        self._torch = find_functions()
+        self._weights = Handles()
+        self._parameters: list[Tensor] = []  # of norms: their addresses are kept
+        layers = [self._layer(block) for block in self._blocks]
+        self._layers = (structures.Layer * len(layers))(*layers)
+
+    @staticmethod
+    def of(config: EncoderConfig, blocks: Iterable[nn.Module], dtype: torch.dtype) -> "NativeStack":
+        """Make one; raises NoKernels where there are none for this encoder or this processor."""
+        if not Stack.serves(config):
+            raise NoKernels("they are for attention, norms and feed-forward layers as in BERT")
+        step = _WORDS * 4 // dtype.itemsize
+        if config.head_size % step:
+            raise NoKernels(f"heads are {config.head_size} wide, which is no multiple of {step}")
+        return NativeStack(config, blocks, find_kernels(dtype))
+
+    def __call__(
+        self,
+        x: Tensor,
+        packing: Packing,
+        wanted: Collection[int],
+        probe: Probe | None = None,
+        probed: Collection[int] = (),
+        in_pass: InPass | None = None,
+        passed: Collection[int] = (),
+    ) -> dict[int, Tensor]:
+        """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
+
+        `probe` sees the layers that are `probed` (by their number, from 0); those that are `passed` are
+        looked at while they attend. Raises MemoryError.
+        """
+        if not x.numel():
+            return dict.fromkeys(wanted, x)
+        deepest = max(wanted, default=0)
+        last = max(deepest, *(number + 1 for number in (*probed, *passed)), 0)
+        states = {number: torch.empty_like(x) for number in wanted}
+        room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype)
+        for some in steps(last, probed, x.numel()):
+            seen = {number: room.projected() for number in some if number in probed}
+            looks = {number: in_pass(number) for number in some if in_pass and number in passed}
+            self._run(room, some, states, seen, looks, ends_looking=some.stop == last > deepest)
+            for number, qkv in seen.items():
+                if probe is not None:
+                    attention = self._blocks[number].attention
+                    q, k, v = attention.split(qkv)
+                    probe(number, attention, q, k, v, None)
+        return states
+
+    def _run(
+        self,
+        room: "_Room",
+        some: range,
+        states: Mapping[int, Tensor],
+        seen: Mapping[int, Tensor],
+        looks: Mapping[int, Looks | None],
+        *,
+        ends_looking: bool,
+    ) -> None:
+        """Take the hidden state in `room` through some layers."""
+        tokens, size = room.x.shape
+        attention = structures.Attention(
+            starts=room.starts.ctypes.data,
+            tokens=tokens,
+            sequences=len(room.starts) - 1,
+            heads=self._config.num_heads,
+            head_size=self._config.head_size,
+            scale=self._config.head_size**-0.5,
+        )
+        into = _addresses({number - 1: state for number, state in states.items()}, some)
+        projected = _addresses(seen, some)
+        looked = _pointers([None if look is None else look.address for look in map(looks.get, some)])
+        layers = structures.Layers(
+            torch=addressof(self._torch),
+            attend=cast(self.kernels.attend, c_void_p),
+            add_norm=cast(self.kernels.add_norm, c_void_p),
+            layers=addressof(self._layers[some.start]),
+            count=len(some),
+            tokens=tokens,
+            size=size,
+            element=room.mixed.element_size(),
+            epsilon=self._config.norm_eps,
+            x=room.x.data_ptr(),
+            rounded=room.handles.of(room.rounded),
+            mixed=room.handles.of(room.mixed),
+            stream=room.stream.data_ptr(),
+            states=addressof(into),
+            seen=addressof(projected),
+            looks=addressof(looked),
+            attention=addressof(attention),
+            ends_looking=ends_looking,
+        )
+        check(self.kernels.run_layers(byref(layers)))
+        room.x = states.get(some.stop, room.stream)
+
+    def _layer(self, block: Any) -> structures.Layer:
+        attention, feed_forward = block.attention, block.feed_forward
+        linears = (attention.qkv, attention.output, feed_forward.inner, feed_forward.outer)
+        norms = (block.attention_norm, block.feed_forward_norm)
+        parameters = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
+        self._parameters += parameters
+        return structures.Layer(*map(self._linear, linears), *(one.data_ptr() for one in parameters))
+
+    def _linear(self, linear: Any) -> structures.Linear:
+        attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
+        handles = (self._weights.of(tensor) for tensor in (linear.packed, linear.bias))
+        return structures.Linear(*handles, attribute, algorithm)
+
+
+class _Room:
+    """The memory of a pass of hidden state 0, float32 (T, C); `x` is the state that it has come to."""
+
+    def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype) -> None:
+        self.x = x
+        self.stream = torch.empty_like(x)
+        self.rounded = x.to(dtype, copy=True)
+        self.mixed = torch.empty(x.shape, dtype=dtype)
+        self.mixed[packing.tokens :] = 0
+        self.starts = np.array(packing.starts, np.int64)
+        self.handles = Handles()
+
+    def projected(self) -> Tensor:
+        """Make room for queries, keys and values side by side, (T, 3·C)."""
+        return torch.empty(len(self.mixed), 3 * self.mixed.shape[1], dtype=self.mixed.dtype)
+
+
+def _addresses(tensors: Mapping[int, Tensor], some: range) -> Array[c_void_p]:
+    """List where the tensor of each layer lies, null where there is none."""
+    return _pointers([tensors[number].data_ptr() if number in tensors else None for number in some])
+
+
+def _pointers(addresses: Sequence[int | None]) -> Array[c_void_p]:
+    return (c_void_p * len(addresses))(*addresses)

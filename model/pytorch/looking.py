@@ -1,0 +1,98 @@
+"""Looks into a pass for whoever asked: which layers, and whose queries and keys there."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from model.contract import Output, Want
+from model.encoder.attention import SelfAttention
+from model.encoder.packing import Packing, Run
+from model.inspection.blocks import Layer
+from model.inspection.maps import Maps, Rollout
+from model.inspection.summaries import Summaries
+from model.pytorch.kernels.looks import Looks
+
+Look = Maps | Rollout | Summaries
+
+
+class Looking:
+    """Computes, in each layer, what somebody asked for of its attention, and nothing else.
+
+    Neighbouring sequences of one length that want the same are looked at together; what is found depends
+    on their own queries, keys and values alone, not on the batch they are in.
+    """
+
+    def __init__(
+        self, packing: Packing, wants: Sequence[Want], device: torch.device, *, in_pass: bool = False
+    ) -> None:
+        """Sort what is wanted; `in_pass` is whether there are kernels that look while they attend."""
+        self.layers: dict[int, list[tuple[Look, Run]]] = defaultdict(list)
+        self.passed: dict[int, list[tuple[Maps | Summaries, int]]] = defaultdict(list)
+        """Layer -> what is found while it attends, and for which sequences: from this one on."""
+        self._wants = len(wants)
+        self._in_pass = in_pass
+        self._maps: dict[int, tuple[Maps | Rollout, int]] = {}  # sequence -> where its maps are
+        self._summaries: dict[int, tuple[Summaries, int]] = {}
+        keys = [
+            (length, want.attention, want.summary)
+            for length, want in zip(packing.lengths, wants, strict=True)
+        ]
+        first = 0
+        for (length, attention, summary), members in groupby(keys):
+            count = len(list(members))
+            run = Run(packing.starts[first], count, length)
+            if attention is not None:
+                kind = Rollout if attention.aggregate == "rollout" else Maps
+                maps = kind(attention, count, length)
+                self._maps.update((first + i, (maps, i)) for i in range(count))
+                self._add(maps, run, first)
+            if summary is not None:
+                summaries = Summaries(summary, count, length, device)
+                self._summaries.update((first + i, (summaries, i)) for i in range(count))
+                self._add(summaries, run, first)
+            first += count
+
+    def _add(self, look: Look, run: Run, first: int) -> None:
+        for layer in look.layers:
+            if self._in_pass and _plain(look):
+                self.passed[layer].append((look, first))
+            else:
+                self.layers[layer].append((look, run))
+
+    def in_pass(self, number: int, heads: int) -> Looks:
+        """Say what is found while a layer with `heads` heads attends."""
+        looks = Looks(self._wants, heads)
+        for look, first in self.passed[number]:
+            look.in_pass(number, looks, first)
+        return looks
+
+    def look(
+        self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> None:
+        """Look at one layer: q, k, v (T, H, D)."""
+        for look, run in self.layers[number]:
+            rows = slice(run.start, run.stop)
+            shape = (run.count, run.length, *q.shape[1:])
+            mine = Layer(attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias)
+            look.look(number, mine)
+
+    def of(self, index: int) -> Output:
+        """Give what was found for one sequence; nothing where it asked for nothing."""
+        output = Output()
+        if index in self._maps:
+            maps, place = self._maps[index]
+            output = maps.of(place)
+        if index in self._summaries:
+            summaries, place = self._summaries[index]
+            output = replace(output, summary=summaries.of(place))
+        return output
+
+
+def _plain(look: Look) -> TypeGuard[Maps | Summaries]:
+    """Whether a kernel gives what is wanted, as it is wanted."""
+    return isinstance(look, Maps | Summaries) and look.plain

@@ -1,0 +1,240 @@
+"""Tokenizes a long text in pieces, with the same result as whole, and in memory that has a bound.
+
+Of a text the tokenizer takes up to 700 times its bytes; here it sees `cutting.PIECE` characters at a time. Of
+each piece only what the model reads is kept, and the rest is counted.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from tokenizers import Encoding as RawEncoding
+from tokenizers import Tokenizer
+
+from model.tokenization.cutting import Cutter
+
+LARGE_PIECE = 64 * 1024
+"""From so many characters on, a piece that cannot be cut asks for the memory that it takes."""
+BYTES_PER_CHARACTER = 900
+"""What the tokenizer takes at most of one: 700 were measured of ASCII punctuation, 890 of other kinds."""
+
+Room = Callable[[int], AbstractContextManager[None]]
+"""Sets so many bytes aside meanwhile, or raises."""
+
+
+@dataclass(slots=True)
+class Columns:
+    """A tokenized input, under the names that the tokenizer's own result has."""
+
+    ids: list[int] = field(default_factory=list)
+    type_ids: list[int] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    offsets: list[tuple[int, int]] = field(default_factory=list)
+    word_ids: list[int | None] = field(default_factory=list)
+    sequence_ids: list[int | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(slots=True)
+class Part:
+    """The tokens of one piece, which begins at a character and a word of the text.
+
+    The first `skipped` belong to the word before; `last_end` is where the last word really ends.
+    """
+
+    raw: RawEncoding
+    start: int
+    first_word: int
+    skipped: int = 0
+    last_end: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.raw) - self.skipped
+
+    @property
+    def words(self) -> list[int]:
+        """The word of each token, counted within the piece: without special tokens, all have one."""
+        return cast("list[int]", self.raw.word_ids)
+
+
+class LongText:
+    """One text, whose pieces are added one by one; at most `most` tokens are kept, of its end if `left`.
+
+    `prompt` is how many of its characters are a prompt: `prompt_words` are the words before the first one
+    that reaches beyond it.
+    """
+
+    def __init__(self, most: int, *, left: bool, prompt: int = 0) -> None:
+        self.length = 0
+        self.prompt_words = 0
+        self._most = most
+        self._left = left
+        self._prompt = prompt
+        self._in_prompt = prompt > 0
+        self._kept: deque[Part] = deque()
+        self._kept_tokens = 0
+        self._tail: Part | None = None
+        self._words = 0
+
+    def add(self, raw: RawEncoding, start: int, *, joined: bool) -> None:
+        """Take the tokens of the next piece, which begins at a character."""
+        part = Part(raw, start, self._words)
+        if joined and self._tail is not None:
+            self._join(part, self._tail)
+        if self._in_prompt:
+            self._look_for_text(part)
+        if not len(part):
+            return
+        self._tail = part
+        self.length += len(part)
+        self._words = part.first_word + part.words[-1] + 1
+        if self._left or self._kept_tokens < self._most:
+            self._kept.append(part)
+            self._kept_tokens += len(part)
+        while self._left and self._kept_tokens - len(self._kept[0]) >= self._most:
+            self._kept_tokens -= len(self._kept.popleft())
+
+    def _join(self, part: Part, tail: Part) -> None:
+        """Count the first word as the end of the last one, which is unknown however it ends."""
+        words = part.words
+        part.skipped = next((i for i, word in enumerate(words) if word != words[0]), len(words))
+        part.first_word -= 1
+        tail.last_end = part.start + part.raw.offsets[part.skipped - 1][1]
+        if self._in_prompt and tail.last_end > self._prompt:
+            self.prompt_words, self._in_prompt = part.first_word, False
+
+    def _look_for_text(self, part: Part) -> None:
+        columns = zip(part.raw.offsets, part.words, strict=True)
+        for i, ((_, end), word) in enumerate(columns):
+            if i >= part.skipped and part.start + end > self._prompt:
+                self.prompt_words, self._in_prompt = part.first_word + word, False
+                return
+
+    def put_into(self, columns: Columns, count: int, *, sequence: int, type_id: int) -> None:
+        """Add the `count` tokens that the model reads to an input, as one of its sequences."""
+        ids: list[int] = []
+        tokens: list[str] = []
+        offsets: list[tuple[int, int]] = []
+        words: list[int | None] = []
+        for part in self._kept:
+            ids += part.raw.ids[part.skipped :]
+            tokens += part.raw.tokens[part.skipped :]
+            offsets += [(part.start + s, part.start + e) for s, e in part.raw.offsets[part.skipped :]]
+            if part.last_end is not None:
+                offsets[-1] = (offsets[-1][0], part.last_end)
+            words += [part.first_word + word for word in part.words[part.skipped :]]
+        chosen = slice(max(0, len(ids) - count), None) if self._left else slice(count)
+        columns.ids += ids[chosen]
+        columns.tokens += tokens[chosen]
+        columns.offsets += offsets[chosen]
+        columns.word_ids += words[chosen]
+        columns.type_ids += [type_id] * count
+        columns.sequence_ids += [sequence] * count
+
+
+class LongTexts:
+    """Tokenizes texts and pairs in pieces; `max_length` tokens are what the model reads."""
+
+    def __init__(self, tokenizer: Tokenizer, cutter: Cutter, max_length: int) -> None:
+        self._tokenizer = tokenizer
+        self._cutter = cutter
+        self._max_length = max_length
+        self._around = {pair: _around(tokenizer, pair=pair) for pair in (False, True)}
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, max_length: int, piece: int) -> "LongTexts | None":
+        """Cut a tokenizer's texts into pieces of so many characters; None where that could change tokens."""
+        cutter = Cutter.of(tokenizer)
+        if cutter is None:
+            return None
+        try:
+            long = cls(tokenizer, replace(cutter, piece=piece), max_length)
+        except Exception:  # the library raises bare Exception, here where not even a letter has a token
+            return None
+        places = [
+            [e.sequence for e in entries if e.sequence is not None] for entries in long._around.values()
+        ]
+        return long if places == [[0], [0, 1]] else None
+
+    def steps(
+        self, texts: Sequence[str], *, left: bool, prompt: int, room: Room
+    ) -> Generator[None, None, tuple[Columns, int, int]]:
+        """Tokenize a text, or the two of a pair, step by step.
+
+        Returns the columns, cut at a side to what the model reads, the tokens there were before, and the
+        words of the prompt, which are the first `prompt` characters of the first text.
+        """
+        longs = [LongText(self._max_length, left=left, prompt=0 if i else prompt) for i in range(len(texts))]
+        for long, text in zip(longs, texts, strict=True):
+            for piece in self._cutter.pieces(text):
+                raw = self._encode(text[piece.start : piece.end], room)
+                long.add(raw, piece.start, joined=piece.joined)
+                del raw
+                yield
+        around = self._around[len(texts) == 2]
+        special = len(around) - len(texts)
+        lengths = [long.length for long in longs]
+        columns = Columns()
+        counts = kept_lengths(lengths, self._max_length - special)
+        for entry in around:
+            if entry.sequence is None:
+                entry.put_into(columns)
+            else:
+                longs[entry.sequence].put_into(
+                    columns, counts[entry.sequence], sequence=entry.sequence, type_id=entry.type_id
+                )
+        return columns, sum(lengths) + special, longs[0].prompt_words
+
+    def _encode(self, piece: str, room: Room) -> RawEncoding:
+        if len(piece) < LARGE_PIECE:
+            return self._tokenizer.encode_batch([piece], add_special_tokens=False)[0]
+        with room(BYTES_PER_CHARACTER * len(piece)):
+            return self._tokenizer.encode_batch([piece], add_special_tokens=False)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A special token around the texts of an input, or the place of one of them (`sequence`)."""
+
+    token_id: int
+    token: str
+    type_id: int
+    sequence: int | None
+
+    def put_into(self, columns: Columns) -> None:
+        """Add a special token."""
+        columns.ids.append(self.token_id)
+        columns.tokens.append(self.token)
+        columns.type_ids.append(self.type_id)
+        columns.offsets.append((0, 0))
+        columns.word_ids.append(None)
+        columns.sequence_ids.append(None)
+
+
+def _around(tokenizer: Tokenizer, *, pair: bool) -> list[Entry]:
+    """Learn what stands around texts, from short ones."""
+    raw = tokenizer.encode("a", "a") if pair else tokenizer.encode("a")
+    columns = zip(raw.ids, raw.tokens, raw.type_ids, raw.sequence_ids, strict=True)
+    entries = [Entry(*column) for column in columns]
+    before = [None, *entries]
+    return [
+        e
+        for e, b in zip(entries, before, strict=False)
+        if e.sequence is None or b is None or e.sequence != b.sequence
+    ]
+
+
+def kept_lengths(lengths: Sequence[int], limit: int) -> list[int]:
+    """How many tokens of a text, or of each of a pair, are kept: the longest first, as `tokenizers` cuts."""
+    if sum(lengths) <= limit or len(lengths) == 1:
+        return [min(length, limit) for length in lengths]
+    short, long = sorted(lengths)
+    long = short if short > limit else max(short, limit - short)
+    if short + long > limit:
+        short = limit // 2
+        long = short + limit % 2
+    return [long, short] if lengths[0] > lengths[1] else [short, long]

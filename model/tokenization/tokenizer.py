@@ -1,0 +1,251 @@
+"""Text -> Encoding: token ids, and where each token comes from in the text."""
+
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tokenizers import Encoding as RawEncoding
+from tokenizers import Tokenizer, normalizers
+
+from model.contract import Encoding
+from model.errors import CheckpointError, InputTooLong
+from model.tokenization.cutting import PIECE
+from model.tokenization.file import read_tokenizer
+from model.tokenization.long_text import BYTES_PER_CHARACTER, LARGE_PIECE, Columns, LongTexts, Room
+
+Text = str | tuple[str, str]
+"""One input: a text, or a text and its pair."""
+Side = Literal["right", "left"]
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What happens to inputs longer than the model reads: cut at a side, or refused."""
+
+    allowed: bool = True
+    side: Side = "right"
+
+
+class TextTokenizer:
+    """A `tokenizer.json` with the model's own limit. Safe to use from several threads.
+
+    The file's own truncation and padding are set aside: they are settings of whoever saved it (128
+    tokens, padded, in the embedded model's), not of the model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE) -> None:
+        """Take a tokenizer; long texts are cut into pieces of so many characters."""
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self.max_length = max_length
+        self._whole = tokenizer
+        self._step = 2 * piece
+        self._long = LongTexts.of(tokenizer, max_length, piece)
+        self._cut: dict[Side, Tokenizer] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_file(cls, path: Path, *, max_length: int, lower_case: bool = False) -> "TextTokenizer":
+        """Read a `tokenizer.json`; raises CheckpointError. `lower_case` lowers the text first."""
+        tokenizer = read_tokenizer(path)
+        special = tokenizer.num_special_tokens_to_add(is_pair=True)
+        if max_length <= special:
+            raise CheckpointError(
+                f"{path}: the model reads {max_length} tokens and {special} are special: no room for text."
+            )
+        if lower_case:
+            present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
+        return cls(tokenizer, max_length)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        return max(self._whole.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def encode(
+        self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
+    ) -> list[Encoding]:
+        """Tokenize texts or pairs, `prompt` put before each (first) text.
+
+        Raises InputTooLong for the first input beyond `max_length` when `truncation` does not allow it.
+        """
+        steps = self.steps(texts, truncation, prompt)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def steps(
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation | None = None,
+        prompt: str = "",
+        room: Room = lambda _: nullcontext(),
+    ) -> Generator[None, None, list[Encoding]]:
+        """Do what `encode` does, in steps of some milliseconds.
+
+        Texts are cut into pieces where that changes nothing. What cannot be cut is one long step, and asks
+        for `room` in memory; what that raises is raised here.
+        """
+        truncation = truncation or Truncation()
+        prompted = [_prepend(prompt, text) for text in texts]
+        encodings: list[Encoding] = []
+        for group in _groups(prompted, self._step):
+            if len(group) > 1 or _size(group[0]) <= self._step:
+                some = self._short(group, len(encodings), truncation, prompt)
+            else:
+                some = [(yield from self._one_long(group[0], len(encodings), truncation, prompt, room))]
+            encodings += some
+            if len(encodings) < len(prompted):
+                yield
+        return encodings
+
+    def _short(
+        self, texts: Sequence[Text], first: int, truncation: Truncation, prompt: str
+    ) -> list[Encoding]:
+        """Tokenize texts that are short together; `first` is the place of the first one among the inputs."""
+        # encode_batch also for one text: unlike encode, it lets other threads run meanwhile.
+        whole = self._whole.encode_batch(list(texts))
+        encodings = []
+        for i, (text, raw) in enumerate(zip(texts, whole, strict=True), start=first):
+            length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
+            if length > self.max_length:
+                self._check_allowed(truncation, i, length)
+                raw = self._cutting(truncation.side).encode_batch([text])[0]  # noqa: PLW2901
+            encodings.append(_columns(raw, length, first_word, prompt))
+        return encodings
+
+    def _one_long(
+        self, text: Text, index: int, truncation: Truncation, prompt: str, room: Room
+    ) -> Generator[None, None, Encoding]:
+        if self._long is None:
+            with room(BYTES_PER_CHARACTER * _size(text)) if _size(text) >= LARGE_PIECE else nullcontext():
+                return self._short([text], index, truncation, prompt)[0]
+        columns, length, first_word = yield from self._long.steps(
+            [text] if isinstance(text, str) else text,
+            left=truncation.side == "left",
+            prompt=len(prompt),
+            room=room,
+        )
+        if length > self.max_length:
+            self._check_allowed(truncation, index, length)
+        return _columns(columns, length, first_word, prompt)
+
+    def _check_allowed(self, truncation: Truncation, index: int, length: int) -> None:
+        if not truncation.allowed:
+            raise InputTooLong(field=f"inputs.{index}", actual=length, limit=self.max_length)
+
+    def _cutting(self, side: Side) -> Tokenizer:
+        """Give the tokenizer that cuts at a side: a copy of some megabytes, made when it is first needed."""
+        with self._lock:
+            if side not in self._cut:
+                self._cut[side] = _with_truncation(self._whole, self.max_length, side)
+            return self._cut[side]
+
+
+def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:
+    copy = Tokenizer.from_str(tokenizer.to_str())
+    copy.enable_truncation(max_length, strategy="longest_first", direction=side)
+    return copy
+
+
+def _size(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+
+
+def _groups(texts: Sequence[Text], step: int) -> Iterator[list[Text]]:
+    """Take texts together that have at most `step` characters together, in their order."""
+    group: list[Text] = []
+    size = 0
+    for text in texts:
+        if group and size + _size(text) > step:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += _size(text)
+    if group:
+        yield group
+
+
+def _prepend(prompt: str, text: Text) -> Text:
+    if not prompt:
+        return text
+    return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
+
+
+def _columns(raw: RawEncoding | Columns, length: int, first_word: int, prompt: str) -> Encoding:
+    """Take a tokenized input apart into our columns.
+
+    `length` are its tokens before it was cut, and `first_word` is the first word of it behind the prompt.
+    """
+    sequence_ids: list[int | None] = raw.sequence_ids
+    special = [s is None for s in sequence_ids]
+    offsets = [(0, 0) if s else o for s, o in zip(special, raw.offsets, strict=True)]
+    word_ids = [None if s else w for s, w in zip(special, raw.word_ids, strict=True)]
+    prompt_length = 0
+    if prompt:
+        prompt_length = _set_prompt_apart(len(prompt), first_word, sequence_ids, offsets, word_ids)
+    return Encoding(
+        token_ids=raw.ids,
+        segment_ids=_segments(raw.type_ids, sequence_ids),
+        tokens=raw.tokens,
+        offsets=offsets,
+        word_ids=word_ids,
+        special=special,
+        truncated=len(raw) < length,
+        original_length=length,
+        prompt_length=prompt_length,
+    )
+
+
+def _first_word(whole: RawEncoding, characters: int) -> int:
+    """Count the words of the prompt: the text's words are numbered on from there."""
+    columns = zip(whole.sequence_ids, whole.offsets, whole.word_ids, strict=True)
+    return next((w for s, (_, end), w in columns if s == 0 and end > characters and w is not None), 0)
+
+
+def _set_prompt_apart(
+    characters: int,
+    first_word: int,
+    sequence_ids: Sequence[int | None],
+    offsets: list[tuple[int, int]],
+    word_ids: list[int | None],
+) -> int:
+    """Make offsets and words count from the start of the text, in place; return the prompt's length.
+
+    A token that reaches from the prompt into the text belongs to the text.
+    """
+    leading, in_text = 0, False
+    for i, sequence in enumerate(sequence_ids):
+        if sequence != 0:
+            continue
+        start, end = offsets[i]
+        if end <= characters:
+            offsets[i], word_ids[i] = (0, 0), None
+            leading = i + 1
+            continue
+        if not in_text:
+            leading, in_text = i, True
+        word = word_ids[i]
+        offsets[i] = (max(start - characters, 0), end - characters)
+        word_ids[i] = None if word is None else word - first_word
+    return leading
+
+
+def _segments(type_ids: list[int], sequence_ids: Sequence[int | None]) -> list[int]:
+    """Say which text each token belongs to, also for tokenizers that do not tell the model.
+
+    A special token belongs to the text before it, the first one to the first text.
+    """
+    if any(type_ids) or 1 not in sequence_ids:
+        return type_ids
+    segments, current = [], 0
+    for sequence in sequence_ids:
+        current = current if sequence is None else sequence
+        segments.append(current)
+    return segments
