@@ -70,6 +70,10 @@ def failing(when: Callable[[list[str]], bool], reply: Answering) -> Answering:
     return answer
 
 
+Call = Callable[[str], Any]
+"""Encodes something at a URL."""
+
+
 def encode(url: str, inputs: Any, *, concurrency: int = 4) -> Any:
     """Encode with a client that is closed afterwards."""
     with Headlight(url, concurrency=concurrency) as client:
@@ -132,7 +136,8 @@ def test_answers_that_would_be_too_large_are_asked_for_in_parts(strict: Service)
 
 def test_both_clients_split_alike() -> None:
     """500 inputs go in requests of the limit that /info says, asked for once."""
-    for call in (lambda url: encode(url, numbers(500)), lambda url: ask(url, numbers(500))):
+    calls: list[Call] = [lambda url: encode(url, numbers(500)), lambda url: ask(url, numbers(500))]
+    for call in calls:
         with stand_in(echo, gets=INFORMED) as server:
             answer = call(server.url)
         assert answer.embeddings[:, 0].tolist() == list(range(500))
@@ -196,11 +201,12 @@ def test_the_first_failure_ends_the_others_and_names_its_rows() -> None:
     """A request that fails is raised at once, with the inputs it had; no further ones are sent."""
     members = {"detail": "inputs.7 cannot be done.", "field": "inputs.7", "request_id": "r"}
     failure = failing(lambda inputs: inputs[0] == "200", refused(422, members))
-    for call in (
+    calls: list[Call] = [
         lambda url: encode(url, numbers(2000), concurrency=2),
         lambda url: ask(url, numbers(2000), concurrency=2),
         lambda url: stream(url, numbers(2000)),
-    ):
+    ]
+    for call in calls:
         with stand_in(failure, gets=INFORMED) as server, pytest.raises(HeadlightError) as raised:
             call(server.url)
         error = raised.value
@@ -251,7 +257,8 @@ def test_what_takes_too_long_is_asked_for_in_smaller_parts() -> None:
 def test_a_single_request_that_takes_too_long_is_split_too() -> None:
     """A call that is sent whole at first is no different from a part of a longer one."""
     late = failing(lambda inputs: len(inputs) > 50, refused(504, {"type": "urn:headlight:deadline-exceeded"}))
-    for call in (lambda url: encode(url, numbers(90)), lambda url: ask(url, numbers(90))):
+    calls: list[Call] = [lambda url: encode(url, numbers(90)), lambda url: ask(url, numbers(90))]
+    for call in calls:
         with stand_in(late, gets=INFORMED) as server:
             assert call(server.url).embeddings[:, 0].tolist() == list(range(90))
         assert sorted(len(one.body["inputs"]) for one in server.received if one.body) == [45, 45, 90]
