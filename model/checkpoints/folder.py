@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from model.checkpoints.conversion import no_tokenizer
+from model.checkpoints.dense import read_dense
 from model.checkpoints.layout import Layout, read_layout
 from model.contract import Encoding, ModelInfo, PoolingMode
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import FAMILIES, graph_only
 from model.files import present, read_json, reason, shown
-from model.heads.dense import Dense, read_dense
+from model.heads.dense import Dense
 from model.tokenization.tokenizer import TextTokenizer
 
 _DEFAULT_LENGTH = 512

@@ -8,7 +8,9 @@ The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
 import math
 from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,9 +18,8 @@ from model.encoder.config import EncoderConfig, Similarity, Visibility
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing, Run
 from model.encoder.rectangles import attend_in_rectangles
-from model.inspection.selection import Places
 
-Indices = Places | Tensor
+Indices = slice | NDArray[np.int64] | Tensor
 """What is chosen along an axis: neighbours, or positions (int64)."""
 
 # The scores of longer sequences need too much memory.

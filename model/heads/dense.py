@@ -4,23 +4,13 @@ They take one vector a text, so that what runs the encoder does not matter to th
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, deserialize
 
-from model.checkpoints.conversion import no_dense
 from model.contract import FloatArray
-from model.errors import CheckpointError
-from model.fields import switch
-from model.files import present, read_bytes, read_json, reason, shown
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_MOST_FEATURES = 2**17
-_HEADER_BYTES = 2**20
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
@@ -33,13 +23,14 @@ def _sigmoid(x: FloatArray) -> FloatArray:
     return np.asarray((1 + np.tanh(x / 2)) / 2, np.float32)  # does not overflow
 
 
-_ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "torch.nn.modules.activation.Tanh": np.tanh,
     "torch.nn.modules.activation.ReLU": lambda x: np.maximum(x, 0),
     "torch.nn.modules.activation.GELU": _gelu,
     "torch.nn.modules.activation.Sigmoid": _sigmoid,
     "torch.nn.modules.linear.Identity": lambda x: x,
 }
+"""By the names that sentence-transformers' configs have."""
 
 
 @dataclass(frozen=True)
@@ -52,91 +43,4 @@ class Dense:
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Map vectors (B, in) to (B, out), in float32."""
-        return _ACTIVATIONS[self.activation](vectors @ self.weight.T + self.bias)
-
-
-def read_dense(folders: Sequence[Path], size: int) -> tuple[Dense, ...]:
-    """Load the layers of these folders, the first for vectors of `size`; raises CheckpointError."""
-    layers = []
-    for folder in folders:
-        config = read_json(folder / "config.json")
-        inputs, outputs = config.get("in_features"), config.get("out_features")
-        if not (_is_size(inputs) and _is_size(outputs)) or inputs != size:
-            raise CheckpointError(
-                f"{folder / 'config.json'}: in_features is {shown(inputs)} and out_features {shown(outputs)}"
-                f", where vectors of {size} components arrive."
-            )
-        layers.append(_read(folder, config))
-        size = config["out_features"]
-    return tuple(layers)
-
-
-def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_FEATURES
-
-
-def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    known = isinstance(activation, str) and activation in _ACTIVATIONS
-    if not known or config.get("use_residual"):
-        raise CheckpointError(
-            f"{folder / 'config.json'}: a Dense layer with activation_function {shown(activation)} and "
-            f"use_residual {bool(config.get('use_residual'))} is not supported; the activations are "
-            f"{', '.join(_ACTIVATIONS)}, without a residual."
-        )
-    names = [config.get(key) for key in ("module_input_name", "module_output_name")]
-    if any(name not in (None, "sentence_embedding") for name in names):
-        raise CheckpointError(
-            f"{folder / 'config.json'}: a Dense layer from {_plain(names[0])} to {_plain(names[1])} is not "
-            "supported, only one of the sentence_embedding."
-        )
-    inputs, outputs = config["in_features"], config["out_features"]
-    expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
-    try:
-        biased = switch(config, "bias", default=True)
-    except CheckpointError as error:
-        raise CheckpointError(f"{folder / 'config.json'}: {error}") from error
-    if biased:
-        expected["linear.bias"] = (outputs,)
-    if not present(folder / "model.safetensors"):
-        raise CheckpointError(no_dense(folder))
-    # Of eight bytes a number at most, and a header.
-    tensors = _tensors(folder / "model.safetensors", 8 * (inputs + 1) * outputs + _HEADER_BYTES)
-    shapes = {name: array.shape for name, array in tensors.items()}
-    if shapes != expected:
-        raise CheckpointError(
-            f"{folder}: the weights do not fit its config.json; they are {shown(shapes)} instead of "
-            f"{expected}."
-        )
-    if not all(np.isfinite(array).all() for array in tensors.values()):
-        raise CheckpointError(
-            f"{folder / 'model.safetensors'} has a NaN or an infinity: fetch the file again, or train from a "
-            "sound checkpoint."
-        )
-    bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
-    return Dense(tensors["linear.weight"], bias, activation)
-
-
-def _plain(name: object) -> str:
-    return name if isinstance(name, str) and len(name) < 80 else shown(name)
-
-
-def _tensors(path: Path, most: int) -> dict[str, FloatArray]:
-    content = read_bytes(path, most)
-    try:
-        tensors: list[tuple[str, Any]] = deserialize(content)  # type: ignore[no-untyped-call]
-        return {name: _widened(**tensor) for name, tensor in tensors}
-    except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {reason(error)}; fetch it again.") from error
-    except KeyError as error:
-        raise CheckpointError(
-            f"{path} has a tensor of dtype {error}, which is none of {', '.join(_DTYPES)}."
-        ) from error
-
-
-def _widened(dtype: str, shape: Sequence[int], data: bytes) -> FloatArray:
-    """Make float32 of a tensor as its file has it; bfloat16, which numpy has not, is its upper half."""
-    array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
-    if dtype == "BF16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32)
+        return ACTIVATIONS[self.activation](vectors @ self.weight.T + self.bias)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.contract import Aggregate, AttentionWant, FloatArray, Output, Weights
 from model.inspection.kept import Kept
 from model.inspection.selection import Heads, IntArray, Places, Units, in_blocks, unless_in_order
-from model.pytorch.kernels.looks import Looks, Slots
 
 Array = Any
 """A tensor or a numpy array, float32: what the layers that are looked at are made of."""
@@ -49,7 +49,7 @@ class Maps:
 
     def __init__(self, want: AttentionWant, count: int, length: int) -> None:
         self._want = want
-        self._length = length
+        self.length = length
         self._count = count
         self._heads = Heads(want.heads)
         self._rows = Units(want.queries, length)
@@ -60,7 +60,6 @@ class Maps:
             axes.insert(1, (len(self._heads), unless_in_order(self._heads.places)))
         shape, orders = zip(*axes, strict=True)
         self._kept = Kept(want, count, shape, orders, Units(want.keys, length))
-        self._slots: tuple[Slots, Slots | None] | None = None
 
     @property
     def plain(self) -> bool:
@@ -69,19 +68,28 @@ class Maps:
         as_they_are = want.weights == "probability" and want.aggregate == "none" and not self._rows.words
         return as_they_are and kept.only_rounds(None) and kept.columns is None and kept.dtype.kind == "f"
 
-    def in_pass(self, number: int, looks: Looks, first: int) -> None:
-        """Have one layer written to its place while it attends, for the sequences from `first` on."""
-        if self._slots is None:
-            rows = None if self._rows.every else Slots(self._rows.positions, self._length)
-            self._slots = Slots(self._heads.numbers, looks.heads), rows
-        room, finite = self._kept.room(self.layers.index(number))
-        looks.weights(first, room, *self._slots, finite)
+    @property
+    def heads(self) -> IntArray:
+        """The numbers of the heads that are wanted, each once."""
+        return self._heads.numbers
+
+    @property
+    def queries(self) -> IntArray | None:
+        """The positions of the rows that are wanted, each once; None where it is all of them."""
+        return None if self._rows.every else self._rows.positions
+
+    def room(self, number: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Give the place of one layer's weights, (b, heads, rows, N), and whether each sequence's are finite.
+
+        Both are for kernels that write them while the layer attends, where the want is `plain`.
+        """
+        return self._kept.room(self.layers.index(number))
 
     def look(self, number: int, layer: Layer) -> None:
         """Compute one layer."""
         place = self.layers.index(number)
         sizes = (self._count, len(self._heads), len(self._rows))
-        for sequences, rows, parts in in_blocks(*sizes, self._length * self._rows.longest):
+        for sequences, rows, parts in in_blocks(*sizes, self.length * self._rows.longest):
             starts = self._rows.merged(rows)
             tokens = self._rows.tokens(rows)
             if self._want.aggregate != "none":

@@ -15,7 +15,6 @@ from model.contract import STATISTICS, FloatArray, Statistic, SummaryWant
 from model.encoder.attention import chosen
 from model.inspection.blocks import Layer
 from model.inspection.selection import Heads, IntArray, Units, in_blocks
-from model.pytorch.kernels.looks import Looks, Slots
 
 
 class Summaries:
@@ -29,7 +28,6 @@ class Summaries:
         self._units = Units(want.units, length)
         self._special = torch.tensor(want.special, dtype=torch.int64, device=device)
         self._position = torch.arange(len(self._units), dtype=torch.float32, device=device)
-        self._asked: tuple[Slots, FloatArray] | None = None
         self._means = np.zeros((len(self.layers), count, len(self._heads), len(STATISTICS)), np.float32)
 
     @property
@@ -37,13 +35,24 @@ class Summaries:
         """Whether the rows and columns are those of every token."""
         return self._units.every
 
-    def in_pass(self, number: int, looks: Looks, first: int) -> None:
-        """Have one layer measured while it attends, for the sequences from `first` on."""
-        if self._asked is None:
-            special = np.zeros(self._length, np.float32)
-            special[self._special.numpy()] = 1
-            self._asked = Slots(self._heads.numbers, looks.heads), special
-        looks.statistics(first, self._means[self.layers.index(number)], *self._asked)
+    @property
+    def heads(self) -> IntArray:
+        """The numbers of the heads that are wanted, each once."""
+        return self._heads.numbers
+
+    @cached_property
+    def special(self) -> FloatArray:
+        """Which tokens are special: float32 (N,), 1 where one is."""
+        special = np.zeros(self._length, np.float32)
+        special[self._special.numpy()] = 1
+        return special
+
+    def room(self, number: int) -> FloatArray:
+        """Give the place of one layer's statistics, float32 (b, heads, 10).
+
+        It is for kernels that measure while the layer attends, where the want is `plain`.
+        """
+        return self._means[self.layers.index(number)]
 
     def look(self, number: int, layer: Layer) -> None:
         """Measure one layer; nothing is computed but the statistics that are wanted."""

@@ -15,7 +15,7 @@ from model.encoder.packing import Packing, Run
 from model.inspection.blocks import Layer
 from model.inspection.maps import Maps, Rollout
 from model.inspection.summaries import Summaries
-from model.pytorch.kernels.looks import Looks
+from model.pytorch.kernels.looks import Looks, Slots
 
 Look = Maps | Rollout | Summaries
 
@@ -36,6 +36,7 @@ class Looking:
         """Layer -> what is found while it attends, and for which sequences: from this one on."""
         self._wants = len(wants)
         self._in_pass = in_pass
+        self._slots: dict[int, tuple[Slots, Slots | None]] = {}  # by id: the same in each layer
         self._maps: dict[int, tuple[Maps | Rollout, int]] = {}  # sequence -> where its maps are
         self._summaries: dict[int, tuple[Summaries, int]] = {}
         keys = [
@@ -68,7 +69,14 @@ class Looking:
         """Say what is found while a layer with `heads` heads attends."""
         looks = Looks(self._wants, heads)
         for look, first in self.passed[number]:
-            look.in_pass(number, looks, first)
+            if id(look) not in self._slots:
+                self._slots[id(look)] = _slots(look, heads)
+            chosen, rows = self._slots[id(look)]
+            if isinstance(look, Summaries):
+                looks.statistics(first, look.room(number), chosen, look.special)
+            else:
+                room, finite = look.room(number)
+                looks.weights(first, room, chosen, rows, finite)
         return looks
 
     def look(
@@ -91,6 +99,13 @@ class Looking:
             summaries, place = self._summaries[index]
             output = replace(output, summary=summaries.of(place))
         return output
+
+
+def _slots(look: Maps | Summaries, heads: int) -> tuple[Slots, Slots | None]:
+    """Say which of the `heads`, and which rows of maps, a kernel computes; None is all of them."""
+    if isinstance(look, Summaries) or look.queries is None:
+        return Slots(look.heads, heads), None
+    return Slots(look.heads, heads), Slots(look.queries, look.length)
 
 
 def _plain(look: Look) -> TypeGuard[Maps | Summaries]:
