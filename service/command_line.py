@@ -40,7 +40,8 @@ def run(arguments: Sequence[str]) -> int:
     set_up_logs(settings.log_level, settings.log_format)
     unknown = unknown_variables(os.environ)
     if mistaken := [name for name in unknown if name.startswith(f"{PREFIX}API_KEY")]:
-        sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: the keys are in HEADLIGHT_API_KEYS.\n")
+        meant = "HEADLIGHT_API_KEYS" + "_FILE" * ("FILE" in mistaken[0])
+        sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: did you mean {meant}?\n")
         return 2
     for name in unknown:
         log.warning("%s is not a setting of headlight and is ignored", name)

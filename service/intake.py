@@ -15,7 +15,7 @@ from werkzeug.http import parse_options_header
 
 from service.items import ArrayType, Format
 from service.json_body import MOST_VALUES, TooManyValuesError, parse
-from service.memory import PARSED
+from service.memory import PARSED, SMALL_BYTES
 from service.negotiation import BINARY, FORMATS, choose_format, read_array_type
 from service.peers import CLIENT
 from service.problems import Problem, from_validation_error
@@ -62,8 +62,10 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     state.memory.check_room(request.scope["state"], size)
     _check_room(state, size, request.scope["state"][CLIENT])
     body = await _read_body(request, state.settings)
-    transient = PARSED * len(body)
-    state.memory.take(request.scope["state"], transient)
+    # A small body is parsed without a pause: there is one such at a time, which counts for nothing.
+    transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
+    if transient:
+        state.memory.take(request.scope["state"], transient)
     raw, count = await _parse(body, state.settings)
     dtype = read_array_type(request, chosen)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
@@ -76,7 +78,8 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
-    state.memory.let_go(request.scope["state"], transient)
+    if transient:
+        state.memory.let_go(request.scope["state"], transient)
     if chosen in BINARY and checked.departs("decimals"):
         raise Problem(
             "invalid-request",

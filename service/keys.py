@@ -146,7 +146,8 @@ def _read(file: Path) -> str:
     try:
         if not file.is_file():
             raise KeyFileError(
-                f"{file} is not a file: HEADLIGHT_API_KEYS_FILE names one with a key per line."
+                f"{file.absolute()} {'is not a file' if file.exists() else 'does not exist'}: "
+                "HEADLIGHT_API_KEYS_FILE names a file with a key per line; in a container it must be mounted."
             )
         with file.open("rb") as opened:
             content = opened.read(_MAX_FILE_BYTES + 1)

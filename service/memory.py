@@ -219,7 +219,10 @@ class Memory:
     @staticmethod
     def _holder(request: MutableMapping[str, Any]) -> str:
         """Say whose request it is, for as long as it lasts: by its address, also once its key is known."""
-        return str(request.setdefault(_HOLDER, request.get(CLIENT, "")))
+        holder: str | None = request.get(_HOLDER)
+        if holder is None:
+            holder = request[_HOLDER] = request.get(CLIENT, "")
+        return holder
 
     def _overloaded(self, size: int) -> Problem:
         actual = self.bytes + size

@@ -41,7 +41,7 @@ class Settings(BaseSettings):
         description="a folder, a hub name, or several as name=source,name=source; the first is the default",
     )
     backend: Literal["auto", "torch", "onnx"] = Field(
-        "auto", description="what runs the model; auto: torch where it is installed, else onnx"
+        "auto", description="what runs the model; auto: onnx for an exported folder, torch for a checkpoint"
     )
     device: str = Field(
         "auto", description="auto, cpu, cuda or cuda:N; auto: CUDA where there is a device of it"
@@ -51,7 +51,7 @@ class Settings(BaseSettings):
         "on", description="kernels of our own, where the processor runs them"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
-        "auto", description="precision of the products; auto: bfloat16 where the hardware multiplies it"
+        "auto", description="precision of the products; auto: bfloat16 where headlight has kernels for it"
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     max_batch_tokens: int | None = Field(

@@ -100,6 +100,34 @@ def test_no_imports_go_in_a_circle() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
 
 
+ROOMS = {module_name(path) for path in (ROOT / "model").rglob("__init__.py")} - {"model"}
+
+
+def room(module: str) -> str:
+    """The folder of a module below its package; a module that lies in the package itself is its own room."""
+    return ".".join(module.split(".")[:2])
+
+
+def test_the_rooms_of_the_model_know_only_those_below_them() -> None:
+    """Folders too can be read in an order: none needs, through others, one that needs it."""
+    names = {module_name(path) for path in MODULES if path.relative_to(ROOT).parts[0] == "model"} - {"model"}
+    graph: dict[str, set[str]] = {room(name): set() for name in names}
+    for path in MODULES:
+        if (name := module_name(path)) in names:
+            graph[room(name)] |= {room(other) for other in imported(path) & names} - {room(name)}
+    assert graph["model.encoder"] == {"model.errors"}, "the mathematics knows no accelerator"
+    assert "model.pytorch" not in graph["model.inspection"], "what is seen of attention knows no kernels"
+    assert "model.pytorch" not in graph["model.onnx"]
+    assert not cycle(graph)
+
+
+@pytest.mark.parametrize("folder", sorted(ROOMS))
+def test_no_room_has_more_than_16_files(folder: str) -> None:
+    """More than that is more than one room."""
+    inside = [name for name in map(module_name, MODULES) if name.rpartition(".")[0] == folder]
+    assert 1 <= len(inside) <= 16
+
+
 @pytest.mark.parametrize("folder", [*PACKAGES, "tests", "benchmarks"])
 def test_no_file_is_longer_than_400_lines(folder: str) -> None:
     """One concept per file: what needs more than 400 lines is more than one."""

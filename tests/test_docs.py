@@ -86,6 +86,14 @@ def test_the_archive_of_the_readme_is_read_as_the_readme_shows(service: Service,
     assert ran.stdout.strip() == found[1]
 
 
+def test_the_python_of_the_contract_reads_an_archive(service: Service) -> None:
+    """The example for binary formats runs as it stands, with what urllib sends by itself."""
+    (code,) = re.findall(r"```python\n(.+?)```", API, flags=re.DOTALL)
+    code = code.replace("http://127.0.0.1:8000", service.url) + "\nprint(maps.shape)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "(6, 12, 9, 9)\n"
+
+
 def test_the_readme_says_what_is_served() -> None:
     """Its first sentence promises the families that there are, and no others."""
     assert set(FAMILIES) == {"bert"}
@@ -176,18 +184,22 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("folder", ["model", "model/pytorch/kernels", "service", "export"])
+ROOMS = [str(path.parent.relative_to(ROOT)) for path in sorted((ROOT / "model").glob("*/__init__.py"))]
+
+
+@pytest.mark.parametrize("folder", ["model", *ROOMS, "model/pytorch/kernels", "service", "export"])
 def test_every_file_has_its_place_in_the_order_to_read_them(folder: str) -> None:
     """CONTRIBUTING leads through the packages, C++ and all."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    order = text[text.index("Read `model/`") : text.index("The encoder can")]
+    order = text[text.index("`model/`, from the ground up") : text.index("The encoder can")]
     named = set(re.findall(r"`([\w.]+)/?`", order))
     files = {
         path.name.removesuffix(".py")
         for path in (ROOT / folder).iterdir()
         if path.suffix in (".py", ".h", ".cpp") or (path / "__init__.py").exists()
     }
-    assert files - {"__init__", "__main__"} <= named
+    # Of families there will be many, and each is what its name says.
+    assert folder == "model/families" or files - {"__init__", "__main__"} <= named
 
 
 def test_the_changelog_speaks_of_this_version() -> None:

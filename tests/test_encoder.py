@@ -1,6 +1,7 @@
 """The encoder as a whole, against `torch.nn` and against plain numpy."""
 
 import math
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -15,6 +16,8 @@ from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Block, Encoder
 from model.encoder.packing import Packing
+from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.stack import run_on_kernels
 from tests.reference import (
     NaiveEncoder,
     distance,
@@ -91,6 +94,8 @@ def test_every_choice_of_the_config_is_computed(choice: dict[str, Any]) -> None:
     assert distance(probe_maps(encoder, IDS), maps) < 2e-5
     assert relative_distance(encode(encoder, [IDS])[0], states) < 2e-5
     encoder.prepack()
+    with suppress(NoKernels):
+        run_on_kernels(encoder)
     assert relative_distance(encode(encoder, [[3], IDS, [1, 1, 2]])[1], states) < 2e-5
 
 

@@ -328,11 +328,14 @@ def test_two_keys_at_once_open_nothing(guarded: Service) -> None:
         assert_refused(guarded.http.post("/encode", json=BODY, headers=headers))
 
 
-def test_a_slip_in_the_name_of_the_setting_ends_the_start() -> None:
-    """Rather than to serve everybody with a warning."""
-    code, _, err = run_command(api_key="key-0123456789abcdef")
+@pytest.mark.parametrize(
+    ("slip", "meant"), [("API_KEY", "HEADLIGHT_API_KEYS"), ("API_KEY_FILE", "HEADLIGHT_API_KEYS_FILE")]
+)
+def test_a_slip_in_the_name_of_the_setting_ends_the_start(slip: str, meant: str) -> None:
+    """Rather than to serve everybody with a warning; the sentence names the setting that was meant."""
+    code, _, err = run_command(**{slip.lower(): "key-0123456789abcdef"})  # type: ignore[arg-type]
     assert code == 2
-    assert "HEADLIGHT_API_KEY is not a setting" in err
+    assert err == f"headlight: HEADLIGHT_{slip} is not a setting: did you mean {meant}?\n"
 
 
 def test_the_schema_says_where_a_key_is_asked_for(guarded: Service, service: Service) -> None:

@@ -52,12 +52,12 @@ def test_a_batch_runs_no_deeper_than_its_deepest_want(
     """The maps of layer 0 run no block at all; a shallow neighbour costs nothing more."""
     norms: list[object] = []
     encoder = cast(TorchBackend, small(kind).backend).encoder
-    if encoder.instructions is None:
+    if encoder.executor is None:
         for block in encoder.blocks:
             for norm in (cast(Block, block).attention_norm, cast(Block, block).feed_forward_norm):
                 request.addfinalizer(norm.register_forward_hook(lambda *_: norms.append(_)).remove)
     else:
-        native = cast(NativeStack, encoder._native)
+        native = cast(NativeStack, encoder.executor)
         of = native.kernels.add_norm
 
         def add_norm(arguments: int) -> int:

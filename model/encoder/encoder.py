@@ -5,8 +5,8 @@ runs within each sequence (`model/encoder/attention.py`).
 """
 
 import math
-from collections.abc import Collection, Iterable
-from typing import cast
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,32 @@ from model.encoder.feed_forward import FeedForward
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
 from model.encoder.positions import relative_buckets, rotary_angles, rotate, sinusoidal
-from model.encoder.stack import Probe, Stack
-from model.pytorch.kernels.library import NoKernels
-from model.pytorch.kernels.stack import InPass, NativeStack
+
+Probe = Callable[[int, Any, Tensor, Tensor, Tensor, Tensor | None], None]
+"""Called in a layer with its number, its attention, queries, keys and values (T, H, D), and position bias."""
+InPass = Callable[[int], Any]
+"""Gives what is looked at in a layer while it attends, in the form that an executor takes."""
+
+
+class Executor(Protocol):
+    """Runs all blocks of an encoder faster than they run themselves, with the same numbers."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        packing: Packing,
+        wanted: Collection[int],
+        probe: Probe | None,
+        probed: Collection[int],
+        in_pass: InPass | None,
+        passed: Collection[int],
+    ) -> dict[int, Tensor]:
+        """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
+
+        `probe` sees the layers that are `probed` (by their number, from 0); those that are `passed` are
+        looked at while they attend.
+        """
+        ...
 
 
 class Embeddings(nn.Module):
@@ -96,10 +119,8 @@ class Encoder(nn.Module):
         self.relative_bias = _table(
             config.relative_buckets, config.num_heads, config.positions == "relative_bias"
         )
-        self._stack: Stack | None = None
-        self._native: NativeStack | None = None
-        self.no_kernels: str | None = None
-        """Why no kernels of our own run, in a sentence without a dot; None where they do."""
+        self.executor: Executor | None = None
+        """What runs the blocks in their place; None runs them one by one."""
 
     @classmethod
     def from_seed(cls, config: EncoderConfig, seed: int) -> "Encoder":
@@ -131,30 +152,14 @@ class Encoder(nn.Module):
             if isinstance(module, SelfAttention | FeedForward):
                 module.to(dtype)
 
-    def prepack(self, *, native: bool = True) -> None:
-        """Lay out every matrix for the CPU it runs on, and choose what runs between them.
-
-        `native` False leaves our own alone.
-        """
+    def prepack(self) -> bool:
+        """Lay out every matrix for the CPU it runs on; returns whether all could be."""
         for block in self.blocks:
             cast(Block, block).attention.factor_output()
         linears = [module for module in self.modules() if isinstance(module, Linear)]
         for linear in linears:
             linear.prepack()
-        packed = all(linear.packed is not None for linear in linears)
-        dtype = linears[0].bias.dtype
-        if not native:
-            self.no_kernels = "they are turned off"
-        elif not packed:
-            device = linears[0].bias.device.type
-            self.no_kernels = f"they run on CPUs{' with oneDNN' if device == 'cpu' else ''}"
-        else:
-            try:
-                self._native = NativeStack.of(self.config, self.blocks, dtype)
-            except NoKernels as error:
-                self.no_kernels = str(error)
-        if self._native is None and packed and dtype == torch.bfloat16 and Stack.serves(self.config):
-            self._stack = Stack(self.config, self.blocks)
+        return all(linear.packed is not None for linear in linears)
 
     @torch.inference_mode()
     def forward(
@@ -171,8 +176,8 @@ class Encoder(nn.Module):
     ) -> dict[int, Tensor]:
         """Run packed sequences and return the `hidden` states asked for, each (T, C).
 
-        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries, keys and values of `probe_layers`; with
-        kernels of our own, `passed` layers are looked at while they attend. What lies past the last state and
+        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries, keys and values of `probe_layers`; an
+        executor looks at `passed` layers while they attend. What lies past the last state and
         the last layer that anyone asked for is not computed. There may be more rows than `packing` has
         tokens; they are run and belong to no sequence.
         """
@@ -182,10 +187,8 @@ class Encoder(nn.Module):
         rotary, bias = self._rotary(positions), self._bias(packing, input_ids.device)
         states = {0: x} if 0 in wanted else {}
         deepest = max(wanted, default=0)
-        if self._native is not None:
-            return states | self._native(x, packing, wanted - {0}, probe, probed, in_pass, passed)
-        if self._stack is not None and self._attention.in_rectangles(packing):
-            return states | self._stack(x, packing.rectangles, wanted - {0}, probe, probed)
+        if self.executor is not None:
+            return states | self.executor(x, packing, wanted - {0}, probe, probed, in_pass, passed)
         for layer in range(max(deepest, max(probed, default=-1) + 1)):
             block = cast(Block, self.blocks[layer])
             q, k, v = block.queries_keys_values(x, rotary)  # (T, H, D) each
@@ -197,15 +200,6 @@ class Encoder(nn.Module):
             if layer + 1 in wanted:
                 states[layer + 1] = self.final_norm(x) if layer + 1 == len(self.blocks) else x
         return states
-
-    @property
-    def instructions(self) -> str | None:
-        """What the kernels of our own that it runs on are made of; None where it does not."""
-        return None if self._native is None else self._native.kernels.instructions
-
-    @property
-    def _attention(self) -> SelfAttention:
-        return cast(Block, self.blocks[0]).attention
 
     def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.config.positions != "rotary":

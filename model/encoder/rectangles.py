@@ -91,11 +91,7 @@ def _rectangle(start: int, length: int, members: Sequence[int]) -> Rectangle:
 
 
 def attend_in_rectangles(q: Tensor, k: Tensor, v: Tensor, rectangles: list[Rectangle]) -> Tensor:
-    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero where no sequence is.
-
-    This function and those it calls are run by the interpreter, and compiled by TorchScript
-    (`model/encoder/stack.py`).
-    """
+    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero where no sequence is."""
     mixed = torch.empty(q.shape, dtype=q.dtype)
     for rectangle in rectangles:
         mixed[rectangle.start : rectangle.stop] = product_attention(q, k, v, rectangle)

@@ -17,6 +17,8 @@ from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes
+from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
+from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.looking import Looking
 
 # Not measured at the start, where a busy machine says one thing now and another then: 256 and 512 tokens run
@@ -40,8 +42,8 @@ def choose_device(device: str) -> str:
     return device
 
 
-def choose_dtype(dtype: str, device: str) -> str:
-    """Resolve "auto": bfloat16 where the hardware multiplies it natively, else float32.
+def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
+    """Resolve "auto": on a CPU bfloat16 where kernels of our own run in it (`native`), else float32.
 
     Raises Unsupported for what PyTorch does not run there.
     """
@@ -57,8 +59,10 @@ def choose_dtype(dtype: str, device: str) -> str:
         return dtype
     if device != "cpu":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-    capabilities = torch.cpu.get_capabilities()
-    native = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
+    try:
+        find_kernels(torch.bfloat16)
+    except NoKernels:
+        return "float32"
     return "bfloat16" if native else "float32"
 
 
@@ -79,20 +83,30 @@ class TorchBackend:
         native: bool = True,
     ) -> None:
         device = choose_device(device)
-        dtype = choose_dtype(dtype, device)
+        dtype = choose_dtype(dtype, device, native=native)
         self._threads = threads or torch.get_num_threads()
         self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
         self.lanes = choose_lanes(self._threads) if device == "cpu" else 1
         self.device = torch.device(device)
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
-        self.encoder.prepack(native=native)
+        self.encoder.prepack()
+        self._kernels, no_kernels = self._choose_kernels(native=native)
         self.dense = checkpoint.folder.dense
         self.info: ModelInfo = replace(
             checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
-            kernels=self.encoder.instructions,
-            no_kernels=self.encoder.no_kernels,
+            kernels=None if self._kernels is None else self._kernels.instructions,
+            no_kernels=no_kernels,
         )
+
+    def _choose_kernels(self, *, native: bool) -> tuple[Kernels | None, str | None]:
+        """Run the blocks on kernels of our own where they can; returns them, or why not."""
+        if not native:
+            return None, "they are turned off"
+        try:
+            return run_on_kernels(self.encoder), None
+        except NoKernels as error:
+            return None, str(error)
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Count the rows of the products."""
@@ -129,7 +143,7 @@ class TorchBackend:
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token
         shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
         tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
-        looking = Looking(packing, wants, self.device, in_pass=self.encoder.instructions is not None)
+        looking = Looking(packing, wants, self.device, in_pass=self._kernels is not None)
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),

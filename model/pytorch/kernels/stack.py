@@ -1,6 +1,6 @@
 """All layers of a plain encoder in one call, with the compiled kernels between the products."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import Array, addressof, byref, c_void_p, cast
 from typing import Any
 
@@ -9,19 +9,46 @@ import torch
 from torch import Tensor, nn
 
 from model.encoder.config import EncoderConfig
-from model.encoder.linear import FUSED
+from model.encoder.encoder import Encoder, InPass, Probe
+from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
-from model.encoder.stack import Probe, Stack, steps
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.looks import Looks
 
-InPass = Callable[[int], Looks | None]
-"""Gives what is looked at in a layer while it attends."""
-
 # Words of 32 bits in a vector, and in a row of a tile.
 _WORDS = 16
+# Numbers that are kept until they are looked at: 16 MB of bfloat16.
+_ROOM = 2**23
+
+
+def run_on_kernels(encoder: Encoder) -> Kernels:
+    """Have an encoder's blocks run on kernels; raises NoKernels, with a sentence without a dot.
+
+    The encoder is prepacked.
+    """
+    linears = [module for module in encoder.modules() if isinstance(module, Linear)]
+    place = linears[0].bias
+    if any(linear.packed is None for linear in linears):
+        raise NoKernels(f"they run on CPUs{' with oneDNN' if place.device.type == 'cpu' else ''}")
+    stack = NativeStack.of(encoder.config, encoder.blocks, place.dtype)
+    encoder.executor = stack
+    return stack.kernels
+
+
+def steps(last: int, probed: Collection[int], numbers: int) -> Iterator[range]:
+    """Cut the layers below `last` into those that one call takes, so that little is kept of what is probed.
+
+    `numbers` are those of a hidden state.
+    """
+    most = max(1, _ROOM // max(1, 3 * numbers))
+    start, looked = 0, 0
+    for layer in range(last):
+        looked += layer in probed
+        if looked == most or layer + 1 == last:
+            yield range(start, layer + 1)
+            start, looked = layer + 1, 0
 
 
 class NativeStack:
@@ -43,7 +70,8 @@ class NativeStack:
     @staticmethod
     def of(config: EncoderConfig, blocks: Iterable[nn.Module], dtype: torch.dtype) -> "NativeStack":
         """Make one; raises NoKernels where there are none for this encoder or this processor."""
-        if not Stack.serves(config):
+        plain = config.plain_attention and config.positions != "rotary"
+        if not plain or config.norm != "post" or config.gated:
             raise NoKernels("they are for attention, norms and feed-forward layers as in BERT")
         step = _WORDS * 4 // dtype.itemsize
         if config.head_size % step:
@@ -73,7 +101,9 @@ class NativeStack:
         room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype)
         for some in steps(last, probed, x.numel()):
             seen = {number: room.projected() for number in some if number in probed}
-            looks = {number: in_pass(number) for number in some if in_pass and number in passed}
+            looks: dict[int, Looks | None] = {
+                number: in_pass(number) for number in some if in_pass and number in passed
+            }
             self._run(room, some, states, seen, looks, ends_looking=some.stop == last > deepest)
             for number, qkv in seen.items():
                 if probe is not None:
