@@ -19,6 +19,8 @@ from service.client import AsyncHeadlight, Headlight, HeadlightConnectionError, 
 from tests.client import ROOT, Service
 from tests.stand_in import Answering, Received, Reply, refused, stand_in
 
+pytestmark = pytest.mark.alone
+
 SENTENCES = [f"{'very ' * (i % 7)}long sentence number {i}" for i in range(30)]
 INFO = Reply(
     pieces=[

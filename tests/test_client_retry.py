@@ -23,6 +23,8 @@ from service.client_retry import Attempts, Retries, decide
 from tests.client import free_port
 from tests.stand_in import Reply, refused, stand_in
 
+pytestmark = pytest.mark.alone
+
 ITEM = {
     "index": 0,
     "tokens": ["a"],

@@ -8,6 +8,8 @@ import pytest
 
 from service.device import Device
 
+pytestmark = pytest.mark.alone
+
 
 def compete(device: Device, owners: Sequence[tuple[str, int]], seconds: float = 0.3) -> list[str]:
     """Owners that always have work, with so many tokens a batch, in the order of their turns."""

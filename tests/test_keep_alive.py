@@ -8,6 +8,8 @@ import pytest
 from service.settings import Settings
 from tests.client import Service, read_answer
 
+pytestmark = pytest.mark.alone
+
 GET = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
 
 

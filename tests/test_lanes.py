@@ -16,6 +16,8 @@ from tests.doubles import HANG, Hanging, Watched, engine
 from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words
 from tests.reference import minilm
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.parametrize(("lanes", "begun"), [(1, 1), (2, 2)])
 def test_what_waits_is_run_beside_the_first_batch(lanes: int, begun: int) -> None:

@@ -14,6 +14,8 @@ import uvloop
 from service.readers import Reader, Readers
 from tests.client import Json, Service, request_bytes, serve
 
+pytestmark = pytest.mark.alone
+
 TEXT = " ".join(["word"] * 250)
 MAPS = json.dumps({"inputs": TEXT, "layers": [0, 1]}).encode()
 """Its answer has ten megabytes: more than the kernel takes of it."""

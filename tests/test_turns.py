@@ -13,6 +13,8 @@ import pytest
 from service.tokenizing import TURN_S, Tokenizing
 from tests.client import Service, assert_problem, post, request_bytes
 
+pytestmark = pytest.mark.alone
+
 SLOW = ("z" * 99 + "q ") * 19_000
 """Ten seconds of work for the tokenizer."""
 ORDINARY = {"inputs": ["An ordinary text. " * 6] * 18}
