@@ -11,8 +11,9 @@ from threadpoolctl import threadpool_limits
 # small product; between passes they should sleep, and leave the cores to others. So many turns are some
 # microseconds (`benchmarks/README.md` has the measurement that chose them).
 _SPINS = "2000"
-# Code for more shapes of products than there are of one model's; each costs some kilobytes.
-_PRIMITIVES = "4096"
+# Code for all shapes of products of one model, which are some 500 with batches of 1,024 tokens: more are no
+# faster (`benchmarks/README.md`).
+_PRIMITIVES = "1024"
 
 # Of glibc's malloc.h: parameters of mallopt.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
