@@ -204,14 +204,19 @@ async def ordinary(port: int, seen: Seen, until: float) -> None:
             await asyncio.sleep(_PAUSE_S)
             continue
         new = True
-        with suppress(OSError, asyncio.IncompleteReadError):
+        try:
             while time.monotonic() < until:
                 number += 1
                 body = body_of(f"An ordinary question, number {number}: what is seen from here?")
                 await _ask_ordinary(reader, writer, body, seen, new=new)
                 new = False
                 await asyncio.sleep(0.02)
-        writer.close()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # counted
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 async def _ask_ordinary(

@@ -19,7 +19,7 @@ from tests.reference import MINILM
 
 pytestmark = pytest.mark.deploy
 
-MINUTES = 0.12
+MINUTES = 0.5
 """Twice: stalled bodies leave others little room."""
 _UNITS = {"m": 2**20, "g": 2**30, "Mi": 2**20, "Gi": 2**30}
 
