@@ -156,7 +156,8 @@ class Protocol(HttpToolsProtocol):
         """Go on with what was read, and read on unless much of a body waits to be taken."""
         self._reading.behind = False
         self._parse()
-        waits = self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT
+        cycle = self.cycle
+        waits = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
         if not (self._unparsed or waits):
             self.flow.resume_reading()
 

@@ -53,6 +53,16 @@ def test_pipelined_requests_wait_as_the_bytes_they_are() -> None:
         assert grown < 150
 
 
+def test_a_body_that_is_refused_unread_is_read_to_its_end(service: Service) -> None:
+    """Its answer comes while much of it waits to be parsed; the next request on the connection is served."""
+    chunks = b"%x\r\n%b\r\n" % (2**17, b"a" * 2**17) + b"1\r\na\r\n" * 300_000 + b"0\r\n\r\n"
+    with service.connect(timeout=10) as connection:
+        connection.sendall(CHUNKED.replace(b"encode", b"nothing").partition(b"%x")[0] + chunks)
+        assert_problem(read_answer(connection), 404, "not-found")
+        connection.sendall(GET)
+        assert read_answer(connection, "GET").status_code == 200
+
+
 @pytest.mark.parametrize("header", [b"x: ", b"x: a\r\n"], ids=["one that never ends", "many"])
 def test_headers_behind_a_body_are_bounded(service: Service, header: bytes) -> None:
     """A megabyte of trailers is refused like a megabyte of headers."""
