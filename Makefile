@@ -55,7 +55,7 @@ test-deploy: $(VENV)/.test
 	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)
 
 # torch is pinned apart and without a hash, so that a CPU build serves where it is the one at hand.
-$(VENV)/.serve: pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/*.cpp model/pytorch/kernels/*.h model/pytorch/kernels/*.py)
+$(VENV)/.serve: pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/*.py)
 	@echo "Installing into $(VENV), which takes a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 -r requirements.lock

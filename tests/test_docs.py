@@ -187,7 +187,9 @@ def test_links_lead_somewhere(document: Path) -> None:
 ROOMS = [str(path.parent.relative_to(ROOT)) for path in sorted((ROOT / "model").glob("*/__init__.py"))]
 
 
-@pytest.mark.parametrize("folder", ["model", *ROOMS, "model/pytorch/kernels", "service", "export"])
+@pytest.mark.parametrize(
+    "folder", ["model", *ROOMS, "model/pytorch/kernels", "model/pytorch/kernels/cpp", "service", "export"]
+)
 def test_every_file_has_its_place_in_the_order_to_read_them(folder: str) -> None:
     """CONTRIBUTING leads through the packages, C++ and all."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

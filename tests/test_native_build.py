@@ -147,7 +147,7 @@ def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPa
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
     program = tmp_path / "sanitized"
-    folder = ROOT / "model" / "pytorch" / "kernels"
+    folder = ROOT / "model" / "pytorch" / "kernels" / "cpp"
     kernels = [folder / f"{name}.cpp" for name in ("layers", "float32", "bfloat16", "amx")]
     flags = [
         "-std=c++17",

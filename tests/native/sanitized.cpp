@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "../../model/pytorch/kernels/interface.h"
+#include "../../model/pytorch/kernels/cpp/interface.h"
 
 // A tensor as this program has it: float32, dense.
 struct AtenTensorOpaque {

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from model.pytorch.kernels.sources import checksum
-
-FOLDER = Path(__file__).parent
+from model.pytorch.kernels.sources import FOLDER, checksum
 
 _COMMON = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
 # GCC 12 takes its own undefined vectors, in the headers of AVX-512, for ours.
