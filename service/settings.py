@@ -51,7 +51,8 @@ class Settings(BaseSettings):
         "on", description="kernels of our own, where the processor runs them"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
-        "auto", description="precision of the products; auto: bfloat16 where headlight has kernels for it"
+        "auto",
+        description="precision of the products; auto: bfloat16 on CUDA and where our CPU kernels run in it",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     max_batch_tokens: int | None = Field(

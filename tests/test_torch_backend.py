@@ -14,6 +14,7 @@ from model.contract import AttentionWant, Backend, Batch, Encoding, SentenceWant
 from model.encoder.encoder import Block
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
+from model.pytorch.kernels.library import NoKernels
 from model.pytorch.kernels.stack import NativeStack
 from model.tokenization.tokenizer import TextTokenizer
 from tests.backends import PLAIN, small
@@ -114,6 +115,21 @@ def test_float16_needs_a_gpu() -> None:
     assert choose_dtype("float16", "cuda") == "float16"
     assert choose_dtype("float32", "cpu") == "float32"
     assert choose_dtype("auto", "cpu") in ("float32", "bfloat16")
+
+
+def test_auto_is_bfloat16_only_where_kernels_run_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU PyTorch's own kernels never run in bfloat16 unasked; turned off, ours are not looked for."""
+    asked: list[torch.dtype] = []
+    monkeypatch.setattr("model.pytorch.backend.find_kernels", asked.append)
+    assert choose_dtype("auto", "cpu") == "bfloat16"
+    assert choose_dtype("auto", "cpu", native=False) == "float32"
+    assert asked == [torch.bfloat16]
+
+    def find_none(_: torch.dtype) -> None:
+        raise NoKernels("there are none")
+
+    monkeypatch.setattr("model.pytorch.backend.find_kernels", find_none)
+    assert choose_dtype("auto", "cpu") == "float32"
 
 
 def test_bfloat16_keeps_the_direction_of_sentence_vectors() -> None:

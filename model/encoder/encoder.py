@@ -38,10 +38,11 @@ class Executor(Protocol):
         in_pass: InPass | None,
         passed: Collection[int],
     ) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
+        """Run hidden state 0, float32 (T, C), through the blocks; returns the `wanted` states by number.
 
-        `probe` sees the layers that are `probed` (by their number, from 0); those that are `passed` are
-        looked at while they attend.
+        `probe` is called for the layers in `probed`, `in_pass` for those in `passed`, which are observed
+        while they attend. Layers count from 0; none past the last one that is needed is run. Each state is
+        (T, C). Raises MemoryError.
         """
         ...
 

@@ -73,7 +73,7 @@ class Kept:
         found = measures.top_k(weights, k, units.positions, units.counts)
         self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
-    def room(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def buffer(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Give the maps at one place of the first axis of each, (b, …), and whether they are finite, (b,)."""
         return cast("NDArray[Any]", self._map)[:, place], self._finite
 

@@ -78,12 +78,12 @@ class Maps:
         """The positions of the rows that are wanted, each once; None where it is all of them."""
         return None if self._rows.every else self._rows.positions
 
-    def room(self, number: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Give the place of one layer's weights, (b, heads, rows, N), and whether each sequence's are finite.
+    def buffer(self, number: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Give the buffers that a kernel fills while one layer attends; only where the want is `plain`.
 
-        Both are for kernels that write them while the layer attends, where the want is `plain`.
+        The weights, (b, heads, rows, N), and whether all of each sequence are finite, (b,).
         """
-        return self._kept.room(self.layers.index(number))
+        return self._kept.buffer(self.layers.index(number))
 
     def look(self, number: int, layer: Layer) -> None:
         """Compute one layer."""

@@ -47,10 +47,10 @@ class Summaries:
         special[self._special.numpy()] = 1
         return special
 
-    def room(self, number: int) -> FloatArray:
-        """Give the place of one layer's statistics, float32 (b, heads, 10).
+    def buffer(self, number: int) -> FloatArray:
+        """Give the buffer that a kernel fills while one layer attends; only where the want is `plain`.
 
-        It is for kernels that measure while the layer attends, where the want is `plain`.
+        The statistics, float32 (b, heads, 10), in the order of `STATISTICS`.
         """
         return self._means[self.layers.index(number)]
 

@@ -59,11 +59,13 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
         return dtype
     if device != "cpu":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
+    if not native:
+        return "float32"
     try:
         find_kernels(torch.bfloat16)
     except NoKernels:
         return "float32"
-    return "bfloat16" if native else "float32"
+    return "bfloat16"
 
 
 class TorchBackend:

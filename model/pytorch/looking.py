@@ -73,10 +73,10 @@ class Looking:
                 self._slots[id(look)] = _slots(look, heads)
             chosen, rows = self._slots[id(look)]
             if isinstance(look, Summaries):
-                looks.statistics(first, look.room(number), chosen, look.special)
+                looks.statistics(first, look.buffer(number), chosen, look.special)
             else:
-                room, finite = look.room(number)
-                looks.weights(first, room, chosen, rows, finite)
+                weights, finite = look.buffer(number)
+                looks.weights(first, weights, chosen, rows, finite)
         return looks
 
     def look(
