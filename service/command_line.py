@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from model.lanes import count_cores
 from service.app import create_app
@@ -18,6 +19,7 @@ from service.traces import TracesError
 
 log = logging.getLogger("service")
 
+_KEY_SETTINGS = (f"{PREFIX}API_KEYS", f"{PREFIX}API_KEYS_FILE")
 # Of the youngest objects as ever, of the oldest a hundred times less often.
 _GC_THRESHOLDS = (700, 10, 1000)
 
@@ -40,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     set_up_logs(settings.log_level, settings.log_format)
     unknown = unknown_variables(os.environ)
     if mistaken := [name for name in unknown if name.startswith(f"{PREFIX}API_KEY")]:
-        meant = "HEADLIGHT_API_KEYS" + "_FILE" * ("FILE" in mistaken[0])
+        (meant,) = get_close_matches(mistaken[0], _KEY_SETTINGS, n=1, cutoff=0)
         sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: did you mean {meant}?\n")
         return 2
     for name in unknown:

@@ -62,7 +62,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     state.memory.check_room(request.scope["state"], size)
     _check_room(state, size, request.scope["state"][CLIENT])
     body = await _read_body(request, state.settings)
-    # A small body is parsed without a pause: there is one such at a time, which counts for nothing.
+    # Small bodies are parsed without an await, so only one exists in parsed form at a time: not counted.
     transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
     if transient:
         state.memory.take(request.scope["state"], transient)

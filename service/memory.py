@@ -50,8 +50,8 @@ _LITTLE = 1 / 8
 _COMPUTE_BYTES = 96 * 2**20
 # Where even that is not there, requests are taken one at a time.
 _LEAST_BYTES = 32 * 2**20
-# The size of the process is read again when so much was taken, or so much time has passed: a body may come in
-# parts of one byte.
+# The resident size is read again after this many bytes or seconds, not at each call: a body may arrive one
+# byte at a time.
 _TAKEN_BYTES = 2**20
 _READ_S = 0.01
 
@@ -199,7 +199,7 @@ class Memory:
         return self._resident() + size <= self._most
 
     def _resident(self) -> int:
-        """Say how much memory the process has, at most: what was read of it lately, and all taken since."""
+        """Bound the resident size, in bytes: the last reading, and everything taken since."""
         now = time.perf_counter()
         if self._taken > _TAKEN_BYTES or now > self._read_at + _READ_S:
             self._read, self._read_at, self._taken = resident_bytes(), now, 0

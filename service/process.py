@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 # small product; between passes they should sleep, and leave the cores to others. So many turns are some
 # microseconds (`benchmarks/README.md` has the measurement that chose them).
 _SPINS = "2000"
-# Code for all shapes of products of one model, which are some 500 with batches of 1,024 tokens: more are no
+# Enough for every shape of one model's products, some 500 with batches of 1,024 tokens; a larger cache is no
 # faster (`benchmarks/README.md`).
 _PRIMITIVES = "1024"
 

@@ -16,8 +16,8 @@ REST_S = 3.0
 """After so long without a batch or a request nothing is worth keeping for the next one."""
 # Less of it is not worth that the next batch has to fetch it again.
 _MUCH_BYTES = 16 * 2**20
-# While requests never cease, memory that was freed is given back as soon as so much of what there is is used,
-# and so often at most: it takes some ten milliseconds off the event loop for each hundred megabytes.
+# Under continuous load, freed memory is trimmed once this share of the process's memory is in use, at most
+# this often, in seconds. Trimming takes ten milliseconds for each hundred megabytes, in a worker thread.
 _SHORT = 0.65
 _AGAIN_S = 1.0
 

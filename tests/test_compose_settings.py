@@ -37,3 +37,6 @@ def test_keys_that_are_not_there_end_the_start() -> None:
         code, _, err = run_command(**settings)
         assert code == 2
         assert "HEADLIGHT_API_KEY" in err
+        assert name != "API_KEYS_FILE" or err.startswith(
+            f"headlight: {ROOT / 'no-such-file'} does not exist:"
+        )

@@ -37,6 +37,29 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return planned
 
 
+def test_a_body_of_single_bytes_reads_the_resident_size_seldom(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a megabyte, or once in ten milliseconds; what was taken since the last reading counts."""
+    readings: list[int] = []
+
+    def read() -> int:
+        readings.append(16 * MIB)
+        return readings[-1]
+
+    monkeypatch.setattr("service.memory.resident_bytes", read)
+    monkeypatch.setattr("service.memory.time.perf_counter", lambda: 1.0)
+    request = Scope()
+    assert memory.arrived(request, SMALL_BYTES // 2 + 1)
+    for _ in range(10_000):
+        assert memory.arrived(request, 1)
+    assert len(readings) == 1
+    assert memory.arrived(request, MIB)
+    assert memory.arrived(request, 1)
+    assert len(readings) == 2
+    assert not memory.arrived(request, 240 * MIB), "more than the process has left"
+
+
 def test_answers_have_a_limit_of_their_own() -> None:
     """Alone, any answer has room; beside others, only within the limit; what is held is given back once."""
     memory, one, other = Memory(10 * SMALL_BYTES), Scope(), Scope()
