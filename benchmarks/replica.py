@@ -1,10 +1,10 @@
 """One replica in a simulation: what a batch costs, and how batches are made when a lane gets free.
 
-It does what the service does (`service/queueing.py`, `service/batching.py`, `service/runner.py`): one
+It does what the service does (`queueing`, `batching` and `runner` in `service/engine/`): one
 queue, bounded in tokens; a batch is made of what waits at the moment in which it can run, up to a budget of
 tokens; the first lane takes whatever there is, another one only what is worth its while; a request that is
 alone has all cores. All requests are of one client, and the queue is `queue_batches` long: between clients
-the service shares it (`service/fairness.py`), which is not simulated. Two things are simpler here: the
+the service shares it (`service/engine/fairness.py`), which is not simulated. Two things are simpler here: the
 texts of a request count as equally long, and a batch is filled to its last token, where the service leaves
 a gap of less than a text. `tests/test_replica.py` holds it to a replica that is fed text by text through
 the service's own `take_batch`.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.queueing import WORTH_A_LANE
+from service.engine.queueing import WORTH_A_LANE
 
 _LONG_S = 0.1
 

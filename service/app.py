@@ -14,13 +14,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
-from service.cors import Cors
-from service.middleware import RequestContext, authorize
-from service.openapi import build_openapi, operation_id
+from service.http.cors import Cors
+from service.http.middleware import RequestContext, authorize
+from service.lifecycle import VERSION, Loader, ServiceState, load_engines
 from service.problems import Problem, cut, from_model_error
-from service.routes import native, operations
+from service.protocols import operations
+from service.protocols.native import routes as native
+from service.protocols.openapi import build_openapi, operation_id
 from service.settings import Settings
-from service.state import VERSION, Loader, ServiceState, load_engines
 
 log = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ from difflib import get_close_matches
 
 from model.lanes import count_cores
 from service.app import create_app
-from service.keys import KeyFileError
-from service.logs import set_up_logs
+from service.clients.keys import KeyFileError
+from service.http.server import ListenError, serve
+from service.lifecycle import ServiceState
 from service.process import allow_connections, keep_freed_memory, limit_products, set_environment
-from service.server import ListenError, serve
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
-from service.state import ServiceState
-from service.traces import TracesError
+from service.telemetry.logs import set_up_logs
+from service.telemetry.traces import TracesError
 
 log = logging.getLogger("service")
 

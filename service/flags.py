@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from pydantic.fields import FieldInfo
 
-from service.wording import default, placeholder
+from service.setting_help import default, placeholder
 
 _USAGE = """headlight [--SETTING VALUE ...]
        headlight export MODEL OUT_DIR [options]

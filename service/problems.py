@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
@@ -124,6 +124,19 @@ def _writable(value: object) -> object:
     if isinstance(value, str):
         return cut(value)
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
+
+
+class ProblemDocument(BaseModel):
+    """An error (RFC 9457). Fields beyond these help: `field`, `limit`, `actual`, `allowed`, `errors`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    request_id: str
 
 
 def gave_up() -> Problem:

@@ -9,15 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from model.checkpoints.source import EMBEDDED, model_name
+from model.checkpoints.source import EMBEDDED
 from service.flags import parse_flags
-from service.keys import parse_keys
-from service.peers import Networks, parse_proxies
-from service.wording import is_found_out, refusal
+from service.setting_help import is_found_out, refusal
+from service.setting_values import Networks, parse_keys, parse_models, parse_origins, parse_proxies
 
 PREFIX = "HEADLIGHT_"
 _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
-_ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
 
 
 class SettingsError(Exception):
@@ -159,29 +157,6 @@ class Settings(BaseSettings):
     def models(self) -> dict[str, str]:
         """The served models: name -> source, the default first."""
         return parse_models(self.model)
-
-
-def parse_models(value: str) -> dict[str, str]:
-    """Read `source` or `name=source,name=source`; raises ValueError."""
-    models: dict[str, str] = {}
-    for part in value.split(","):
-        before, equals, after = part.strip().partition("=")
-        name, source = (before.strip(), after.strip()) if equals else (model_name(before), before)
-        if not name or not source:
-            raise ValueError(f"{part!r} names no model; write a folder, a hub name, or name=source")
-        if name in models:
-            raise ValueError(f"two models are called {name!r}; give them names: name=source,name=source")
-        models[name] = source
-    return models
-
-
-def parse_origins(value: str | None) -> list[str]:
-    """Read origins, separated by commas; raises ValueError."""
-    origins = [part.strip() for part in (value or "").split(",") if part.strip()]
-    for origin in origins:
-        if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is no origin; write it like https://example.org, or *")
-    return origins
 
 
 def read_settings(arguments: Sequence[str] = ()) -> Settings:

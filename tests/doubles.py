@@ -18,12 +18,12 @@ from model.checkpoints.source import resolve
 from model.contract import Backend, Batch, ModelInfo, Output
 from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
-from service.device import Device
-from service.engine import Engine
-from service.metrics import Metrics
-from service.server import serve
+from service.engine.device import Device
+from service.engine.engine import Engine
+from service.http.server import serve
+from service.lifecycle import VERSION
 from service.settings import Settings, read_settings
-from service.state import VERSION
+from service.telemetry.metrics import Metrics
 from tests.reference import MINILM, minilm
 
 POISON = "arsenic"

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from model.contract import Encoding, SentenceWant, Want
-from service.engine import Engine, Result
-from service.metrics import Metrics
+from service.engine.engine import Engine, Result
+from service.telemetry.metrics import Metrics
 from tests.client import parse_metrics
 from tests.doubles import Watched, tokenizer
 

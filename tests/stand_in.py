@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from service.client import AttentionMaps, Encoded
+from headlight_client import AttentionMaps, Encoded
 from tests.client import Json
 
 PROBLEM = {

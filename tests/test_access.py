@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from service.trace_context import read_traceparent
+from service.telemetry.trace_context import read_traceparent
 from tests.client import LONG, NDJSON, NPZ, ROOT, ROUTES, Json, Service, read_answer, request_bytes, serve
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -52,6 +52,14 @@ def test_no_arrow_turns(path: Path) -> None:
     assert not roots & FORBIDDEN[package]
 
 
+def test_the_client_knows_nothing_of_the_service() -> None:
+    """Other people's programs import it where nothing else of headlight is installed."""
+    folder = ROOT / "client" / "python" / "headlight_client"
+    roots = {name.partition(".")[0] for path in folder.glob("*.py") for name in imported(path)}
+    assert roots >= {"httpx", "numpy", "headlight_client"}
+    assert not roots & {*PACKAGES, "torch", "pydantic", "fastapi"}
+
+
 def test_the_packages_are_there() -> None:
     """The checks of this file look at files that exist."""
     assert {module_name(path) for path in MODULES} >= {"model.encoder.encoder", "service", "export"}
@@ -105,20 +113,40 @@ def room(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-def test_the_rooms_of_the_model_know_only_those_below_them() -> None:
-    """Folders too can be read in an order: none needs, through others, one that needs it."""
-    names = {module_name(path) for path in MODULES if path.relative_to(ROOT).parts[0] == "model"} - {"model"}
+def rooms(package: str) -> dict[str, set[str]]:
+    """Which rooms of a package each of its rooms imports from."""
+    names = {module_name(path) for path in MODULES if path.relative_to(ROOT).parts[0] == package} - {package}
     graph: dict[str, set[str]] = {room(name): set() for name in names}
     for path in MODULES:
         if (name := module_name(path)) in names:
             graph[room(name)] |= {room(other) for other in imported(path) & names} - {room(name)}
-    assert graph["model.encoder"] == {"model.errors"}, "the mathematics knows no accelerator"
-    assert "model.pytorch" not in graph["model.inspection"], "what is seen of attention knows no kernels"
-    assert "model.pytorch" not in graph["model.onnx"]
-    assert not cycle(graph)
+    return graph
 
 
-FOLDERS = {path.parent for suffix in (".py", ".cpp", ".h") for path in (ROOT / "model").rglob(f"*{suffix}")}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_rooms_know_only_those_below_them(package: str) -> None:
+    """Folders too can be read in an order: none needs, through others, one that needs it."""
+    assert not cycle(rooms(package))
+
+
+def test_general_rooms_know_no_special_ones() -> None:
+    """Encoders know no accelerator, inspection no kernels, the engine no HTTP, and HTTP no protocol."""
+    model, service = rooms("model"), rooms("service")
+    assert model["model.encoder"] == {"model.errors"}
+    assert "model.pytorch" not in model["model.inspection"] | model["model.onnx"]
+    assert service["service.engine"] <= {"service.telemetry", "service.process"}
+    assert "service.protocols" not in service["service.http"]
+    http = {"starlette", "fastapi", "uvicorn", "httptools", "httpx"}
+    for path in (ROOT / "service" / "engine").glob("*.py"):
+        assert not {name.partition(".")[0] for name in imported(path)} & http, path
+
+
+FOLDERS = {
+    path.parent
+    for suffix in (".py", ".cpp", ".h")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob(f"*{suffix}")
+}
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDERS), ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 from safetensors.numpy import load
 
-from service import npz
-from service.arrays import pack
-from service.items import AnswerStyle, Item
-from service.writing import write
+from service.serialization import npz
+from service.serialization.arrays import pack
+from service.serialization.items import AnswerStyle, Item
+from service.serialization.writing import write
 from tests.client import read_npz, read_safetensors
 
 Arrays = dict[str, Any]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from model.contract import STATISTICS, Axis, Output, SummaryWant, Top
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.attention_planning import View, plan_attention
-from service.schemas import AttentionRequest
-from service.words import Words
+from service.protocols.native.attention_plan import View, plan_attention
+from service.protocols.native.schemas import AttentionRequest
+from service.protocols.native.words import Words
 from tests.doubles import tokenizer
 from tests.test_planning import INFO
 

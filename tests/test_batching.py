@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching import PATIENCE, Candidate, take_batch
+from service.engine.batching import PATIENCE, Candidate, take_batch
 
 Cost = Callable[[Sequence[int]], int]
 

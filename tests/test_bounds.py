@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.contract import Encoding
-from service.bounds import bound
-from service.items import AnswerStyle, Expected, Item, columns
-from service.json_writer import last_line, lines
-from service.writing import write, write_whole
+from service.serialization.answer_size import bound
+from service.serialization.items import AnswerStyle, Expected, Item, columns
+from service.serialization.json_writer import last_line, lines
+from service.serialization.writing import write, write_whole
 from tests.doubles import tokenizer
 
 FORMATS: list[Any] = ["json", "ndjson", "npz", "safetensors"]

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from service.budget import measure_rates, steady_budget
+from service.engine.batch_budget import measure_rates, steady_budget
+from service.lifecycle import largest_request
 from service.settings import Settings
-from service.state import largest_request
 from tests.doubles import Watched, engine
 from tests.engines import SENTENCE, running, words
 

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.client import AttentionMaps, Headlight, HeadlightError
+from headlight_client import AttentionMaps, Headlight, HeadlightError
 from tests.client import Json
 from tests.stand_in import PROBLEM, Reply, assert_columns, stand_in
 

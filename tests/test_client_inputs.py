@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.client import Headlight, HeadlightError, InputsError
-from service.client_inputs import listed
+from headlight_client import Headlight, HeadlightError, InputsError
+from headlight_client.inputs import listed
 from tests.stand_in import refused, stand_in
 
 NAN = float("nan")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.client import AsyncHeadlight, Headlight, HeadlightConnectionError, HeadlightError
+from headlight_client import AsyncHeadlight, Headlight, HeadlightConnectionError, HeadlightError
 from tests.client import ROOT, Service
 from tests.stand_in import Answering, Received, Reply, refused, stand_in
 
@@ -308,7 +308,7 @@ def test_an_interrupt_ends_a_call_at_once() -> None:
 
     program = (
         "import sys\n"
-        "from service.client import Headlight\n"
+        "from headlight_client import Headlight\n"
         "try:\n"
         "    Headlight(sys.argv[1]).encode([str(i) for i in range(900)])\n"
         "except KeyboardInterrupt:\n"

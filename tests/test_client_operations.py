@@ -14,15 +14,15 @@ from typing import Any
 import httpx
 import pytest
 
-from service import answers
-from service.client import (
+from headlight_client import (
     AsyncHeadlight,
     Headlight,
     HeadlightConnectionError,
     HeadlightError,
     HeadlightTimeout,
 )
-from service.client_info import Info, ServedModel, ServiceLimits
+from headlight_client.info import Info, ServedModel, ServiceLimits
+from service.protocols import operations
 from tests.client import Service, free_port, serve
 from tests.stand_in import Reply, refused, stand_in
 from tests.test_client_retry import ANSWER
@@ -43,7 +43,7 @@ def test_info_is_what_the_service_says(strict: Service) -> None:
     assert info == asyncio.run(asked())
     assert info.document == shown
     assert (info.version, len(info.models)) == (shown["version"], 1)
-    assert {f.name for f in fields(ServedModel)} <= set(answers.ServedModel.model_fields)
+    assert {f.name for f in fields(ServedModel)} <= set(operations.ServedModel.model_fields)
     for field in fields(ServedModel):
         assert getattr(info.models[0], field.name) == shown["models"][0][field.name]
     for field in fields(ServiceLimits):

@@ -11,15 +11,15 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
-from service.client import (
+from headlight_client import (
     AsyncHeadlight,
     Headlight,
     HeadlightConnectionError,
     HeadlightError,
     HeadlightTimeout,
 )
-from service.client_errors import retry_after
-from service.client_retry import Attempts, Retries, decide
+from headlight_client.errors import retry_after
+from headlight_client.retry import Attempts, Retries, decide
 from tests.client import free_port
 from tests.stand_in import Reply, refused, stand_in
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.client import HeadlightError
-from service.client_splitting import MAX_BODY_BYTES, Limits, Parts
+from headlight_client import HeadlightError
+from headlight_client.splitting import MAX_BODY_BYTES, Limits, Parts
 
 
 def refusal(status: int = 413, kind: str = "response-too-large", **members: Any) -> HeadlightError:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from service.compression import CODINGS, choose_coding, encoder
-from service.writing import coded
+from service.serialization.compression import CODINGS, choose_coding, encoder
+from service.serialization.writing import coded
 
 
 @pytest.mark.parametrize(

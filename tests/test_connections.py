@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from service.negotiation import _best, choose_format
+from service.http.negotiation import _best, choose_format
 from tests.client import LONG, Service, assert_problem, read_answer, request_bytes, serve
 from tests.storm.siege import vitals
 from tests.test_hostile import SLACK_S, watched

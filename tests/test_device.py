@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.device import Device
+from service.engine.device import Device
 
 pytestmark = pytest.mark.alone
 

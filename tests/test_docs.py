@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from model.families import FAMILIES
-from service.answers import AttentionItem, EncodeItem, Summary, TokenColumns
-from service.metrics import OPERATIONS_ROUTES, Metrics
+from service.lifecycle import VERSION
 from service.problems import KINDS
-from service.schemas import AttentionRequest, EncodeRequest
+from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
+from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 from service.settings import PREFIX, Settings
-from service.state import VERSION
+from service.telemetry.metrics import OPERATIONS_ROUTES, Metrics
 from tests.client import ROOT, Service
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -184,24 +184,29 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
-ROOMS = [str(path.parent.relative_to(ROOT)) for path in sorted((ROOT / "model").glob("*/__init__.py"))]
+CODE = {
+    path.parent
+    for top in ("model", "service", "export", "client")
+    for suffix in ("py", "h", "cpp")
+    for path in (ROOT / top).rglob(f"*.{suffix}")
+}
 
 
-@pytest.mark.parametrize(
-    "folder", ["model", *ROOMS, "model/pytorch/kernels", "model/pytorch/kernels/cpp", "service", "export"]
-)
-def test_every_file_has_its_place_in_the_order_to_read_them(folder: str) -> None:
-    """CONTRIBUTING leads through the packages, C++ and all."""
+@pytest.mark.parametrize("folder", sorted(CODE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_has_its_place_on_the_map(folder: Path) -> None:
+    """CONTRIBUTING says where each is, C++ and all."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     order = text[text.index("`model/`, from the ground up") : text.index("The encoder can")]
-    named = set(re.findall(r"`([\w.]+)/?`", order))
+    named = {
+        part for name in re.findall(r"`([\w./]+?)/?`", order) for part in (name, name.rpartition("/")[2])
+    }
     files = {
         path.name.removesuffix(".py")
-        for path in (ROOT / folder).iterdir()
+        for path in folder.iterdir()
         if path.suffix in (".py", ".h", ".cpp") or (path / "__init__.py").exists()
     }
     # Of families there will be many, and each is what its name says.
-    assert folder == "model/families" or files - {"__init__", "__main__"} <= named
+    assert folder.name == "families" or files - {"__init__", "__main__"} <= named
 
 
 def test_the_changelog_speaks_of_this_version() -> None:

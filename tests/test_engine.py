@@ -12,10 +12,10 @@ import pytest
 from model.contract import AttentionWant, Output, Want
 from model.errors import InferenceError
 from model.tokenization.tokenizer import Truncation
-from service.device import Device
-from service.engine import Engine, Result
-from service.metrics import Metrics
-from service.queueing import OverloadedError
+from service.engine.device import Device
+from service.engine.engine import Engine, Result
+from service.engine.queueing import OverloadedError
+from service.telemetry.metrics import Metrics
 from tests.doubles import POISON, Exclusive, Watched, engine
 from tests.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words
 from tests.reference import minilm, run

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.fairness import FairLines, Line, companions, is_light
+from service.engine.fairness import FairLines, Line, companions, is_light
 
 
 @dataclass(eq=False)

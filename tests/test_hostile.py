@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from model.tokenization.tokenizer import Truncation
-from service.schemas import MAX_INDICES
+from service.http.json_body import MAX_INDICES
 from tests.client import Json, Service, assert_problem, post, send, serve
 from tests.doubles import tokenizer
 

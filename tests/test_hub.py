@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.settings import parse_models
+from service.setting_values import parse_models
 from tests.client import ROOT
 from tests.reference import write_bert
 

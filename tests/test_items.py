@@ -1,6 +1,6 @@
 """Columns of an item: everything that was run."""
 
-from service.items import AnswerStyle, columns
+from service.serialization.items import AnswerStyle, columns
 from tests.doubles import tokenizer
 
 

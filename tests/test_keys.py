@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.keys import KeyFileError, Keys, parse_keys
+from service.clients.keys import KeyFileError, Keys
 from service.problems import Problem
+from service.setting_values import parse_keys
 from tests.client import ROUTES, Json, Service, assert_problem, read_answer, run_command, serve
 
 FIRST, SECOND, THIRD = "first-0123456789abcdef", "second-0123456789abcd", "third-0123456789abcde"

@@ -8,10 +8,10 @@ import pytest
 
 from model.errors import InferenceError
 from model.lanes import choose_lanes
-from service.device import Device
-from service.metrics import Metrics
-from service.queueing import WORTH_A_LANE, Job, Waiting, WaitingQueue
-from service.state import VERSION
+from service.engine.device import Device
+from service.engine.queueing import WORTH_A_LANE, Job, Waiting, WaitingQueue
+from service.lifecycle import VERSION
+from service.telemetry.metrics import Metrics
 from tests.doubles import HANG, Hanging, Watched, engine
 from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words
 from tests.reference import minilm

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.access import Access, Ended
-from service.logs import JsonFormatter, set_up_logs
+from service.telemetry.logs import JsonFormatter, set_up_logs
+from service.telemetry.request_record import Access, Ended
 from tests.client import ROUTES, Service
 
 
@@ -64,7 +64,7 @@ def test_an_exception_is_part_of_its_line() -> None:
 def test_the_level_holds_and_others_are_kept_quiet(level: str) -> None:
     """Our own lines follow the setting; those of the server and of HTTP clients begin at warnings."""
     set_up_logs(level, "text")
-    ours, theirs = logging.getLogger("service.engine"), logging.getLogger("uvicorn.error")
+    ours, theirs = logging.getLogger("service.engine.engine"), logging.getLogger("uvicorn.error")
     number = getattr(logging, level.upper())
     assert ours.isEnabledFor(number)
     assert not ours.isEnabledFor(number - 10)

@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 import pytest
 
-from service.json_body import TooManyValuesError, _cut
+from service.http.json_body import TooManyValuesError, _cut
 from tests.client import Service, request_bytes, serve
 
 pytestmark = pytest.mark.alone

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from model.lanes import count_cores
+from service.setting_help import default
 from service.settings import PREFIX, Settings
-from service.wording import default
 from tests.client import Service, answered, free_port, run_command, serve
 from tests.test_operations import VERSION
 

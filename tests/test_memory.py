@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.memory import SMALL_BYTES, Memory, memory_given
-from service.peers import CLIENT
+from service.clients.addresses import CLIENT
+from service.memory_limits import SMALL_BYTES, Memory, memory_given
 from service.problems import Problem
 from tests.client import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
 
@@ -31,7 +31,7 @@ Scope = dict[str, object]
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     """256 MiB of a process of 16: 16 for short requests, 102.4 for all others."""
-    monkeypatch.setattr("service.memory.resident_bytes", lambda: 16 * MIB)
+    monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 16 * MIB)
     planned = Memory(1000 * MIB)
     planned.plan(256 * MIB)
     return planned
@@ -47,8 +47,8 @@ def test_a_body_of_single_bytes_reads_the_resident_size_seldom(
         readings.append(16 * MIB)
         return readings[-1]
 
-    monkeypatch.setattr("service.memory.resident_bytes", read)
-    monkeypatch.setattr("service.memory.time.perf_counter", lambda: 1.0)
+    monkeypatch.setattr("service.memory_limits.resident_bytes", read)
+    monkeypatch.setattr("service.memory_limits.time.perf_counter", lambda: 1.0)
     request = Scope()
     assert memory.arrived(request, SMALL_BYTES // 2 + 1)
     for _ in range(10_000):
@@ -104,7 +104,7 @@ def test_memory_that_no_request_holds_counts_against_large_ones(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What libraries keep is in use, too, also where no other request holds anything."""
-    monkeypatch.setattr("service.memory.resident_bytes", lambda: 220 * MIB)
+    monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 220 * MIB)
     with pytest.raises(Problem):
         memory.take({}, 12 * MIB)
     memory.take({}, 2 * MIB)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, Metrics
+from service.telemetry.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, Metrics
 from tests.client import LONG, Json, Service, answered, parse_metrics, post, serve
 from tests.test_planning import INFO
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
-from service.middleware import RequestContext, request_id
+from service.http.middleware import RequestContext, request_id
+from service.lifecycle import ServiceState
 from service.settings import read_settings
-from service.state import ServiceState
 from tests.client import Service, parse_metrics
 
 SANE = string.ascii_letters + string.digits + "._-"

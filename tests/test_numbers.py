@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as stn
 from numpy.typing import NDArray
 
 from model.contract import FloatArray
-from service import numbers
-from service.numbers import PIECE_VALUES, array_text, rounded, text_size
+from service.serialization import json_arrays
+from service.serialization.json_arrays import PIECE_VALUES, array_text, rounded, text_size
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 probability = st.floats(min_value=0, max_value=1, width=32)
@@ -33,8 +33,8 @@ def values(written: str) -> list[str]:
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table for any size, and pieces of a few numbers."""
-    monkeypatch.setattr(numbers, "_FEW_VALUES", 0)
-    monkeypatch.setattr(numbers, "PIECE_VALUES", 7)
+    monkeypatch.setattr(json_arrays, "_FEW_VALUES", 0)
+    monkeypatch.setattr(json_arrays, "PIECE_VALUES", 7)
 
 
 @given(array=stn.arrays(np.float32, st.integers(1, 40), elements=finite))

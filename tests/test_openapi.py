@@ -6,7 +6,7 @@ import jsonschema_rs
 import openapi_spec_validator
 import pytest
 
-from service.examples import EXAMPLES
+from service.protocols.native.examples import EXAMPLES
 from tests.client import JSON, NDJSON, NPZ, SAFETENSORS, Json, Service
 from tests.test_invalid_requests import ATTENTION, BOTH, ENCODE
 from tests.test_problems import TABLE

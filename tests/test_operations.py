@@ -127,8 +127,8 @@ def test_the_page_loads_nothing_from_elsewhere(service: Service) -> None:
 
 def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
     """Ready means that every model's worker is alive; the end of the service ends them."""
+    from service.lifecycle import Phase, ServiceState
     from service.settings import read_settings
-    from service.state import Phase, ServiceState
 
     made = engine(Watched())
     state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})

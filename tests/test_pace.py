@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.pace import Pace
+from service.engine.throughput import Pace
 
 
 def test_the_rate_counts_every_lane() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.engine import Engine
-from service.memory import Memory
+from service.engine.engine import Engine
+from service.lifecycle import Phase, ServiceState
+from service.memory_limits import Memory
 from service.settings import read_settings
-from service.state import Phase, ServiceState
 from tests.client import JSON, NDJSON, Service, assert_problem, post, serve
 
 FAILED = 'headlight_requests_total{route="/encode",status="500"}'

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from service.app import create_app
-from service.peers import CLIENT, NO_ADDRESS, Peers, client_of, parse_proxies, peer_address, read_address
+from service.clients.addresses import (
+    CLIENT,
+    NO_ADDRESS,
+    Peers,
+    client_of,
+    peer_address,
+    read_address,
+)
+from service.setting_values import parse_proxies
 from service.settings import Settings
 from tests.client import run_command
 

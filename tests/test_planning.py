@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from model.contract import ModelInfo
 from model.errors import OutOfRange, Unsupported
-from service.planning import choose_prompt, plan_encode, resolve
 from service.problems import Problem
-from service.schemas import EncodeRequest
+from service.protocols.native.encode_plan import choose_prompt, plan_encode, resolve
+from service.protocols.native.schemas import EncodeRequest
 from tests.doubles import tokenizer
 
 INFO = ModelInfo(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import uvloop
 
-from service.readers import Reader, Readers
+from service.clients.slow_readers import Reader, Readers
 from tests.client import Json, Service, request_bytes, serve
 
 pytestmark = pytest.mark.alone

@@ -11,7 +11,7 @@ from benchmarks.policies import at_random
 from benchmarks.replica import Costs, Replica, Work
 from benchmarks.simulation import simulate
 from benchmarks.traffic import Sizes, Traffic, mixed_sizes, poisson
-from service.batching import Candidate, take_batch
+from service.engine.batching import Candidate, take_batch
 
 COSTS = Costs(
     lanes=2,

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from service import resting
-from service.device import Device
-from service.engine import Engine
+from service.engine import trimming
+from service.engine.device import Device
+from service.engine.engine import Engine
+from service.engine.trimming import REST_S, Resting
 from service.process import resident_bytes
-from service.resting import REST_S, Resting
 
 SMALL = 500 * 2**20
 
@@ -32,8 +32,8 @@ class Process:
         self.size, self.now, self.calls = SMALL, 1000.0, 0
         self.idle_since: float | None = self.now
         self.fails = False
-        monkeypatch.setattr(resting, "resident_bytes", lambda: self.size)
-        monkeypatch.setattr(resting, "give_back_memory", self.trim)
+        monkeypatch.setattr(trimming, "resident_bytes", lambda: self.size)
+        monkeypatch.setattr(trimming, "give_back_memory", self.trim)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         self.trims = 0
         self.resting = Resting([cast("Engine", self)], Inline(), given=2 * SMALL)
@@ -84,7 +84,7 @@ def test_a_process_that_works_or_is_small_is_left_alone(process: Process) -> Non
 
 def test_what_stays_is_not_asked_for_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that is in use for good counts as the size of the process from then on."""
-    monkeypatch.setattr(resting, "give_back_memory", lambda: setattr(process, "size", SMALL + 90 * 2**20))
+    monkeypatch.setattr(trimming, "give_back_memory", lambda: setattr(process, "size", SMALL + 90 * 2**20))
     process.run(grows=100 * 2**20)
     assert process.look_after(REST_S) == 1
     process.run(grows=2**20)

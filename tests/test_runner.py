@@ -11,10 +11,10 @@ import pytest
 
 from model.contract import Batch, Encoding, Output, Top
 from model.errors import InferenceError, OutOfMemory
-from service.metrics import Metrics
-from service.queueing import WaitingQueue
-from service.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite
-from service.state import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
+from service.engine.queueing import WaitingQueue
+from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite
+from service.lifecycle import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
+from service.telemetry.metrics import Metrics
 from tests.client import assert_problem, post, serve
 from tests.doubles import HANG, POISON, Hanging, Watched, engine
 from tests.engines import SENTENCE, encode, perform, running, samples, words

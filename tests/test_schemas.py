@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from model.errors import ModelError
-from service.attention_planning import plan_attention
-from service.planning import plan_encode
 from service.problems import from_model_error, from_validation_error
-from service.schemas import AttentionRequest, EncodeRequest
+from service.protocols.native.attention_plan import plan_attention
+from service.protocols.native.encode_plan import plan_encode
+from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 from tests.doubles import tokenizer
 from tests.test_planning import INFO
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from headlight_client import AsyncHeadlight, Headlight, HeadlightError, calls
 from model.tokenization import tokenizer
-from service import client_calls, schemas
-from service.client import AsyncHeadlight, Headlight, HeadlightError
+from service.protocols.native import schemas
 from tests.backends import both_backends
 from tests.client import ROOT, Json, Service
 from tests.stand_in import assert_columns, refused, stand_in
@@ -28,7 +28,7 @@ TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字"]
 
 def test_importing_the_client_loads_no_service() -> None:
     """A notebook that imports the client needs httpx and numpy, and gets none of the rest."""
-    program = "import sys, service.client; print(*sys.modules)"
+    program = "import sys, headlight_client; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -44,11 +44,7 @@ def test_importing_the_client_loads_no_service() -> None:
         "orjson",
         "tokenizers",
     }
-    assert not {name.partition(".")[0] for name in loaded} & (heavy | {"model", "export"})
-    ours = {name for name in loaded if name.startswith("service.")}
-    assert ours == {"service.client"} | {
-        f"service.{path.stem}" for path in (ROOT / "service").glob("client_*.py")
-    }
+    assert not {name.partition(".")[0] for name in loaded} & (heavy | {"model", "export", "service"})
 
 
 @pytest.mark.parametrize("client", [Headlight, AsyncHeadlight])
@@ -64,8 +60,8 @@ def test_every_field_is_a_parameter(client: Any) -> None:
     whole = {"dtype", "progress"}
     assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
     assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
-    assert typing.get_args(client_calls.Pooling) == typing.get_args(schemas.Pooling)
-    assert typing.get_args(client_calls.Side) == typing.get_args(tokenizer.Side)
+    assert typing.get_args(calls.Pooling) == typing.get_args(schemas.Pooling)
+    assert typing.get_args(calls.Side) == typing.get_args(tokenizer.Side)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])

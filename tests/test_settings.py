@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from service.settings import SettingsError, parse_models, read_settings, unknown_variables
+from service.setting_values import parse_models
+from service.settings import SettingsError, read_settings, unknown_variables
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from service.device import Device
+from service.engine.device import Device
 from tests.client import LONG, Service, assert_problem, serve
 from tests.doubles import HANG, Hanging, Watched, engine
 from tests.engines import SENTENCE, encode, hold, perform, running, submit, until, words

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from service.app import create_app
+from service.lifecycle import ServiceState
 from service.settings import Settings
-from service.state import ServiceState
 
 
 def test_a_start_that_waits_ends_with_models_that_are_ready() -> None:

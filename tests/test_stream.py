@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from model.errors import InferenceError
-from service.queueing import OverloadedError
+from service.engine.queueing import OverloadedError
 from tests.doubles import POISON, Watched, engine
 from tests.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words
 from tests.reference import minilm

@@ -13,9 +13,9 @@ from itertools import pairwise
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from service.otlp import OtlpTraces
 from service.settings import Settings
-from service.traces import TracesError, open_traces
+from service.telemetry.spans import OtlpTraces
+from service.telemetry.traces import TracesError, open_traces
 from tests.client import (
     LONG,
     NDJSON,
@@ -218,7 +218,7 @@ def test_nothing_is_loaded_or_sent_unless_it_is_asked_for(collector: Collector) 
     code = (
         "import sys; from service.app import create_app; from service.settings import Settings\n"
         "assert create_app(Settings()).state.service.traces is None\n"
-        "costly = ('opentelemetry.sdk', 'opentelemetry.exporter', 'service.otlp')\n"
+        "costly = ('opentelemetry.sdk', 'opentelemetry.exporter', 'service.telemetry.spans')\n"
         "print([name for name in sys.modules if name.startswith(costly)])"
     )
     told = environment() | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}"}
@@ -256,7 +256,7 @@ def test_traces_that_cannot_be_sent_end_the_start(told: dict[str, str], says: st
 
 def test_without_the_extra_the_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a sentence that names it."""
-    for name in ("service.otlp", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
+    for name in ("service.telemetry.spans", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     with pytest.raises(TracesError, match="install the extra `otel`"):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.tokenizing import TURN_S, Tokenizing
+from service.engine.tokenizing import TURN_S, Tokenizing
 from tests.client import Service, assert_problem, post, request_bytes
 
 pytestmark = pytest.mark.alone

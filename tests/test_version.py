@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from service.state import VERSION
+from service.lifecycle import VERSION
 from tests.client import ROOT
 from tests.tracked import texts
 
@@ -34,6 +34,8 @@ def test_the_installed_version_is_that_of_the_project() -> None:
     """What /info and the metrics tell is read from what is installed: `make` brings it up to date."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == VERSION
+    client = tomllib.loads((ROOT / "client" / "python" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert client["project"]["version"] == VERSION
 
 
 def test_every_image_and_example_has_this_version() -> None:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.command_line import _freeze
-from service.server import serve
+from service.http.server import serve
 from service.settings import read_settings
 
 _TICK_S = 0.0005

@@ -7,10 +7,10 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.app import create_app
-from service.logs import set_up_logs
+from service.lifecycle import ServiceState
 from service.process import keep_freed_memory, limit_products, set_environment
 from service.settings import Settings, SettingsError
-from service.state import ServiceState
+from service.telemetry.logs import set_up_logs
 
 # More than ever wait in a replica: by default 65,536 tokens may, and a short sentence has sixteen. So it is
 # the replica that refuses, by tokens and with a problem document. With Ray's default of 5 batches stay empty.

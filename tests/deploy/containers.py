@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.state import VERSION
+from service.lifecycle import VERSION
 from tests.client import ROOT
 from tests.deploy.tools import CACHE, run, tool
 

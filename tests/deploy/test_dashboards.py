@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 from tests.client import Json
 from tests.deploy.watching import (
     DASHBOARDS,

@@ -12,9 +12,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.memory import ANSWERS
-from service.metrics import OPERATIONS_ROUTES, Metrics
+from service.memory_limits import ANSWERS
 from service.settings import PREFIX, Settings
+from service.telemetry.metrics import OPERATIONS_ROUTES, Metrics
 from tests.client import ROOT
 from tests.deploy.kustomize import Manifest, build, find, normal, read
 

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from service.metrics import OPERATIONS_ROUTES
 from service.settings import Settings
+from service.telemetry.metrics import OPERATIONS_ROUTES
 from tests.client import ROOT, ROUTES
 from tests.deploy.gateway_schemas import SCHEMAS
 from tests.deploy.kustomize import Manifest, build, find

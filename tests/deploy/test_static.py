@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from service.lifecycle import VERSION
 from service.settings import PREFIX, Settings
-from service.state import VERSION
 from tests.client import ROOT
 from tests.deploy.tools import run, tool
 

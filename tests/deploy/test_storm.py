@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.resting import REST_S
+from service.engine.trimming import REST_S
 from tests.backends import Kept, both_backends
 from tests.client import Service, post
 from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, vectors, vitals

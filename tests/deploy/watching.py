@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from service.metrics import FAILURES, Metrics
+from service.telemetry.metrics import FAILURES, Metrics
 from tests.client import ROOT, Json
 from tests.test_planning import INFO
 

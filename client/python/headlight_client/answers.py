@@ -1,0 +1,260 @@
+"""The items of an answer as a client has them: typed columns and float32 arrays.
+
+N tokens, L layers, H heads, Q queries, K keys, W words, C hidden size. Indices count from 0.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headlight_client.bertviz import BertViz, to_bertviz
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+Json = Mapping[str, Any]
+
+T = TypeVar("T")
+AXES = ("layer", "head", "query", "key")
+_SUMMARY = "summary."
+_COLUMNS = {"token_ids", "offsets", "segment_ids", "special", "word_offsets"}
+_LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answer(Sequence[T]):
+    """The items in the order of the inputs: `answer[0]` is that of the first.
+
+    `usage["input_tokens"]` are the tokens really run. `max_error` bounds what a smaller `dtype` took from any
+    number; None where the answer does not say. `request_ids` has one for each request that was answered.
+    """
+
+    model: str
+    items: tuple[T, ...]
+    usage: Mapping[str, int]
+    max_error: float | None
+    request_ids: tuple[str, ...]
+
+    @property
+    def request_id(self) -> str | None:
+        """What finds the request in the service's log: the first, where a call took several."""
+        return self.request_ids[0] if self.request_ids else None
+
+    @cached_property
+    def embeddings(self) -> FloatArray:
+        """The sentence vectors as one array, (texts, dimensions), float32.
+
+        Raises ValueError where none were asked for.
+        """
+        found = [getattr(item, "embedding", None) for item in self.items]
+        vectors = [vector for vector in found if vector is not None]
+        if not vectors or len(vectors) < len(found):
+            raise ValueError('This answer has no sentence vectors: ask with outputs=["sentence"].')
+        return np.stack(vectors)
+
+    def __repr__(self) -> str:
+        first = self.items[0] if self.items else None
+        parts = [f"model={self.model!r}", f"items={len(self)} × {type(first).__name__}"]
+        vector = getattr(first, "embedding", None)
+        if vector is not None:
+            parts.append(f"embeddings={vector.dtype}{(len(self), *vector.shape)}")
+        return f"Answer({', '.join([*parts, f'usage={dict(self.usage)}'])})"
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tokens:
+    """What was run for one input, in columns of N tokens, whatever was selected."""
+
+    index: int
+    """Which input this is."""
+    tokens: list[str]
+    token_ids: IntArray
+    """(N,)"""
+    offsets: IntArray
+    """(N, 2): [start, end) in the text a token comes from, as Python slices it; 0, 0 for special tokens."""
+    word_ids: list[int | None]
+    """From 0 in each text of a pair; None for special and prompt tokens."""
+    segment_ids: IntArray
+    """(N,): which text of a pair."""
+    special: NDArray[np.bool_]
+    """(N,): added by the tokenizer."""
+    truncated: bool
+    original_length: int
+    """Tokens before the cut."""
+    embedding: FloatArray | None
+    """The sentence vector, (dimensions,), with "sentence" in `outputs`."""
+    token_embeddings: FloatArray | None
+    """(layers, N, C), with "tokens" in `outputs`."""
+
+    def __repr__(self) -> str:
+        """Show what there is, and of arrays how large they are, in one line."""
+        shown = [f"index={self.index}", f"tokens={len(self.tokens)}"]
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name not in _COLUMNS:
+                shown.append(f"{name}={value.dtype}{value.shape}")
+        return f"{type(self).__name__}({', '.join(shown + self._more())})"
+
+    def _more(self) -> list[str]:
+        return ["truncated=True"] if self.truncated else []
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Encoded(Tokens):
+    """The vectors of one input."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionMaps(Tokens):
+    """The maps of one input. `axes` says what the axes of the arrays are, label lists name their indices."""
+
+    axes: tuple[str, ...]
+    layers: list[int] | None
+    heads: list[int] | None
+    queries: list[int] | None
+    keys: list[int] | None
+    attention: FloatArray | None
+    """(L, H, Q, K), less the axes that were dropped; None with `top_k` and with maps=False."""
+    top_keys: NDArray[np.int32] | None
+    """With `top_k`, in the shape of `attention` with k for K: positions in the whole input, largest first."""
+    top_weights: FloatArray | None
+    """The weights of `top_keys`."""
+    residual: FloatArray | None
+    """What each row of `top_weights` leaves out, without the last axis."""
+    summary: dict[str, FloatArray] | None
+    """(L, H) each, whatever the axes are, with `summary`."""
+    words: list[str] | None
+    """W words, with level="word"."""
+    word_offsets: IntArray | None
+    """(W, 2)"""
+
+    def to_bertviz(self) -> BertViz:
+        """Hand over to BertViz: `head_view(*item.to_bertviz())`, `model_view(*item.to_bertviz())`.
+
+        Maps of words are shown with the words, those without special tokens without them. Layers and heads
+        that were selected are numbered from 0 there. Raises ValueError if the maps are not whole, and
+        ModuleNotFoundError without torch, which BertViz (1.4) itself needs.
+        """
+        return to_bertviz(self.attention, self.axes, (self.queries, self.keys), self._names())
+
+    def _names(self) -> list[tuple[str, int, bool]]:
+        """Name the tokens, or the words, each with its text of a pair and whether it is special."""
+        segments, special = self.segment_ids.tolist(), self.special.tolist()
+        if self.words is None:
+            return list(zip(self.tokens, segments, special, strict=True))
+        # A token that belongs to no word, special or of a prompt, is a word of its own.
+        columns = enumerate(zip(segments, self.word_ids, strict=True))
+        keys = [(segment, word, i if word is None else -1) for i, (segment, word) in columns]
+        firsts = [next(pieces)[0] for _, pieces in groupby(enumerate(keys), key=lambda token: token[1])]
+        return [(word, segments[i], special[i]) for word, i in zip(self.words, firsts, strict=False)]
+
+    def _more(self) -> list[str]:
+        shown = [] if self.attention is None else [f"axes=({', '.join(self.axes)})"]
+        if self.words is not None:
+            shown.append(f"words={len(self.words)}")
+        if self.summary is not None:
+            shown.append(f"summary=[{', '.join(self.summary)}]")
+        return shown + super()._more()
+
+
+def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
+    """Make one answer of those to the parts of a call, in their order."""
+    usage: Counter[str] = Counter()
+    for answer in answers:
+        usage.update(answer.usage)
+    errors = [answer.max_error for answer in answers]
+    return Answer(
+        model=answers[0].model,
+        items=tuple(item for answer in answers for item in answer),
+        usage=dict(usage),
+        max_error=None if None in errors else max(error for error in errors if error is not None),
+        request_ids=tuple(name for answer in answers for name in answer.request_ids),
+    )
+
+
+def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
+    """Read an item of `/encode`; raises KeyError, TypeError or ValueError if it is none."""
+    return Encoded(**_columns(item, scale))
+
+
+def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMaps:
+    """Read an item of `/attention`, of lists or arrays; those of uint8 are multiplied by `scale`.
+
+    Raises KeyError, TypeError or ValueError if it is none, or its labels do not fit its arrays.
+    """
+    labels: dict[str, Any] = {name: item.get(name) for name in _LABELS.values()}
+    shape = [len(labels[_LABELS[axis]]) for axis in axes]
+    rows = shape[:-1]
+    word_offsets = item.get("word_offsets")
+    return AttentionMaps(
+        **_columns(item, scale),
+        **labels,
+        axes=tuple(axes),
+        attention=_floats(item.get("attention"), scale, shape),
+        top_keys=_top(item.get("top_keys"), rows, np.int32),
+        top_weights=_floats(_top(item.get("top_weights"), rows), scale),
+        residual=_floats(item.get("residual"), scale, rows),
+        summary=_summary(item),
+        words=item.get("words"),
+        word_offsets=None if word_offsets is None else np.asarray(word_offsets, np.int64).reshape(-1, 2),
+    )
+
+
+def _summary(item: Json) -> dict[str, FloatArray] | None:
+    """Read the statistics, which come as JSON, or each as an array that is named `summary.entropy`."""
+    said = dict(item.get("summary") or {})
+    said |= {name.removeprefix(_SUMMARY): item[name] for name in item if name.startswith(_SUMMARY)}
+    return {name: np.asarray(values, np.float32) for name, values in said.items()} or None
+
+
+def _columns(item: Json, scale: float) -> dict[str, Any]:
+    count = len(item["tokens"])
+    return {
+        "index": item["index"],
+        "tokens": item["tokens"],
+        "token_ids": np.asarray(item["token_ids"], np.int64).reshape(count),
+        "offsets": np.asarray(item["offsets"], np.int64).reshape(count, 2),
+        "word_ids": item["word_ids"],
+        "segment_ids": np.asarray(item["segment_ids"], np.int64).reshape(count),
+        "special": np.asarray(item["special"], np.bool_).reshape(count),
+        "truncated": item["truncated"],
+        "original_length": item["original_length"],
+        "embedding": _floats(item.get("embedding"), scale),
+        "token_embeddings": _floats(item.get("token_embeddings"), scale),
+    }
+
+
+def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> FloatArray | None:
+    """Make float32 of lists or of an array; the shape is what lists without rows cannot say."""
+    if values is None:
+        return None
+    stored = values if isinstance(values, np.ndarray) else np.asarray(values, np.float32)
+    array: FloatArray = np.asarray(stored, np.float32)
+    if stored.dtype == np.uint8:
+        array *= np.float32(scale)
+    return array if shape is None else array.reshape(shape)
+
+
+def _top(values: Any, rows: Sequence[int], dtype: type | None = None) -> NDArray[Any] | None:
+    """Give k columns to each row, also where there are no rows."""
+    if values is None:
+        return None
+    array = np.asarray(values, dtype)
+    return array.reshape(*rows, array.size // max(1, int(np.prod(rows))))

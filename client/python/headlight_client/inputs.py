@@ -1,0 +1,127 @@
+"""What a caller has, as the rows that are sent: texts, or pairs of texts."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, TypeAlias
+
+from headlight_client.errors import InputsError
+
+Pair: TypeAlias = tuple[str, str] | list[str]
+Inputs: TypeAlias = str | Iterable[str] | Iterable[tuple[str, str]] | Iterable[list[str]]
+"""A text; or texts, or pairs of texts, in what has an order: a list, an array, a column, a generator."""
+
+_SHOWN = 5  # columns of a table, or rows that are wrong, that a message names
+_SHORT = 60  # characters of a value that a message repeats
+_PAIR = 2
+
+
+def listed(inputs: object) -> list[str] | list[Pair]:
+    """List the rows; raises InputsError, which names the first that is no text and no pair of texts.
+
+    pandas, polars, pyarrow and datasets are known by what their objects have, and never imported.
+    """
+    if isinstance(inputs, str):
+        return [inputs]
+    _refuse(inputs)
+    rows = _rows(inputs)
+    if not rows:
+        raise InputsError("inputs is empty: give at least one text.")
+    kinds = set(map(type, rows))
+    if kinds != {str}:
+        # pandas counts rows by labels, too: `iloc` is the one that counts as we do.
+        _check(rows, "inputs.iloc" if hasattr(inputs, "iloc") else "inputs")
+    return rows
+
+
+def _refuse(inputs: object) -> None:
+    """Refuse what has rows, but none that are texts in an order."""
+    name = type(inputs).__name__
+    for columns in ("columns", "column_names"):
+        if hasattr(type(inputs), columns):  # of the class: a Series gives its rows as attributes, too
+            raise InputsError(_table(name, getattr(inputs, columns)))
+    if isinstance(inputs, bytes | bytearray | memoryview):
+        raise InputsError(f"inputs is {name}, and texts are str: decode it, such as inputs.decode('utf-8').")
+    if isinstance(inputs, Mapping):
+        raise InputsError(f"inputs is a {name}: give its texts, such as list(inputs.values()).")
+    if isinstance(inputs, Set):
+        raise InputsError(
+            f"inputs is a {name}, which has no order that answers could have: give a list, such as "
+            "sorted(inputs)."
+        )
+    shape = getattr(inputs, "shape", None)
+    if isinstance(shape, tuple) and len(shape) > 1:
+        raise InputsError(
+            f"inputs is a {name} of shape {shape}, and one column is encoded at a time: give inputs[:, 0], "
+            "or, of pairs, inputs.tolist()."
+        )
+    if not isinstance(inputs, Iterable):
+        raise InputsError(
+            f"inputs is {_value(inputs)}, which cannot be sent: give a text, or texts in a list."
+        )
+
+
+def _table(name: str, columns: Iterable[object]) -> str:
+    names = [repr(str(column)) for column in columns]
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    one = names[0] if names else "'text'"
+    return (
+        f"inputs is a {name}, a table: give the column that holds the texts, such as "
+        f"df[{one}]. Its columns are {shown or 'none'}."
+    )
+
+
+def _rows(inputs: Any) -> list[Any]:
+    """List them as Python's own values: arrays and columns of other libraries hold theirs."""
+    for name in ("to_pylist", "tolist", "to_list"):
+        convert: Callable[[], Any] | None = getattr(inputs, name, None)
+        if callable(convert):
+            rows = convert()
+            return rows if isinstance(rows, list) else [rows]
+    return list(inputs)
+
+
+def _check(rows: list[Any], name: str) -> None:
+    """Raise for the first row that is not what the others are."""
+    wrong = [i for i, row in enumerate(rows) if not isinstance(row, str) and not _is_pair(row)]
+    if wrong:
+        raise InputsError(_wrong(rows, wrong, name), f"inputs.{wrong[0]}")
+    first = isinstance(rows[0], str)
+    for i, row in enumerate(rows):
+        if isinstance(row, str) != first:
+            this, other = ("a text", "a pair") if isinstance(row, str) else ("a pair", "a text")
+            raise InputsError(
+                f"{name}[{i}] is {this} and {name}[0] is {other}: a call has texts or pairs.", f"inputs.{i}"
+            )
+
+
+def _wrong(rows: list[Any], wrong: Sequence[int], name: str) -> str:
+    row = rows[wrong[0]]
+    others = ", ".join(map(str, wrong[1 : _SHOWN + 1])) + (", …" if len(wrong) > _SHOWN + 1 else "")
+    more = f" {len(wrong) - 1} more cannot be sent: {others}." if others else ""
+    if isinstance(row, tuple | list):
+        if len(row) != _PAIR:
+            said = f"{name}[{wrong[0]}] has {len(row)} members, and a pair has two texts."
+        else:
+            member = 0 if not isinstance(row[0], str) else 1
+            said = f"{name}[{wrong[0]}][{member}] is {_value(row[member])}, and not a text."
+        return said + more
+    return (
+        f"{name}[{wrong[0]}] is {_value(row)}, and not a text: leave the row out, or give '' in its place."
+        f"{more}"
+    )
+
+
+def _is_pair(row: object) -> bool:
+    return isinstance(row, tuple | list) and len(row) == _PAIR and all(isinstance(text, str) for text in row)
+
+
+def _value(value: object) -> str:
+    """Show a value, and its type where that is not plain: None and nan speak for themselves."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return str(value)
+    return f"{_short(value)} ({type(value).__name__})"
+
+
+def _short(value: object) -> str:
+    text = repr(value).partition("\n")[0]
+    return text if len(text) <= _SHORT else text[:_SHORT] + "…"

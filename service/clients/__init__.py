@@ -1,0 +1,1 @@
+"""Who asks: keys, addresses, and how fast each reads."""

@@ -1,0 +1,311 @@
+"""One served model: tokenizer, queue, runner and backend, behind a few calls of the event loop.
+
+Requests of many clients wait in one queue, sequence by sequence. Whenever a runner is free it takes the next
+batch from all that waits then (`batching.py`): a lone request never waits on a timer, and while the runners
+are busy the next batch collects by itself. A request of many texts may be spread over batches.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from model.contract import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
+from model.errors import InferenceError
+from model.tokenization.long_text import Room
+from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
+from service.engine.batch_budget import measure_rates, steady_budget
+from service.engine.device import Device
+from service.engine.queueing import EXPRESS, Job, Waiting, WaitingQueue
+from service.engine.runner import Runner
+from service.engine.throughput import Pace
+from service.engine.tokenizing import Tokenizing
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_LARGEST_REQUESTS = 4
+"""So many of the largest legal request may wait: two of one client (half), one beside them, and others."""
+# As lengths of sentences and paragraphs go; different ones, since equal ones run faster together.
+_SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
+# Tokenized in less time than another thread takes to begin with it.
+_SMALL_BODY_BYTES = 512
+_LOST = "An output of this request was lost."
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outputs of a request, and where its time went, in seconds."""
+
+    outputs: list[Output]
+    queue_s: float
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Outputs of a request that have come since the last time, with their indices.
+
+    `queue_s` is for how long the first of the request's sequences waited to be run.
+    """
+
+    outputs: list[tuple[int, Output]]
+    queue_s: float
+
+
+class Engine:
+    """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
+
+    `max_batch_tokens` None takes the backend's own budget; `largest_request` are the tokens that one request
+    may have at most, and `max_queue_tokens` None is room for four such. `device` is shared by the engines
+    that run on it. A batch that takes longer than `stuck_after_s` is given up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tokenizer: TextTokenizer,
+        backend: Backend,
+        metrics: Metrics,
+        *,
+        max_batch_tokens: int | None,
+        max_queue_tokens: int | None,
+        device: Device,
+        stuck_after_s: float,
+        largest_request: int = 65_536,
+    ) -> None:
+        self.name = name
+        self.stuck = 0
+        self.info = backend.info
+        self._tokenizer = tokenizer
+        self._backend = backend
+        self._metrics = metrics
+        self._given_budget = max_batch_tokens
+        budget = max_batch_tokens or backend.budgets[-1]
+        self._largest_request = largest_request
+        self._queue = WaitingQueue(name, metrics, max_queue_tokens or _LARGEST_REQUESTS * largest_request)
+        self._pace = Pace(budget)
+        self._device = device
+        self._lanes = device.lanes
+        self._runners = [
+            Runner(
+                name,
+                backend,
+                self._queue,
+                device,
+                metrics,
+                self._pace,
+                lane=lane,
+                stuck_after_s=stuck_after_s,
+            )
+            for lane in (*range(device.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
+        ]
+        self._tokenizing = Tokenizing(name)
+
+    def start(self) -> None:
+        """Warm the backend up and measure its budget, in the caller's thread, and start to work."""
+        self._warm_up()
+        if self._given_budget is None:
+            self._pace.budget = self._measure_budget()
+        for runner in self._runners:
+            runner.start()
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """The token budget of a batch: given, measured, or halved since by a lack of memory."""
+        return self._pace.budget
+
+    @property
+    def max_queue_tokens(self) -> int:
+        """How many tokens may wait."""
+        return self._queue.max_tokens
+
+    @property
+    def idle_since(self) -> float | None:
+        """When the last batch or text was done, in `time.perf_counter` seconds; None while a batch runs."""
+        since = self._device.idle_since
+        return None if since is None else max(since, self._tokenizing.idle_since)
+
+    def give_back(self) -> None:
+        """Give memory back that the backend keeps for further batches."""
+        self._backend.give_back()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether work goes on."""
+        return all(runner.healthy for runner in self._runners)
+
+    def supervise(self, stopped_s: float = 0.0) -> None:
+        """Look after the runners and the queue; called several times a second.
+
+        The whole process stood still for `stopped_s` since the last time. `stuck` counts how often threads
+        had to be left behind; what hangs at the same time hangs once.
+        """
+        relieved = [runner.supervise(stopped_s) for runner in self._runners]
+        self.stuck += any(relieved)
+        self._queue.look_again()
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Finish what waits, and end; a batch that takes longer than `timeout` seconds is left behind."""
+        self._queue.close()
+        for runner in self._runners:
+            runner.join(timeout)
+        self._tokenizing.close()
+
+    def check_room(self, body_bytes: int, client: str = "") -> None:
+        """Raise OverloadedError when a client's request of this size cannot fit the queue as it is now."""
+        self._queue.check_room(self._expected_tokens(body_bytes), self._pace.tokens_per_s, client)
+
+    def _expected_tokens(self, body_bytes: int) -> int:
+        """Estimate the tokens of a body by its size, 0 where that tells nothing: no more than are run."""
+        return min(self._pace.expected_tokens(body_bytes), self._largest_request)
+
+    async def tokenize(
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation,
+        prompt: str,
+        body_bytes: int = 0,
+        room: Room = lambda _: nullcontext(),
+        *,
+        client: str = "",
+    ) -> tuple[list[Encoding], float]:
+        """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
+
+        Requests take turns, and one that is cancelled stops. Meanwhile it counts in the queue by the size of
+        its body, in which a prompt counts for each text; `room` sets memory aside for what cannot be
+        tokenized in pieces. Raises InputTooLong, OverloadedError when the queue has no room for it, and what
+        `room` raises.
+        """
+        start = time.perf_counter()
+        if 0 < body_bytes <= _SMALL_BODY_BYTES:
+            encodings = self._tokenizer.encode(texts, truncation, prompt)
+        else:
+            most = len(texts) * self.info.max_length  # of a long text the rest is cut
+            expected = min(self._expected_tokens(body_bytes), most)
+            with self._queue.reserve(expected, self._pace.tokens_per_s, client):
+                steps = self._tokenizer.steps(texts, truncation, prompt, room)
+                encodings = await self._tokenizing.run(steps)
+        seconds = time.perf_counter() - start
+        self._pace.tokenized(sum(len(encoding) for encoding in encodings), body_bytes)
+        self._metrics.stage("tokenize", self.name, seconds)
+        return encodings, seconds
+
+    async def submit(
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""
+    ) -> Result:
+        """Queue the sequences of one request and wait for their outputs.
+
+        Raises OverloadedError at once when they do not fit the queue, InferenceError when a sequence
+        could not be computed. A cancelled wait abandons what has not run. What `tokenize` let in by the
+        size of its body may exceed the limit a little: its tokens are paid for.
+        """
+        job = self._enqueue(encodings, wants, body_bytes, client)
+        try:
+            await job.done
+        finally:
+            self._queue.abandon(job)
+        queue_s, compute_s = self._count_stages(job)
+        outputs = [output for output in job.outputs if output is not None]
+        if len(outputs) < len(job.outputs):
+            raise InferenceError(_LOST)
+        return Result(outputs, queue_s, compute_s)
+
+    async def stream(
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""
+    ) -> AsyncGenerator[Arrivals, None]:
+        """Queue the sequences of one request, and give the outputs as they come, in any order.
+
+        Raises as `submit` does; outputs that came before a failure are given first. Closing the generator
+        abandons what has not run.
+        """
+        news, come = asyncio.Event(), list[tuple[int, Output]]()
+
+        def arrived(index: int, output: Output) -> None:
+            come.append((index, output))
+            news.set()
+
+        def settled(done: asyncio.Future[None]) -> None:
+            if not done.cancelled():
+                done.exception()  # seen, also where nobody waits any more
+            news.set()
+
+        job = self._enqueue(encodings, wants, body_bytes, client, arrived)
+        job.done.add_done_callback(settled)
+        left = len(encodings)
+        try:
+            while left:
+                if come:
+                    arrivals = Arrivals(come.copy(), job.waited_s)
+                    left -= len(come)
+                    come.clear()
+                    yield arrivals
+                elif job.done.done():
+                    job.done.result()  # raises
+                    raise InferenceError(_LOST)
+                else:
+                    await news.wait()
+                    news.clear()
+            await job.done
+            self._count_stages(job)
+        finally:
+            self._queue.abandon(job)
+            job.done.cancel()
+
+    def _enqueue(
+        self,
+        encodings: Sequence[Encoding],
+        wants: Sequence[Want],
+        body_bytes: int,
+        client: str,
+        arrived: Callable[[int, Output], None] | None = None,
+    ) -> Job:
+        """Let the sequences of one request wait; raises OverloadedError."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        job = Job(
+            [None] * len(encodings),
+            done,
+            enqueued=time.perf_counter(),
+            remaining=len(encodings),
+            arrived=arrived,
+            client=client,
+        )
+        sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
+        self._queue.add(sequences, self._pace.tokens_per_s, expected=self._expected_tokens(body_bytes) > 0)
+        return job
+
+    def _count_stages(self, job: Job) -> tuple[float, float]:
+        """Count how long a job that is done waited and ran, in seconds."""
+        finished = job.finished or job.enqueued
+        queue_s, compute_s = job.waited_s, finished - job.enqueued - job.waited_s
+        self._metrics.stage("queue", self.name, queue_s)
+        self._metrics.stage("compute", self.name, compute_s)
+        return queue_s, compute_s
+
+    def _sentence_want(self) -> SentenceWant:
+        return SentenceWant(modes=self.info.pooling, layers=(self.info.layers,))
+
+    def _warm_up(self) -> None:
+        """Run each kind of work once, short and long, so that no client pays for a first time."""
+        # No longer than the model reads: what cuts texts is made when a client's is too long.
+        for text in ("warm", "warm " * (self.info.max_length // 2)):
+            encodings = self._tokenizer.encode([text] * 2)
+            attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
+            for looking in (None, attention) if self.info.opens else (None,):
+                want = Want(sentence=self._sentence_want(), attention=looking)
+                for lanes in {1, self._lanes}:
+                    self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
+
+    def _measure_budget(self) -> int:
+        sizes = self._backend.budgets
+        if len(sizes) == 1:
+            return sizes[0]
+        sample = self._tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
+        want = Want(sentence=self._sentence_want())
+        rates = measure_rates(self._backend, sample, want, sizes, self._lanes)
+        budget = steady_budget(rates)
+        told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
+        log.info("%s: a batch has %d tokens (%s)", self.name, budget, told)
+        return budget

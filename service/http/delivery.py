@@ -1,0 +1,221 @@
+"""Answers on their way: short ones whole, long ones piece by piece, ndjson line by line; and counted."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+
+from model.contract import Encoding, Output
+from model.errors import ModelError
+from service.engine.engine import Arrivals, Result
+from service.http.middleware import GONE
+from service.http.negotiation import FORMATS, KEPT_CHARACTERS, WEIGHED_CHARACTERS
+from service.http.streaming_response import StreamedResponse, WholeResponse
+from service.lifecycle import ServiceState
+from service.memory_limits import SMALL_BYTES
+from service.problems import Problem, from_model_error, gave_up
+from service.serialization.compression import WORTH_BYTES, choose_coding, encoder
+from service.serialization.items import AnswerStyle, Item
+from service.serialization.json_writer import Piece, last_line, lines
+from service.serialization.writing import coded, write, write_whole
+from service.telemetry.metrics import REJECTIONS
+from service.telemetry.request_record import Stages
+
+T = TypeVar("T")
+ItemMaker = Callable[[int, Output], Item]
+InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
+
+_MANY_ITEMS = 32
+
+
+@dataclass
+class Delivery:
+    """One answer. It has at most `bound` bytes; `stages` are the seconds of what is done."""
+
+    request: Request
+    state: ServiceState
+    model: str
+    style: AnswerStyle
+    encodings: Sequence[Encoding]
+    make_item: ItemMaker
+    bound: int
+    stages: Stages
+    written_s: float = 0.0
+    sent: int = 0
+
+    async def deliver(self, result: Result) -> Response:
+        """Answer with outputs that are all there."""
+        self.stages.begin("compute", self.stages.begun["queue"] + result.queue_s)
+        self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
+        items = self._items(enumerate(result.outputs))
+        if self._short:
+            return await self._deliver_whole(items)
+        size, pieces = await self._work(lambda: write(self.style, items, self._tokens))
+        coding = self._coding()
+        if coding:
+            pieces = coded(pieces, encoder(coding), end=True)
+        begun = await _begun(self._pieces(pieces))
+        return self._streamed(begun, coding, size)
+
+    async def deliver_lines(self, stream: AsyncGenerator[Arrivals, None], in_time: InTime) -> Response:
+        """Answer with a line for each output as it comes; raises what fails before the first line."""
+        coding = self._coding()
+        begun = await _begun(self._lines(stream, in_time, coding))
+        return self._streamed(begun, coding, None)
+
+    async def _deliver_whole(self, items: Iterable[Item]) -> Response:
+        start = time.perf_counter()
+        self.stages.begin("serialize", start)
+        body = write_whole(self.style, items, self._tokens)
+        coding = self._coding() if len(body) >= WORTH_BYTES else None
+        if coding:
+            body = await self._off_loop(lambda: b"".join(coded([body], encoder(coding), end=True)))
+        self.written_s = self.stages["serialize"] = time.perf_counter() - start
+        self.sent = len(body)
+        self._count(complete=True)
+        response = WholeResponse if len(body) > HIGH_WATER_LIMIT else Response
+        return response(body, headers=self._headers(coding))
+
+    def _streamed(
+        self, pieces: AsyncGenerator[Piece, None], coding: str | None, size: int | None
+    ) -> StreamedResponse:
+        headers = self._headers(coding)
+        if size is not None:
+            headers["content-length"] = str(size)
+        return StreamedResponse(self._counted(pieces), headers)
+
+    async def _pieces(self, pieces: Iterator[Piece]) -> AsyncGenerator[Piece, None]:
+        while (piece := await self._next(pieces)) is not None:
+            yield piece
+
+    async def _lines(
+        self, stream: AsyncGenerator[Arrivals, None], in_time: InTime, coding: str | None
+    ) -> AsyncGenerator[Piece, None]:
+        coder = encoder(coding) if coding else None
+        begun = False
+        async with aclosing(stream):
+            while isinstance(news := await self._news(stream, in_time), Arrivals):
+                self.stages.setdefault("queue", news.queue_s)
+                pieces = lines(self.style, self._items(news.outputs))
+                if coder:
+                    pieces = coded(pieces, coder, end=False)
+                while (piece := await self._next(pieces)) is not None:
+                    begun = True
+                    yield piece
+        if news is not None and not begun:
+            raise news
+        end = last_line(self.style, self._tokens) if news is None else self._problem_line(news)
+        yield b"".join(coded([end], coder, end=True)) if coder else end
+
+    async def _news(
+        self, stream: AsyncGenerator[Arrivals, None], in_time: InTime
+    ) -> Arrivals | Problem | None:
+        """Wait for the next outputs; None after the last ones."""
+        try:
+            return await in_time(anext(stream, None))
+        except Problem as problem:
+            return problem
+        except ModelError as error:
+            return from_model_error(error)
+        except asyncio.CancelledError:
+            if not self.state.gave_up or GONE in self.request.scope["state"]:
+                raise
+            return gave_up()
+
+    def _problem_line(self, problem: Problem) -> bytes:
+        if problem.kind in REJECTIONS:
+            self.state.metrics.rejected.labels(problem.kind).inc()
+        identifier = self.request.scope["state"]["request_id"]
+        return problem.document(instance=self.request.scope["path"], request_id=identifier) + b"\n"
+
+    async def _counted(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+        complete = False
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+                    self.sent += len(piece)
+            complete = True
+        finally:
+            self._count(complete=complete)
+
+    def _count(self, *, complete: bool) -> None:
+        """Count what was sent, and what was answered with it."""
+        self.stages["serialize"] = self.written_s
+        metrics, route = self.state.metrics, self.request.scope["path"]
+        metrics.stage("serialize", self.model, self.written_s)
+        metrics.sent(route, self.style.format, self.sent)
+        if complete:
+            truncated = sum(encoding.truncated for encoding in self.encodings)
+            metrics.answered(route, self.model, inputs=len(self.encodings), truncated=truncated)
+
+    def _items(self, outputs: Iterable[tuple[int, Output]]) -> Iterator[Item]:
+        return (self.make_item(index, output) for index, output in outputs)
+
+    @property
+    def _short(self) -> bool:
+        """Whether it is written on the event loop, in two milliseconds at most; each member takes time."""
+        many = self.style.binary and len(self.encodings) > _MANY_ITEMS
+        return self.bound <= SMALL_BYTES and not many
+
+    @property
+    def _tokens(self) -> int:
+        return sum(len(encoding) for encoding in self.encodings)
+
+    async def _next(self, pieces: Iterator[Piece]) -> Piece | None:
+        return await self._work(lambda: next(pieces, None))
+
+    async def _work(self, work: Callable[[], T]) -> T:
+        """Write something, on the event loop where the whole answer is short."""
+
+        def timed() -> T:
+            start = time.perf_counter()
+            self.stages.begin("serialize", start)
+            try:
+                return work()
+            finally:
+                self.written_s += time.perf_counter() - start
+
+        return timed() if self._short else await self._off_loop(timed)
+
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self.state.writing, work)
+
+    def _coding(self) -> str | None:
+        """Choose the coding of an answer that may be long enough for one."""
+        accepted = self.request.headers.getlist("accept-encoding")
+        if self.style.binary or self.bound < WORTH_BYTES or not accepted:
+            return None
+        accept_encoding = ", ".join(accepted)
+        if len(accept_encoding) > WEIGHED_CHARACTERS:
+            return None
+        choose = choose_coding if len(accept_encoding) <= KEPT_CHARACTERS else choose_coding.__wrapped__
+        return choose(accept_encoding)
+
+    def _headers(self, coding: str | None) -> dict[str, str]:
+        timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())
+        headers = {
+            "Content-Type": FORMATS[self.style.format],
+            "Vary": "Accept, Accept-Encoding",
+            "Server-Timing": timing,
+        }
+        return headers | {"Content-Encoding": coding} if coding else headers
+
+
+async def _begun(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+    """Make the first piece now: what fails there is still an answer of its own."""
+    first = await anext(pieces)
+
+    async def all_pieces() -> AsyncGenerator[Piece, None]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    return all_pieces()

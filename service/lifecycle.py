@@ -1,0 +1,267 @@
+"""What the process is doing: loading, ready or draining, and the engines it serves."""
+
+import asyncio
+import enum
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+
+from model.contract import ModelInfo
+from model.errors import ModelError
+from model.loading import both_packages, load_model
+from service.clients.addresses import Peers
+from service.clients.keys import Keys
+from service.clients.slow_readers import Readers
+from service.engine.device import Device
+from service.engine.engine import Engine
+from service.engine.trimming import Resting
+from service.memory_limits import ANSWERS, Memory, memory_given
+from service.problems import Problem
+from service.serialization.json_arrays import prepare
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+from service.telemetry.traces import open_traces
+
+log = logging.getLogger(__name__)
+
+VERSION = version("headlight-server")
+
+# More of them than cores would only wait for each other, and the event loop for them all.
+_WRITERS = min(4, os.cpu_count() or 1)
+
+
+# To send the last traces, and what is left for the end itself.
+_FLUSH_S, _LAST_S = 2.0, 0.2
+
+STUCK_EXIT_CODE = 70
+"""EX_SOFTWARE: computations hung, and only a new process can help."""
+
+
+class Phase(enum.Enum):
+    """The life of the process. FAILED means that it will end: a model could not be loaded, or hangs."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+_EXPLANATIONS = {
+    Phase.LOADING: "The models are still being loaded: try again in a moment.",
+    Phase.DRAINING: "The service is shutting down and takes no new work: try another instance.",
+    Phase.FAILED: "The service cannot go on: its log says why.",
+}
+
+
+def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+    """Load every model that the settings name; raises ModelError."""
+    if (sentence := both_packages()) is not None:
+        log.warning(sentence)
+    loaded = {}
+    for name, source in settings.models.items():
+        log.info("loading %s from %s", name, source)
+        loaded[name] = load_model(
+            source,
+            kind=settings.backend,
+            device=settings.device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+            tensorrt=settings.tensorrt,
+            native=settings.native == "on",
+        )
+        log.info("%s: %s", name, describe(loaded[name][1].info))
+    device = Device(min(backend.lanes for _, backend in loaded.values()))
+    engines = {}
+    for name, (tokenizer, backend) in loaded.items():
+        engines[name] = Engine(
+            name,
+            tokenizer,
+            backend,
+            metrics,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queue_tokens=settings.max_queue_tokens,
+            device=device,
+            largest_request=largest_request(settings, backend.info.max_length),
+            # Nobody waits for a batch that has taken twice as long as a whole request may.
+            stuck_after_s=2 * settings.request_timeout_s,
+        )
+    return engines
+
+
+def largest_request(settings: Settings, max_length: int) -> int:
+    """Say how many tokens a request can have at most: of its texts, and of its bytes."""
+    return min(settings.max_inputs * max_length, settings.max_body_bytes)
+
+
+def describe(info: ModelInfo) -> str:
+    """Say what a model runs on."""
+    sentence = f"{info.dtype} on {info.device} by {info.provider or info.backend}"
+    if info.kernels is not None:
+        return f"{sentence}, with kernels of our own ({info.kernels})"
+    return sentence if info.no_kernels is None else f"{sentence}; no kernels of our own: {info.no_kernels}"
+
+
+Loader = Callable[[Settings, Metrics], dict[str, Engine]]
+"""Makes the engines of the settings' models, the default first; they are not started yet."""
+
+
+class ServiceState:
+    """Owned by the app. What is set by the loading thread and by signals are plain flags, without locks."""
+
+    def __init__(self, settings: Settings, load: Loader = load_engines) -> None:
+        """Read the keys; raises KeyFileError and TracesError."""
+        self.settings = settings
+        self.keys = Keys(settings.keys, settings.api_keys_file)
+        self.traces = open_traces(settings, VERSION)
+        self.metrics = Metrics(VERSION)
+        self.draining = False
+        """Set by a signal: no new work is taken, what was accepted is still answered."""
+        self.drained_by: float | None = None
+        """Set by a signal: when the process is to have ended, in `time.monotonic` seconds."""
+        self.memory = Memory(ANSWERS * settings.max_response_bytes)
+        self.peers = Peers(settings.proxies)
+        self.readers = Readers()
+        self.running: set[asyncio.Task[object]] = set()
+        """The inference requests that are being answered."""
+        self.gave_up = False
+        self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+        """Where large answers are written, piece by piece."""
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called once, in the loading thread."""
+        self.failure: str | None = None
+        self.exit_code = 1
+        """What the process ends with after a failure."""
+        self._load = load
+        self._resting: Resting | None = None
+        self._engines: dict[str, Engine] = {}
+
+    @property
+    def engines(self) -> Mapping[str, Engine]:
+        """The served models, the default first; empty while loading."""
+        return self._engines
+
+    @property
+    def in_flight(self) -> int:
+        """How many inference requests are being answered."""
+        return len(self.running)
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the process is."""
+        if self.failure is not None:
+            return Phase.FAILED
+        if self.draining:
+            return Phase.DRAINING
+        return Phase.READY if self._engines else Phase.LOADING
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model is loaded and its worker alive."""
+        return self.phase is Phase.READY and all(engine.healthy for engine in self._engines.values())
+
+    def check_ready(self) -> None:
+        """Raise the 503 that fits; nothing when the service can work."""
+        if self.ready:
+            return
+        unhealthy = "A computation hangs, and a new worker is about to take over: try again in a while."
+        detail = _EXPLANATIONS.get(self.phase, unhealthy)
+        headers = {"Retry-After": "1"}
+        if self.phase is Phase.DRAINING:
+            headers["Connection"] = "close"  # its next request should reach another instance
+        raise Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
+
+    def engine(self, name: str | None) -> Engine:
+        """Find a model, the default without a name; raises a Problem with the names there are."""
+        if name is None:
+            return next(iter(self._engines.values()))
+        if name not in self._engines:
+            names = list(self._engines)
+            raise Problem(
+                "model-not-found",
+                f'There is no model "{name}" here; the models are: {", ".join(names)}.',
+                members={"field": "model", "actual": name, "allowed": names},
+            )
+        return self._engines[name]
+
+    def load(self) -> None:
+        """Load, warm up and start every model, in the caller's thread."""
+        try:
+            engines = self._load(self.settings, self.metrics)
+            for name, engine in engines.items():
+                self.metrics.add_model(name, engine.info)
+                engine.start()
+            prepare()
+            self._plan_memory()
+        except ModelError as error:
+            self._fail(str(error))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # panics of libraries are no Exception
+            log.exception("loading failed")
+            self._fail(f"{type(error).__name__}: {error}")
+        else:
+            self._resting = Resting(
+                engines.values(), self.writing, lambda: self.memory.changed, given=self._memory_given
+            )
+            self._engines = engines
+            log.info("ready: %s", ", ".join(engines))
+            self.on_ready()
+
+    @property
+    def max_response_bytes(self) -> int:
+        """How large an answer may be: the setting, or less where memory is short."""
+        return self.memory.largest_answer(self.settings.max_response_bytes)
+
+    @property
+    def _memory_given(self) -> int:
+        return self.settings.memory_bytes or memory_given()
+
+    def _plan_memory(self) -> None:
+        given = self._memory_given
+        self.memory.plan(given)
+        log.info("requests may hold %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
+        if (largest := self.max_response_bytes) < self.settings.max_response_bytes:
+            log.warning(
+                "answers may have %d bytes, not HEADLIGHT_MAX_RESPONSE_BYTES=%d: memory is short",
+                largest,
+                self.settings.max_response_bytes,
+            )
+
+    def supervise(self, stopped_s: float = 0.0) -> None:
+        """Look after every engine; what hangs a second time in one of them ends the process.
+
+        `stopped_s` is for how long the whole process stood still since the last time.
+        """
+        if self._resting is not None:
+            self._resting.look()
+        for name, engine in self._engines.items():
+            engine.supervise(stopped_s)
+            if engine.stuck > 1 and self.phase is not Phase.FAILED:
+                self._fail(f"{name} hung twice in a computation that cannot be ended; the process must be.")
+                self.exit_code = STUCK_EXIT_CODE
+
+    def give_up(self) -> None:
+        """Answer what is still running with a 503: the time of the drain is over."""
+        self.gave_up = True
+        for task in list(self.running):
+            task.cancel()
+
+    def close(self) -> None:
+        """End the engines; what they still run is left behind."""
+        for engine in self._engines.values():
+            engine.close(timeout=0 if self.gave_up else 0.1)
+        self.keys.close()
+        self.writing.shutdown(wait=False, cancel_futures=True)
+
+    def close_traces(self) -> None:
+        """Send the traces that wait, as long as the drain still has time, and not for long."""
+        if self.traces is not None:
+            left = _FLUSH_S if self.drained_by is None else self.drained_by - time.monotonic() - _LAST_S
+            self.traces.close(min(_FLUSH_S, max(0.0, left)))
+
+    def _fail(self, sentence: str) -> None:
+        if not self.draining:
+            self.failure = sentence

@@ -1,0 +1,1 @@
+"""Our own protocol: `POST /encode` and `POST /attention`."""

@@ -1,0 +1,134 @@
+"""What each sequence must return, from what the client asked; every index is checked here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
+from model.errors import OutOfRange, Unsupported
+from service.problems import Problem
+from service.protocols.native.schemas import EncodeRequest, InputsRequest
+
+_MODES: dict[str, tuple[PoolingMode, ...]] = {
+    "mean": ("mean",),
+    "cls": ("cls",),
+    "max": ("max",),
+    "mean_max": ("mean", "max"),
+    "mean_sqrt_len": ("mean_sqrt_len",),
+    "weighted_mean": ("weighted_mean",),
+    "last": ("last",),
+}
+
+
+@dataclass(frozen=True)
+class EncodePlan:
+    """What one sequence of `/encode` returns; the same for all but the prompt's length."""
+
+    sentence: SentenceWant | None
+    token_layers: tuple[int, ...]
+    sentence_size: int
+    pooled_size: int
+    """Components before the vector is cut to `dimensions`: what is computed."""
+
+    def want(self, encoding: Encoding, *, include_prompt: bool) -> Want:
+        """Write the want of one sequence."""
+        sentence = self.sentence
+        if sentence is not None and encoding.prompt_length and not include_prompt:
+            skip = min(encoding.prompt_length, len(encoding) - 1)
+            sentence = SentenceWant(
+                sentence.modes, sentence.layers, sentence.normalize, sentence.dimensions, skip
+            )
+        return Want(sentence=sentence, token_layers=self.token_layers)
+
+    def shapes(self, encoding: Encoding, hidden_size: int) -> dict[str, tuple[int, ...]]:
+        """Say how large the arrays of one sequence can be, by their names in the answer."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.sentence is not None:
+            shapes["embedding"] = (max(self.pooled_size, self.sentence_size),)
+        if self.token_layers:
+            shapes["token_embeddings"] = (len(self.token_layers), len(encoding), hidden_size)
+        return shapes
+
+
+def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
+    """Check what `/encode` was asked against the model; raises OutOfRange or Unsupported."""
+    states = info.layers + 1
+    there = f"there are {states} hidden states"
+    token_layers: tuple[int, ...] = ()
+    if "tokens" in request.outputs:
+        token_layers = resolve(request.layers, states, option="layers", there=there)
+        _check_given(info, token_layers, "layers")
+    if "sentence" not in request.outputs:
+        return EncodePlan(None, token_layers, 0, 0)
+    layers = resolve(request.pooling_layers, states, option="pooling_layers", there=there)
+    _check_given(info, layers, "pooling_layers")
+    modes = _MODES[request.pooling] if request.pooling else info.pooling
+    size = pooled_size = info.hidden_size * len(modes) * len(layers)
+    if info.dense:
+        if size != info.hidden_size * len(info.pooling):
+            raise Unsupported(
+                "This model has a linear layer after its pooling, which takes vectors of "
+                f"{info.hidden_size * len(info.pooling)} components and not of {size}: choose one pooling "
+                "layer and a pooling of that size.",
+                field="pooling_layers" if len(layers) > 1 else "pooling",
+            )
+        size = info.sentence_size
+    if request.dimensions is not None and request.dimensions > size:
+        raise OutOfRange(
+            f"dimensions is {request.dimensions} and the vectors have {size} components: choose 1 to {size}.",
+            field="dimensions",
+            actual=request.dimensions,
+            allowed=(1, size),
+        )
+    normalize = info.normalize if request.normalize is None else request.normalize
+    sentence = SentenceWant(modes, layers, normalize, request.dimensions)
+    return EncodePlan(sentence, token_layers, request.dimensions or size, pooled_size)
+
+
+def check_opens(info: ModelInfo, what: str, field: str) -> None:
+    """Raise Unsupported where a model gives its last hidden state and nothing else."""
+    if not info.opens:
+        raise Unsupported(
+            f"This model runs as a graph that gives its last hidden state and no {what}: export it with "
+            "`headlight export MODEL FOLDER`, and serve that folder.",
+            field=field,
+        )
+
+
+def _check_given(info: ModelInfo, layers: Sequence[int], field: str) -> None:
+    if any(layer != info.layers for layer in layers):
+        check_opens(info, "other hidden states", field)
+
+
+def resolve(
+    indices: Sequence[int], count: int, *, option: str, there: str, field: str | None = None
+) -> tuple[int, ...]:
+    """Count indices from the start, keeping order and duplicates; raises OutOfRange.
+
+    `there` says how many there are, in the words of an error; it names `field`, or else the item of `option`.
+    """
+    for position, index in enumerate(indices):
+        if not -count <= index < count:
+            raise OutOfRange(
+                f"{option}.{position} is {index} and {there}: choose from {-count} to {count - 1}.",
+                field=field or f"{option}.{position}",
+                actual=index,
+                allowed=(-count, count - 1),
+            )
+    return tuple(index % count for index in indices)
+
+
+def choose_prompt(request: InputsRequest, info: ModelInfo) -> str:
+    """Find the text to put before the inputs; raises a Problem for a name the model does not have."""
+    if request.prompt is not None:
+        return request.prompt
+    name = request.prompt_name if request.prompt_name is not None else info.default_prompt_name
+    if name is None:
+        return ""
+    if name not in info.prompts:
+        known = ", ".join(info.prompts) or "none"
+        raise Problem(
+            "invalid-request",
+            f'prompt_name "{name}" is not one of the model\'s prompts ({known}).',
+            members={"field": "prompt_name", "actual": name, "allowed": list(info.prompts)},
+        )
+    return info.prompts[name]

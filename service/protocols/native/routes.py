@@ -1,0 +1,120 @@
+"""`POST /encode` and `POST /attention`."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from model.contract import Encoding, Output
+from model.tokenization.tokenizer import Truncation
+from service.http.negotiation import BINARY, FORMATS, refuse_uint8
+from service.http.request_body import Taken, take_in
+from service.problems import Problem
+from service.protocols.exchange import Exchange
+from service.protocols.native.attention_plan import plan_attention
+from service.protocols.native.encode_plan import choose_prompt, plan_encode
+from service.protocols.native.responses import AttentionResponse, EncodeResponse
+from service.protocols.native.schemas import AttentionRequest, EncodeRequest, InputsRequest
+from service.serialization.items import Expected, Item, columns, present
+
+router = APIRouter(tags=["inference"])
+
+# Of Python, to find the word that a token belongs to and the tokens that are kept.
+_STEPS_PER_TOKEN = 5
+_NO_MAPS = "uint8 is for maps, and there are none in this answer"
+
+
+@router.post("/encode", summary="Sentence and token embeddings", responses={200: {"model": EncodeResponse}})
+async def encode(request: Request) -> Response:
+    """Turn texts into sentence vectors, contextual token vectors, or both."""
+    taken = await take_in(request, EncodeRequest)
+    _refuse_decimals(taken)
+    refuse_uint8(taken.dtype, _NO_MAPS)
+    exchange = Exchange.open(request, taken)
+    return await exchange.in_time(_encode(exchange, taken.body))
+
+
+@router.post("/attention", summary="Per-head attention maps", responses={200: {"model": AttentionResponse}})
+async def attention(request: Request) -> Response:
+    """Return the attention of chosen layers, heads, queries and keys.
+
+    Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
+    """
+    taken = await take_in(request, AttentionRequest)
+    _refuse_decimals(taken)
+    if taken.body.weights == "score":
+        refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
+    if not taken.body.maps:
+        refuse_uint8(taken.dtype, _NO_MAPS)
+    exchange = Exchange.open(request, taken)
+    return await exchange.in_time(_attention(exchange, taken.body))
+
+
+def _refuse_decimals(taken: Taken[Any]) -> None:
+    """Refuse to round what is not written as text."""
+    if taken.format in BINARY and taken.body.departs("decimals"):
+        raise Problem(
+            "invalid-request",
+            f"decimals has no effect on {FORMATS[taken.format]}, whose numbers are not rounded: leave it "
+            "out.",
+            members={"field": "decimals"},
+        )
+
+
+async def _tokenize(exchange: Exchange, body: InputsRequest) -> list[Encoding]:
+    prompt = choose_prompt(body, exchange.engine.info)
+    truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
+    return await exchange.tokenize(body.inputs, truncation, prompt)
+
+
+async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
+    info = exchange.engine.info
+    plan = plan_encode(body, info)
+    encodings = await _tokenize(exchange, body)
+    style = exchange.style()
+    size = exchange.admit(
+        style,
+        encodings,
+        [Expected(plan.shapes(encoding, info.hidden_size)) for encoding in encodings],
+        "ask for fewer inputs, fewer `layers` or `pooling_layers`, or no `tokens` in `outputs`",
+    )
+    wants = [plan.want(encoding, include_prompt=info.include_prompt) for encoding in encodings]
+
+    def item(index: int, output: Output) -> Item:
+        arrays = present(embedding=output.sentence, token_embeddings=output.tokens)
+        return Item(columns(index, encodings[index]), arrays)
+
+    return await exchange.answer(style, encodings, wants, item, size=size)
+
+
+async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
+    plan = plan_attention(body, exchange.engine.info, exchange.taken.dtype)
+    encodings = await _tokenize(exchange, body)
+    listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
+    tokens = sum(map(len, encodings))
+    views = await exchange.off_loop(
+        lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
+        steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
+    )
+    style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
+    size = exchange.admit(
+        style,
+        encodings,
+        [view.expected for view in views],
+        _way_out(body, exchange.taken),
+    )
+    wants = [view.want for view in views]
+    return await exchange.answer(style, encodings, wants, lambda i, output: views[i].item(output), size=size)
+
+
+def _way_out(body: AttentionRequest, taken: Taken[Any]) -> str:
+    """Say which fields of this request would make its answer smaller."""
+    ways = ["send fewer inputs", "choose fewer `layers` or `heads`"]
+    if body.maps:
+        ways.append("choose fewer `queries` or `keys`")
+        ways += ["`aggregate` the heads"] if body.aggregate == "none" else []
+        ways += ["ask for the `top_k`"] if body.top_k is None else []
+        if taken.format not in BINARY:
+            ways += ["lower `decimals`", "accept application/x-npz"]
+        elif taken.dtype == "float32":
+            ways.append("add ?dtype=float16" if body.weights == "score" else "add ?dtype=uint8")
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}"

@@ -1,0 +1,275 @@
+"""What clients send; the field descriptions are the API's documentation."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StrictBool,
+    StrictStr,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from model.contract import STATISTICS, Aggregate, Statistic, Weights
+from model.tokenization.tokenizer import Side, Text
+from service.http.json_body import MAX_INDICES
+
+Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
+Indices = list[int]
+
+
+def _invalid(field: str, message: str) -> PydanticCustomError:
+    return PydanticCustomError("invalid", "{message}", {"field": field, "message": message})
+
+
+def _whole(value: object, info: ValidationInfo) -> int:
+    """Take whole numbers (6 and 6.0), not booleans or digits in quotes."""
+    return _whole_number(value, str(info.field_name))
+
+
+def _whole_number(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise _invalid(field, "must be an integer")
+    return int(value)
+
+
+def _indices(value: object, info: ValidationInfo) -> Indices:
+    field = str(info.field_name)
+    if not isinstance(value, list) or not value:
+        raise _invalid(field, "must be a list of at least one integer")
+    if len(value) > MAX_INDICES:
+        raise _invalid(field, f"has {len(value)} items, and at most {MAX_INDICES} are taken")
+    return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
+
+
+def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Indices:
+    if value == "all":
+        return "all"
+    if isinstance(value, str) or not isinstance(value, list):
+        raise _invalid(str(info.field_name), 'must be "all" or a list of at least one integer, such as [0]')
+    return _indices(value, info)
+
+
+def _texts(value: object) -> Sequence[Text]:
+    """Read one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise _invalid("inputs", "must be a text, or a list of at least one text or [text, text_pair]")
+    texts, pairs = [], []
+    for i, item in enumerate(value):
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
+            pairs.append((item[0], item[1]))
+        else:
+            raise _invalid(f"inputs.{i}", "must be a text or a pair of two texts, [text, text_pair]")
+        if texts and pairs:
+            raise _invalid(
+                f"inputs.{i}",
+                "is not of the same kind as inputs.0: texts and pairs do not mix in one request",
+            )
+    return texts or pairs
+
+
+_INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_INDICES}
+_TEXT = {"type": "string"}
+_PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
+_INPUTS = {
+    "anyOf": [
+        _TEXT,
+        {"type": "array", "items": _TEXT, "minItems": 1},
+        {"type": "array", "items": _PAIR, "minItems": 1},
+    ],
+    "examples": ["Hello, world!", ["One text.", "Another text."], [["A text.", "Its pair."]]],
+}
+
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
+# The bound stands inside: around the validator it would be enforced, but not written into the schema.
+PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
+AllOrIndices = Annotated[
+    Literal["all"] | Indices,
+    PlainValidator(_all_or_indices),
+    WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
+]
+Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
+
+
+class InputsRequest(BaseModel):
+    """What `/encode` and `/attention` have in common."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    inputs: Inputs = Field(
+        description="A text, a list of texts, or a list of `[text, text_pair]`. "
+        "A list of two strings is two texts; texts and pairs do not mix."
+    )
+    model: StrictStr | None = Field(None, description="Which of the served models; the first by default.")
+    truncate: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="Cut what is longer than the model's limit (pairs: the longest first). "
+        "`false` refuses such an input with a 422.",
+    )
+    truncation_side: Side = Field("right", description="The side on which tokens are cut away.")
+    prompt_name: StrictStr | None = Field(
+        None, description="One of the model's own prompts; its `default_prompt_name` by default."
+    )
+    prompt: StrictStr | None = Field(
+        None, description='A text put before the (first) text. `""` turns the model\'s default prompt off.'
+    )
+
+    def departs(self, field: str) -> bool:
+        """Whether a field was given a value that is not its default: one that is changes nothing anywhere."""
+        if field not in self.model_fields_set:
+            return False
+        return bool(getattr(self, field) != type(self).model_fields[field].default)
+
+    @model_validator(mode="after")
+    def _common_rules(self) -> "InputsRequest":
+        if self.prompt is not None and self.prompt_name is not None:
+            raise _invalid("prompt", "excludes prompt_name: leave one of them out")
+        if not self.truncate and self.departs("truncation_side"):
+            raise _invalid("truncation_side", 'has no effect with "truncate": false: leave one of them out')
+        return self
+
+
+Output = Literal["sentence", "tokens"]
+POOLING = Field(
+    None,
+    description="How token vectors become one; the model's own by default. "
+    "`mean_max` is the mean and the maximum, concatenated.",
+)
+NORMALIZE = Field(None, description="Unit L2 norm of the sentence vector; the model's own way by default.")
+DIMENSIONS = Field(
+    None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
+)
+_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k")
+
+
+def _check_pooled(request: InputsRequest, outputs: Sequence[str]) -> None:
+    if "sentence" in outputs:
+        return
+    for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
+        if request.departs(field):
+            raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
+
+
+class EncodeRequest(InputsRequest):
+    """Texts to be turned into sentence vectors, contextual token vectors, or both."""
+
+    outputs: list[Output] = Field(
+        ["sentence"], min_length=1, max_length=2, description="Pooled vector, contextual vectors, or both."
+    )
+    pooling: Pooling | None = POOLING
+    pooling_layers: IndexList = Field(
+        [-1], description="Hidden states that are pooled, then concatenated; counted like `layers`."
+    )
+    normalize: StrictBool | None = NORMALIZE
+    dimensions: PositiveNumber | None = DIMENSIONS
+    layers: IndexList = Field(
+        [-1],
+        description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
+        "negative numbers count from the end.",
+    )
+
+    @model_validator(mode="after")
+    def _effective(self) -> "EncodeRequest":
+        _check_pooled(self, self.outputs)
+        if "tokens" not in self.outputs and self.departs("layers"):
+            raise _invalid(
+                "layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"'
+            )
+        return self
+
+
+class AttentionRequest(InputsRequest):
+    """Texts whose attention maps are wanted."""
+
+    layers: AllOrIndices = Field("all", description="Which layers, from 0; negative from the end.")
+    heads: AllOrIndices = Field("all", description="Which heads, from 0; negative from the end.")
+    weights: Weights = Field(
+        "probability",
+        description="The softmax weights; the scaled scores before the softmax; or the norms of the weighted "
+        "values that a head adds up, ‖α·f(x)‖ with f(x) = (xW_V + b_V)W_O (Kobayashi et al. 2020).",
+    )
+    aggregate: Aggregate = Field(
+        "none",
+        description="`mean` or `max` over the chosen heads; the head axis is then gone. `rollout` follows "
+        "the mean over the chosen heads through layers 0 to the largest of `layers` (Abnar & Zuidema 2020): "
+        "one map.",
+    )
+    special_tokens: Literal["keep", "drop"] = Field(
+        "keep", description="`drop` leaves the rows and columns of special tokens out."
+    )
+    level: Literal["token", "word"] = Field(
+        "token",
+        description="`word` adds the columns of a word's pieces up and takes the mean of their rows "
+        "(Clark et al. 2019). Special and prompt tokens are words of their own.",
+    )
+    queries: AllOrIndices = Field(
+        "all",
+        description="Rows by their position in the whole input, of tokens or of `words`; "
+        "negative from the end.",
+    )
+    keys: AllOrIndices = Field("all", description="Columns, likewise. Their rows do not sum to 1 any more.")
+    renormalize: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Divide the rows of what remains by their sum, so that they sum to 1 again.",
+    )
+    top_k: PositiveNumber | None = Field(
+        None, description="Of each row the k largest weights, largest first, in the place of the map."
+    )
+    summary: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Statistics of the probabilities of each chosen layer and head, over all rows that "
+        "`special_tokens` and `level` leave, renormalised if asked.",
+    )
+    statistics: list[Statistic] | None = Field(
+        None,
+        min_length=1,
+        max_length=len(STATISTICS),
+        description="Which statistics `summary` has; all by default. The others are not computed.",
+    )
+    maps: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="`false`, together with `summary`: statistics without maps.",
+    )
+    outputs: list[Output] = Field(
+        [], max_length=2, description="Embeddings from the same pass, as of `/encode`; none by default."
+    )
+    pooling: Pooling | None = POOLING
+    normalize: StrictBool | None = NORMALIZE
+    dimensions: PositiveNumber | None = DIMENSIONS
+    decimals: WholeNumber = Field(
+        6, ge=1, le=9, description="Rounding of the numbers of maps and summaries in JSON."
+    )
+
+    @model_validator(mode="after")
+    def _effective(self) -> "AttentionRequest":
+        _check_pooled(self, self.outputs)
+        if not self.summary and self.departs("statistics"):
+            raise _invalid("statistics", 'has no effect without "summary": true: leave it out')
+        if not self.maps:
+            self._check_without_maps()
+        if self.aggregate == "rollout" and self.weights != "probability":
+            raise _invalid("weights", 'must be \'probability\' with "aggregate": "rollout"')
+        if self.weights == "score" and self.renormalize:
+            raise _invalid(
+                "renormalize", 'divides by sums, and those of "weights": "score" may be 0: leave it out'
+            )
+        return self
+
+    def _check_without_maps(self) -> None:
+        if not self.summary:
+            raise _invalid("maps", 'may be false only together with "summary": true')
+        for field in _OF_MAPS:
+            if self.departs(field):
+                raise _invalid(field, 'has no effect with "maps": false: leave one of them out')

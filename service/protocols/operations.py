@@ -1,0 +1,200 @@
+"""What operators ask: is it alive, is it ready, what runs, how does it do."""
+
+from http import HTTPStatus
+from pathlib import Path
+from typing import Literal
+
+import fastapi_offline
+from fastapi import APIRouter, Request, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.datastructures import Headers
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from service.http.middleware import authorize
+from service.lifecycle import VERSION, ServiceState
+from service.problems import Problem, cut
+
+router = APIRouter(tags=["operations"])
+
+# The page's script and style come with a package, so that it works without the internet.
+_PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
+_PAGE_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+
+
+class Status(BaseModel):
+    """Whether the service can work."""
+
+    status: Literal["alive", "ready"]
+
+
+class ServedModel(BaseModel):
+    """One served model."""
+
+    name: str
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    max_length: int
+    pooling: list[str]
+    normalize: bool
+    sentence_size: int
+    prompts: dict[str, str]
+    default_prompt_name: str | None
+    backend: str
+    provider: str | None
+    device: str
+    dtype: str
+    kernels: str | None
+    attention: bool
+    max_batch_tokens: int
+    max_queue_tokens: int
+
+
+class Limits(BaseModel):
+    """What one request may ask for."""
+
+    max_inputs: int
+    max_body_bytes: int
+    max_response_bytes: int
+    request_timeout_s: float
+
+
+class Info(BaseModel):
+    """What runs here."""
+
+    version: str
+    models: list[ServedModel]
+    limits: Limits
+
+
+@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+async def root() -> RedirectResponse:
+    """Lead whoever opens the address that the log prints to the page; relative, for a proxy with a prefix."""
+    return RedirectResponse("docs")
+
+
+@router.get("/livez", summary="Is the process alive?")
+async def livez() -> Status:
+    """Answer 200 as long as the process can answer at all."""
+    return Status(status="alive")
+
+
+@router.get("/readyz", summary="Can it work?")
+@router.get("/health", summary="Can it work? The same as /readyz.")
+async def readyz(request: Request) -> Status:
+    """Answer 200 only when every model is loaded, warmed up and its worker alive."""
+    request.app.state.service.check_ready()
+    return Status(status="ready")
+
+
+@router.get("/info", summary="What runs here?")
+async def info(request: Request) -> Info:
+    """Describe the version, the served models and the limits."""
+    state: ServiceState = request.app.state.service
+    authorize(request)
+    settings = state.settings
+    return Info(
+        version=VERSION,
+        models=[
+            ServedModel(
+                name=name,
+                family=engine.info.family,
+                layers=engine.info.layers,
+                heads=engine.info.heads,
+                hidden_size=engine.info.hidden_size,
+                max_length=engine.info.max_length,
+                pooling=list(engine.info.pooling),
+                normalize=engine.info.normalize,
+                sentence_size=engine.info.sentence_size,
+                prompts=engine.info.prompts,
+                default_prompt_name=engine.info.default_prompt_name,
+                backend=engine.info.backend,
+                provider=engine.info.provider,
+                device=engine.info.device,
+                dtype=engine.info.dtype,
+                kernels=engine.info.kernels,
+                attention=engine.info.opens,
+                max_batch_tokens=engine.max_batch_tokens,
+                max_queue_tokens=engine.max_queue_tokens,
+            )
+            for name, engine in state.engines.items()
+        ],
+        limits=Limits(
+            max_inputs=settings.max_inputs,
+            max_body_bytes=settings.max_body_bytes,
+            max_response_bytes=state.max_response_bytes,
+            request_timeout_s=settings.request_timeout_s,
+        ),
+    )
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Expose every counter in the Prometheus text format."""
+    state: ServiceState = request.app.state.service
+    state.metrics.ready.set(int(state.ready))
+    state.metrics.keys(state.keys.names)
+    for name, engine in state.engines.items():
+        state.metrics.limits(name, queue_tokens=engine.max_queue_tokens, batch_tokens=engine.max_batch_tokens)
+    return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> JSONResponse:
+    """Give the schema of this API."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> HTMLResponse:
+    """Show the schema as a page."""
+    return get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title="headlight",
+        swagger_js_url="docs/swagger-ui-bundle.js",
+        swagger_css_url="docs/swagger-ui.css",
+        swagger_favicon_url="data:,",
+        swagger_ui_parameters={"validatorUrl": None},
+    )
+
+
+class _PagePart(FileResponse):
+    """A file, of which a client may ask for ranges (RFC 9110 §14); errors are in our form."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def checked(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                raise _bad_range(message["status"], Headers(raw=message["headers"]))
+            await send(message)
+
+        await super().__call__(scope, receive, checked)
+
+
+def _bad_range(status: int, headers: Headers) -> Problem:
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        there = headers["content-range"]
+        return Problem(
+            "range-not-satisfiable",
+            f"The file has no such bytes: of all of it the Content-Range is {there}.",
+            headers={"Content-Range": there},
+            members={"field": "Range"},
+        )
+    detail = "The header Range is not one of bytes: write it like bytes=0-99, or leave it out."
+    return Problem("malformed-request", detail, members={"field": "Range"})
+
+
+@router.get("/docs/{name}", include_in_schema=False)
+async def docs_part(name: str) -> Response:
+    """Serve the page's script and style."""
+    if name not in _PAGE_PARTS:
+        raise Problem("not-found", f"There is no /docs/{cut(name)}; /docs is the page.")
+    return _PagePart(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])

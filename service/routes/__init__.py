@@ -1,1 +1,0 @@
-"""Handlers, a file per group of routes."""

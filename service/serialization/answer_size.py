@@ -1,0 +1,86 @@
+"""How large an answer can be: a bound from above, known before anything is computed.
+
+Of binary formats it is nearly the size itself. Compression is not counted on.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from model.contract import Encoding
+from service.serialization.items import MAPS, AnswerStyle, Expected
+from service.serialization.json_arrays import TABLE_DECIMALS, text_size
+
+# The longest texts that orjson writes for a float32, and the comma after it: -1234567900000000.0 for any,
+# 0.0000123456789 for a probability.
+_FLOAT_BYTES = 20
+_PROBABILITY_BYTES = 16
+# Digits of a position, a comma and a bracket; those of int32 and a comma.
+_LABEL_BYTES = 10
+_INTEGER_BYTES = 12
+# Token columns: id, word id, segment id, special, offsets, and the commas, quotes and brackets around them.
+_TOKEN_BYTES = 64
+_ITEM_BYTES = 320
+# Names of labels, words and the statistics of a summary, with what is around them.
+_MORE_BYTES = 320
+_ANSWER_BYTES = 256
+# In a file: the array's name, type and shape, twice in a ZIP.
+_MEMBER_BYTES = 400
+
+
+def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[Expected]) -> int:
+    """Bound the bytes of an answer, uncompressed; `expected` belong to the encodings one by one."""
+    total = _ANSWER_BYTES + 6 * len(style.model)
+    for encoding, item in zip(encodings, expected, strict=True):
+        columns = _columns_bytes(style, encoding, item)
+        arrays = sum(_array_bytes(style, name, shape) for name, shape in item.arrays.items())
+        total += columns + _summary_bytes(style, item.summary) + arrays
+    return total
+
+
+def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> int:
+    # In a safetensors header the JSON is a text of its own: each quote and backslash has one before it.
+    quoting = 2 if style.format == "safetensors" else 1
+    size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * _text_bytes("".join(encoding.tokens))
+    if item.labels or item.text_bytes or item.summary:
+        size += _MORE_BYTES + item.labels * _LABEL_BYTES
+    if item.text_bytes:
+        size += quoting * (6 * item.text_bytes + 3 * len(encoding))
+    return size
+
+
+def _text_bytes(text: str) -> int:
+    """Bound a text in JSON: a control character has six bytes there."""
+    if not text.isprintable():
+        return 6 * len(text)
+    return len(text.encode()) + text.count('"') + text.count("\\")
+
+
+def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
+    is_map = name in MAPS
+    if not style.binary:
+        return _ITEM_BYTES + text_size(shape, _number_bytes(style, name))
+    itemsize = 4
+    if is_map and style.dtype == "uint8":
+        itemsize = 1
+    elif is_map and style.unit and style.dtype == "float16":  # others may be too large for float16
+        itemsize = 2
+    return _MEMBER_BYTES + math.prod(shape) * itemsize
+
+
+def _number_bytes(style: AnswerStyle, name: str) -> int:
+    if name == "top_keys":
+        return _INTEGER_BYTES
+    if name not in MAPS or not style.unit:
+        return _FLOAT_BYTES
+    if style.decimals is not None and style.decimals <= TABLE_DECIMALS:
+        return style.decimals + 3
+    return _PROBABILITY_BYTES
+
+
+def _summary_bytes(style: AnswerStyle, summary: Mapping[str, tuple[int, ...]]) -> int:
+    """Bound statistics: each number is in nats, or a distance in tokens of at most five digits."""
+    values = sum(map(math.prod, summary.values()))
+    if style.binary:
+        return _MEMBER_BYTES * len(summary) + 4 * values
+    number = _FLOAT_BYTES if style.decimals is None else min(_FLOAT_BYTES, style.decimals + 7)
+    return values * (3 + number)  # of two layers with one head each, every number has a list of its own

@@ -1,0 +1,150 @@
+"""Arrays as bytes: the type in which each is sent, and how far off the numbers are that a reader gets.
+
+A reader computes `float32(stored) × scale` for what is stored as uint8, and takes floats as they are.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.serialization.items import MAPS, AnswerStyle, Item
+
+_PIECE_BYTES = 512 * 1024
+_FLOAT16_MAX = 65504.0
+_SMALLEST_NORMAL = 2.0**-14  # of float16
+_BELOW_ONE = 1 - 2.0**-24
+# The smallest scale whose products are not subnormal: those would lose precision.
+_SMALLEST_SCALE = 2.0**-126
+# In steps of uint8: half a step for the rounding, and what float32 adds in p × 255 and in stored × scale.
+_STEPS_OFF = 0.5 + 2.0**-14
+
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A named array as it will lie in the file."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An array and what it will be as bytes; it is converted while it is written."""
+
+    member: Member
+    array: NDArray[Any]
+    scale: float
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Give the bytes, in pieces of half a megabyte; what has its type already is not copied."""
+        dtype = self.member.dtype
+        flat = np.ascontiguousarray(self.array).reshape(-1)
+        step = _PIECE_BYTES // flat.itemsize
+        for start in range(0, flat.size, step):
+            part = flat[start : start + step]
+            if part.dtype != dtype:
+                part = to_bytes(part, self.scale) if dtype == np.uint8 else part.astype(dtype)
+            yield part.view(np.uint8).data
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """All arrays of an answer, and the rest of it as JSON."""
+
+    arrays: list[Stored]
+    meta: bytes
+
+    @property
+    def members(self) -> list[Member]:
+        """The arrays' descriptions."""
+        return [stored.member for stored in self.arrays]
+
+
+def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
+    """Choose the types and the scale, and write the rest of the answer; reads every array once.
+
+    The rest declares `dtype`, `scale`, and `max_error`: no number that a reader gets is further from the one
+    that was computed in float32. It is 0.0 for float32, which statistics are in any case.
+    """
+    items = list(items)
+    exact = [
+        Stored(Member(f"{item.columns['index']}.summary.{name}", array.dtype, array.shape), array, 1.0)
+        for item in items
+        for name, array in (item.summary or {}).items()
+    ]
+    named = [
+        (f"{item.columns['index']}.{name}", array, name in MAPS)
+        for item in items
+        for name, array in item.arrays.items()
+    ]
+    scale = _scale(style, [array for _, array, is_map in named if is_map])
+    stored, error = [], 0.0
+    for name, array, is_map in named:
+        dtype, off = _stored_as(style, array, scale, is_map=is_map)
+        error = max(error, off)
+        stored.append(Stored(Member(name, dtype, array.shape), array, scale))
+    declared = {"dtype": style.dtype, "scale": scale, "max_error": error}
+    data = [orjson.dumps(item.columns, option=_OPTIONS) for item in items]
+    meta = orjson.dumps({**style.head, **declared})[:-1] + b',"data":[' + b",".join(data)
+    return Packed(stored + exact, meta + b'],"usage":{"input_tokens":%d}}' % tokens)
+
+
+def cut(text: bytes) -> Iterator[memoryview]:
+    """Cut bytes into pieces."""
+    for start in range(0, len(text), _PIECE_BYTES):
+        yield memoryview(text)[start : start + _PIECE_BYTES]
+
+
+def to_bytes(array: NDArray[Any], scale: float) -> NDArray[np.uint8]:
+    """Write numbers from 0 to 255 × scale as the nearest of 256 steps, which are uint8."""
+    steps = np.divide(array, scale, dtype=np.float64)
+    np.rint(steps, out=steps)
+    np.clip(steps, 0, 255, out=steps)
+    return steps.astype(np.uint8)
+
+
+def _scale(style: AnswerStyle, maps: list[NDArray[Any]]) -> float:
+    """Find the scale of an answer: 1 for floats; for uint8 the largest number of all maps is 255 steps."""
+    if style.dtype != "uint8":
+        return 1.0
+    largest = 1.0 if style.unit else max(map(_largest, maps), default=0.0)
+    return max(largest / 255, _SMALLEST_SCALE) if largest else 1 / 255
+
+
+def _stored_as(
+    style: AnswerStyle, array: NDArray[Any], scale: float, *, is_map: bool
+) -> tuple[np.dtype[Any], float]:
+    """Choose an array's type, and bound how far a number may be from the one that was computed."""
+    dtype = array.dtype  # positions, or already what was asked
+    largest = 0.0
+    if style.dtype == "float16" and dtype != np.int32:
+        # NumPy is slow to look for the largest float16, and probabilities need not be looked at: 1 is exact.
+        largest = _BELOW_ONE if is_map and style.unit else _largest(array)
+    if dtype == np.float32 and style.dtype == "uint8" and is_map:
+        dtype = np.dtype(np.uint8)
+    elif dtype == np.float32 and style.dtype == "float16" and largest <= _FLOAT16_MAX:
+        dtype = np.dtype(np.float16)
+    if dtype == np.uint8:
+        return dtype, scale * _STEPS_OFF
+    if dtype == np.float16:
+        # Half the distance of neighbours among the largest numbers (11 bits), or among the subnormal ones.
+        return dtype, 2.0 ** (math.frexp(max(largest, _SMALLEST_NORMAL))[1] - 12)
+    return dtype, 0.0
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """Find the largest magnitude, without a copy of the array; 0.0 where there is no number."""
+    return max(float(array.max()), -float(array.min())) if array.size else 0.0

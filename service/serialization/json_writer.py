@@ -1,0 +1,89 @@
+"""Items -> JSON: one document with all of them, or a line for each (ndjson)."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+
+from service.serialization.items import MAPS, AnswerStyle, Item
+from service.serialization.json_arrays import array_text, plain
+
+Piece = bytes | memoryview
+
+_PIECE_BYTES = 256 * 1024
+
+
+def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
+    """Write a short answer at once; the interpreter is held meanwhile."""
+    data = [_tree(style, item) for item in items]
+    answer = {**style.head, "data": data, "usage": {"input_tokens": tokens}}
+    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+    """Write an answer in pieces; `tokens` were run for it."""
+    return gathered(_document(style, items, tokens))
+
+
+def lines(style: AnswerStyle, items: Iterable[Item]) -> Iterator[Piece]:
+    """Write a line of ndjson for each item, in pieces."""
+    return gathered(piece for item in items for piece in (*_item(style, item), b"\n"))
+
+
+def last_line(style: AnswerStyle, tokens: int) -> bytes:
+    """Write the line after the last item."""
+    return orjson.dumps({**style.head, "usage": {"input_tokens": tokens}}) + b"\n"
+
+
+def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Join small neighbours, so that each is worth a write; large pieces are not copied."""
+    small: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        large = len(piece) >= _PIECE_BYTES
+        if not large:
+            small.append(piece)
+            size += len(piece)
+        if small and (large or size >= _PIECE_BYTES):
+            yield b"".join(small)
+            small, size = [], 0
+        if large:
+            yield piece
+    if small:
+        yield b"".join(small)
+
+
+def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+    yield orjson.dumps(style.head)[:-1] + b',"data":['
+    for i, item in enumerate(items):
+        if i:
+            yield b","
+        yield from _item(style, item)
+    yield b'],"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
+
+
+def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
+    yield orjson.dumps(item.columns)[:-1]
+    for name, array in item.arrays.items():
+        yield b',"%s":' % name.encode()
+        yield from array_text(array, _decimals(style, name), unit=style.unit)
+    if item.summary is not None:
+        for i, (name, array) in enumerate(item.summary.items()):
+            yield b'%s"%s":' % (b"," if i else b',"summary":{', name.encode())
+            yield from array_text(array, style.decimals)
+        yield b"}"
+    yield b"}"
+
+
+def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:
+    """Collect an item as orjson takes it."""
+    tree = dict(item.columns)
+    for name, array in item.arrays.items():
+        tree[name] = plain(array, _decimals(style, name))
+    if item.summary is not None:
+        tree["summary"] = {name: plain(array, style.decimals) for name, array in item.summary.items()}
+    return tree
+
+
+def _decimals(style: AnswerStyle, name: str) -> int | None:
+    return style.decimals if name in MAPS else None

@@ -1,0 +1,47 @@
+"""An answer of all items, in any format and coding, as bytes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from service.serialization import json_writer, npz, safetensors_file
+from service.serialization.arrays import pack
+from service.serialization.compression import Encoder
+from service.serialization.items import AnswerStyle, Item
+from service.serialization.json_arrays import TABLE_DECIMALS
+from service.serialization.json_writer import Piece
+
+_FILES = {"npz": npz.archive, "safetensors": safetensors_file.file}
+_MANY_VALUES = 3000
+
+
+def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int | None, Iterator[Piece]]:
+    """Begin a long answer: its size where it is known beforehand, and its pieces, made one at a time."""
+    if not style.binary:
+        return None, json_writer.document(style, items, tokens)
+    size, pieces = _FILES[style.format](pack(style, items, tokens))
+    return size, json_writer.gathered(pieces)
+
+
+def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
+    """Write a short answer at once; the interpreter is held meanwhile."""
+    if not style.binary:
+        items = list(items)
+        if looked_up(style, items):
+            return b"".join(json_writer.document(style, items, tokens))
+        return json_writer.whole(style, items, tokens)
+    _, pieces = _FILES[style.format](pack(style, items, tokens))
+    return b"".join(pieces)
+
+
+def looked_up(style: AnswerStyle, items: Sequence[Item]) -> bool:
+    """Whether an answer has so many probabilities that a table of their texts is faster (three times)."""
+    if not style.unit or style.decimals is None or style.decimals > TABLE_DECIMALS:
+        return False
+    return sum(item.arrays["attention"].size for item in items if "attention" in item.arrays) > _MANY_VALUES
+
+
+def coded(pieces: Iterable[Piece], encoder: Encoder, *, end: bool) -> Iterator[Piece]:
+    """Code pieces as they come; after the last one the coding ends, or all of it so far can be read."""
+    for piece in pieces:
+        if part := encoder.add(piece):
+            yield part
+    yield encoder.end() if end else encoder.add(b"", flush=True)

@@ -1,0 +1,68 @@
+"""Logs as text, or as one JSON object per line. Texts of clients are never logged."""
+
+import contextlib
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Literal
+
+import orjson
+
+from service.telemetry.request_record import Ended
+
+_ENDED = "ended"
+"""Under this name a record has the request that it is the line of."""
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time, level, message, and what else is known of a request that has ended."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Write one record, without its exception."""
+        ended: Ended | None = getattr(record, _ENDED, None)
+        line = super().formatMessage(record)
+        return line if ended is None else f"{line} {ended.text()}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One object per line, with the fields of a request that has ended."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record."""
+        ended: Ended | None = getattr(record, _ENDED, None)
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **({} if ended is None else ended.fields()),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(line).decode()
+
+
+def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
+    """Log to standard error."""
+    # What no line of ours has, and each record would look for.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    if sys.version_info >= (3, 12):
+        logging.logAsyncioTasks = False
+    handler = logging.StreamHandler()
+    text = TextFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonFormatter() if form == "json" else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # What others log at info is noise here: every request of an HTTP client, for one.
+    for name in ("uvicorn", "httpx", "huggingface_hub"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def write_at_once(logger: logging.Logger, level: int, message: str) -> None:
+    """Log a line without taking a lock, in a signal handler: it may have interrupted what holds the lock."""
+    handlers = logging.getLogger().handlers
+    if level < logger.getEffectiveLevel() or not handlers:
+        return
+    record = logging.LogRecord(logger.name, level, __file__, 0, message, None, None)
+    with contextlib.suppress(OSError):
+        os.write(2, f"{handlers[0].format(record)}\n".encode())

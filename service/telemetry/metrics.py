@@ -1,0 +1,219 @@
+"""One Prometheus registry per app, every series present from the first scrape."""
+
+from typing import get_args
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+
+from model.contract import ModelInfo
+from service.problems import KINDS, NOT_OF_INFERENCE
+from service.serialization.items import Format
+
+INFERENCE_ROUTES = ("/encode", "/attention")
+OPERATIONS_ROUTES = ("/", "/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
+UNMATCHED = "unmatched"
+CLIENT_GONE = 499
+"""The status, in metrics and logs, of requests whose client went, or was cut off, before it had the whole
+answer; it is never sent."""
+SLOW_READER = "slow-reader"
+"""The reason, in metrics and logs, of connections that are cut off since their client does not read."""
+
+FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
+STAGES = ("tokenize", "queue", "compute", "serialize")
+
+# A `_created` series beside each counter would double the exposition, and nothing here reads it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_SECONDS = (
+    1e-4,
+    2.5e-4,
+    5e-4,
+    1e-3,
+    2.5e-3,
+    5e-3,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
+_POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
+_STATUSES = {"/": (307, 405), UNMATCHED: (200, 400, 404, 405, 408, 501, 505)}
+"""Of routes beside those of inference; the others answer with 200 or 405."""
+REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
+_INFERENCE_STATUSES = sorted(
+    {200, CLIENT_GONE, *(int(KINDS[kind][0]) for kind in KINDS.keys() - NOT_OF_INFERENCE)}
+)
+
+
+class Metrics:
+    """What the service counts. Times are in seconds, sizes in bytes or tokens."""
+
+    def __init__(self, version: str) -> None:
+        registry = self.registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"headlight_{name}", about, labels, registry=registry)
+
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(f"headlight_{name}", about, labels, registry=registry)
+
+        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=registry)
+
+        self.requests = counter("requests_total", "Requests answered.", "route", "status")
+        self.request_duration = histogram(
+            "request_duration_seconds",
+            "From the head of a request to the end of its answer.",
+            _SECONDS,
+            "route",
+        )
+        self.stage_duration = histogram(
+            "stage_duration_seconds", "Where the time of inference requests goes.", _SECONDS, "stage", "model"
+        )
+        self.inputs = counter("inputs_total", "Texts and pairs answered.", "route", "model")
+        self.input_tokens = counter("input_tokens_total", "Tokens run, padding excluded.", "model")
+        self.truncated_inputs = counter("truncated_inputs_total", "Inputs that were cut.", "model")
+        self.rejected = counter("rejected_total", "Requests refused or given up.", "reason")
+        self.batches = counter("batches_total", "Batches run.", "model")
+        self.batch_inputs = histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
+        self.batch_tokens = histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
+        self.padding_tokens = counter(
+            "padding_tokens_total", "Tokens run only to fill a batch up to a suitable size.", "model"
+        )
+        self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
+        self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
+        self.queue_limit = gauge("queue_tokens_limit", "Tokens that may wait.", "model")
+        self.batch_limit = gauge("batch_tokens_limit", "Token budget of a batch.", "model")
+        self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")
+        self.response_bytes = counter(
+            "response_bytes_total", "Bytes of answers, as they were sent.", "route", "format"
+        )
+        self.inference_failures = counter(
+            "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
+        )
+        self.model_info = gauge(
+            "model_info", "What is served.", "model", "family", "backend", "device", "dtype", "kernels"
+        )
+        self.build_info = gauge("build_info", "The version that runs.", "version")
+        self.key_requests = counter("key_requests_total", "Requests that an API key opened.", "key")
+        self.key_last_used = gauge(
+            "key_last_used_timestamp_seconds", "When a key opened last; 0 if not since the start.", "key"
+        )
+        self._keys: frozenset[str] = frozenset()
+        self.ready = gauge("ready", "Whether every model is loaded and its worker alive.")
+        self._begin(version)
+
+    def _begin(self, version: str) -> None:
+        """Create the series that are known before the first request."""
+        self.build_info.labels(version).set(1)
+        for route in INFERENCE_ROUTES:
+            self.request_duration.labels(route)
+            for name in get_args(Format):
+                self.response_bytes.labels(route, name)
+            for status in _INFERENCE_STATUSES:
+                self.requests.labels(route, str(status))
+        for route in (*OPERATIONS_ROUTES, UNMATCHED):
+            self.request_duration.labels(route)
+            for status in _STATUSES.get(route, (200, 405)):
+                self.requests.labels(route, str(status))
+        for route in ("/readyz", "/health"):
+            self.requests.labels(route, "503")
+        self.requests.labels("/info", "401")
+        for status in (206, 400, 416):
+            self.requests.labels("/docs", str(status))
+        for reason in (*REJECTIONS, SLOW_READER):
+            self.rejected.labels(reason)
+
+    def add_model(self, name: str, info: ModelInfo) -> None:
+        """Create the series of a model."""
+        about = (name, info.family, info.backend, info.device, info.dtype, info.kernels or "none")
+        self.model_info.labels(*about).set(1)
+        for stage in STAGES:
+            self.stage_duration.labels(stage, name)
+        for route in INFERENCE_ROUTES:
+            self.inputs.labels(route, name)
+        for counter in (self.input_tokens, self.truncated_inputs, self.batches, self.padding_tokens):
+            counter.labels(name)
+        for reason in FAILURES:
+            self.inference_failures.labels(name, reason)
+        self.batch_inputs.labels(name)
+        self.batch_tokens.labels(name)
+        self.queue(name, inputs=0, tokens=0)
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        self.requests.labels(route, str(status)).inc()
+        self.request_duration.labels(route).observe(seconds)
+
+    def keys(self, names: frozenset[str]) -> None:
+        """Have series of these keys, and no others: a key that opens no longer is not shown any more."""
+        for name in self._keys - names:
+            self.key_requests.remove(name)
+            self.key_last_used.remove(name)
+        for name in names - self._keys:
+            self.key_requests.labels(name)
+            self.key_last_used.labels(name)
+        self._keys = names
+
+    def key_used(self, name: str) -> None:
+        """Count a request that this key opened."""
+        self.key_requests.labels(name).inc()
+        self.key_last_used.labels(name).set_to_current_time()
+
+    def stage(self, stage: str, model: str, seconds: float) -> None:
+        """Count the time of one stage of one request."""
+        self.stage_duration.labels(stage, model).observe(seconds)
+
+    def queue(self, model: str, *, inputs: int, tokens: int) -> None:
+        """Say how much waits."""
+        self.queue_inputs.labels(model).set(inputs)
+        self.queue_tokens.labels(model).set(tokens)
+
+    def limits(self, model: str, *, queue_tokens: int, batch_tokens: int) -> None:
+        """Say what bounds the queue and a batch, so that their fill can be told from the outside."""
+        self.queue_limit.labels(model).set(queue_tokens)
+        self.batch_limit.labels(model).set(batch_tokens)
+
+    def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
+        """Count a batch that ran."""
+        self.batches.labels(model).inc()
+        self.input_tokens.labels(model).inc(tokens)
+        self.batch_inputs.labels(model).observe(inputs)
+        self.batch_tokens.labels(model).observe(tokens)
+        self.padding_tokens.labels(model).inc(padding)
+
+    def inference_failure(self, model: str, reason: str) -> None:
+        """Count an input that could not be computed, or a batch that ran out of memory or got stuck."""
+        self.inference_failures.labels(model, reason).inc()
+
+    def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
+        """Count what an answer carries."""
+        self.inputs.labels(route, model).inc(inputs)
+        self.truncated_inputs.labels(model).inc(truncated)
+
+    def sent(self, route: str, format_name: str, size: int) -> None:
+        """Count bytes that were sent."""
+        self.response_bytes.labels(route, format_name).inc(size)
+
+    def exposition(self) -> bytes:
+        """Write everything in the Prometheus text format."""
+        return generate_latest(self.registry)
