@@ -82,18 +82,24 @@ def test_the_distribution_has_a_name_of_its_own() -> None:
     assert "Private :: Do Not Upload" in told.get_all("Classifier", [])
 
 
-def test_the_wheel_says_that_it_has_types(tmp_path: Path) -> None:
-    """Type checkers of other people's programs read our annotations: each package has its `py.typed`."""
+def wheel(source: Path, into: Path) -> set[str]:
+    """The files of a wheel, made without a compiler: what is compiled is tested elsewhere."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    # From a copy, without a compiler: what is compiled here stays, and is tested elsewhere.
+    environment = os.environ | {"CXX": str(into / "none"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*command, "--wheel-dir", into, source], check=True, timeout=120, env=environment)
+    (made,) = into.glob("*.whl")
+    return set(zipfile.ZipFile(made).namelist())
+
+
+def test_wheels_say_that_they_have_types(tmp_path: Path) -> None:
+    """Type checkers of other people's programs read our annotations: each package has its `py.typed`."""
     source = tmp_path / "source"
     for name, text in texts().items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(text, encoding="utf-8")
-    environment = os.environ | {"CXX": str(tmp_path / "none"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    subprocess.run([*command, "--wheel-dir", tmp_path, source], check=True, timeout=120, env=environment)
-    (wheel,) = tmp_path.glob("headlight_server-*.whl")
-    files = set(zipfile.ZipFile(wheel).namelist())
+    server, client = wheel(source, tmp_path / "server"), wheel(source / "client/python", tmp_path / "client")
     for package in ("service", "model", "export"):
-        assert {f"{package}/__init__.py", f"{package}/py.typed"} <= files
-    assert not any(name.startswith(("tests/", "benchmarks/", "deploy/")) for name in files)
+        assert {f"{package}/__init__.py", f"{package}/py.typed"} <= server
+    assert not any(name.startswith(("tests/", "benchmarks/", "deploy/", "client/")) for name in server)
+    assert {"headlight_client/__init__.py", "headlight_client/py.typed"} <= client
+    assert all(name.startswith("headlight_client") for name in client), "and nothing else"
