@@ -6,8 +6,8 @@ tokens; the first lane takes whatever there is, another one only what is worth i
 alone has all cores. All requests are of one client, and the queue is `queue_batches` long: between clients
 the service shares it (`service/engine/fairness.py`), which is not simulated. Two things are simpler here: the
 texts of a request count as equally long, and a batch is filled to its last token, where the service leaves
-a gap of less than a text. `tests/test_replica.py` holds it to a replica that is fed text by text through
-the service's own `take_batch`.
+a gap of less than a text. `tests/benchmarks/test_replica.py` holds it to a replica that is fed text by text
+through the service's own `take_batch`.
 """
 
 from collections import deque

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import settings
 
 from model.checkpoints.source import resolve
-from tests.attention_answers import Subject
-from tests.backends import BACKENDS, Kept, native
-from tests.client import Service, serve
-from tests.naive_attention import in_float64
-from tests.reference import MINILM, SUITED, Reference, write_bert
+from tests.references.attention import in_float64
+from tests.references.checkpoints import MINILM, SUITED, Reference, write_bert
+from tests.support.attention_answers import Subject
+from tests.support.backends import BACKENDS, Kept, native
+from tests.support.serving import Service, serve
 
 # The same examples in every run, however slow the machine is at the moment.
 settings.register_profile("steady", deadline=None, derandomize=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from service.lifecycle import VERSION
-from tests.client import ROOT
 from tests.deploy.tools import CACHE, run, tool
+from tests.support.serving import ROOT
 
 BASE = "localhost/python-base"
 LABELS = {"SOURCE": "https://example.org/headlight", "REVISION": "0123abc", "CREATED": "2001-02-03T04:05:06Z"}

@@ -14,8 +14,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.client import free_port
 from tests.deploy.watching import PROMETHEUS, read_yaml
+from tests.support.serving import free_port
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 _PATIENCE_S = 40.0

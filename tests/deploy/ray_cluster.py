@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tests.client import ROOT, environment, parse_metrics
 from tests.deploy.network import network_of
+from tests.support.serving import ROOT, environment, parse_metrics
 
 FOLDER = ROOT / "deploy" / "ray"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headlight-deploy"

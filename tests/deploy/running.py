@@ -10,9 +10,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.client import START_S, Json, answered, free_port
 from tests.deploy.containers import inspect, podman
 from tests.deploy.tools import tool
+from tests.support.serving import START_S, Json, answered, free_port
 
 HARDENED = (
     "--read-only",

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.client import ROUTES, Json, Service, serve
 from tests.deploy.tools import CACHE, run, tool
+from tests.support.serving import ROUTES, Json, Service, serve
 
 pytestmark = pytest.mark.deploy
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.client import ROOT
 from tests.deploy.containers import BASE, inspect, podman
 from tests.deploy.tools import FACTS, run, tool
+from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.deploy
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from service.telemetry.metrics import Metrics
-from tests.client import Json
 from tests.deploy.watching import (
     DASHBOARDS,
     GRAFANA,
@@ -19,7 +18,8 @@ from tests.deploy.watching import (
     series_names,
     unknown_names,
 )
-from tests.test_planning import INFO
+from tests.service.test_encode_plan import INFO
+from tests.support.serving import Json
 
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from tests.client import ROOT
+from tests.support.serving import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends import Kept
-from tests.client import NPZ, ROOT, read_npz
+from tests.contract.test_encode import PAIRS, TEXTS, assert_columns, run_reference, unit
 from tests.deploy.containers import LABELS, beyond_base, inspect, podman
 from tests.deploy.running import HARDENED, Container, running
 from tests.deploy.tools import FACTS
-from tests.reference import Reference, distance, relative_distance
-from tests.test_encode import PAIRS, TEXTS, assert_columns, run_reference, unit
+from tests.references.checkpoints import Reference
+from tests.references.comparing import distance, relative_distance
+from tests.support.backends import Kept
+from tests.support.serving import NPZ, ROOT, read_npz
 
 pytestmark = pytest.mark.deploy
 

@@ -15,8 +15,8 @@ import yaml
 from service.memory_limits import ANSWERS
 from service.settings import PREFIX, Settings
 from service.telemetry.metrics import OPERATIONS_ROUTES, Metrics
-from tests.client import ROOT
 from tests.deploy.kustomize import Manifest, build, find, normal, read
+from tests.support.serving import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ["base", "overlays/production", "overlays/gpu", "overlays/own-model"]

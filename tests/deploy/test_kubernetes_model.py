@@ -13,10 +13,10 @@ import pytest
 
 from service.settings import Settings
 from service.telemetry.metrics import OPERATIONS_ROUTES
-from tests.client import ROOT, ROUTES
 from tests.deploy.gateway_schemas import SCHEMAS
 from tests.deploy.kustomize import Manifest, build, find
-from tests.reference import SUITED, write_bert
+from tests.references.checkpoints import SUITED, write_bert
+from tests.support.serving import ROOT, ROUTES
 
 MANIFESTS = build(ROOT / "deploy" / "kubernetes" / "overlays" / "own-model")
 POD = find(MANIFESTS, "Deployment")["spec"]["template"]["spec"]

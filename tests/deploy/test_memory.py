@@ -12,10 +12,10 @@ from benchmarks.memory_limit import MemoryLimit, memory_limit
 from benchmarks.worst_attacks import attacks
 from benchmarks.worst_requests import ANSWERED, MOST, besiege, service
 from model.checkpoints.source import resolve
-from tests.backends import export_folder
-from tests.client import ROOT
 from tests.deploy.running import HARDENED
-from tests.reference import MINILM
+from tests.references.checkpoints import MINILM
+from tests.support.backends import export_folder
+from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.deploy
 

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from tests.client import Service, free_port, serve
 from tests.deploy.prometheus_server import Prometheus, hastened, prometheus, tool
 from tests.deploy.traffic import KEY, clients, crowd, ordinary, unlucky
 from tests.deploy.watching import (
@@ -20,6 +19,7 @@ from tests.deploy.watching import (
     records,
     rule_expressions,
 )
+from tests.support.serving import Service, free_port, serve
 
 pytestmark = pytest.mark.deploy
 
@@ -83,7 +83,7 @@ def watched(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pro
 def small(port: int, *, wait: bool = True) -> AbstractContextManager[Service]:
     """A service that a few clients overload, and that fails on a word."""
     return serve(
-        module="tests.doubles",
+        module="tests.support.doubles",
         exit_code=None,
         wait=wait,
         port=port,

@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from model.checkpoints.source import resolve
-from tests.backends import Kept
-from tests.client import (
+from tests.deploy.network import own_network
+from tests.deploy.ray_cluster import BIN, FOLDER, Cluster, serve_on_ray
+from tests.references.checkpoints import MINILM
+from tests.support.backends import Kept
+from tests.support.serving import (
     JSON_TYPE,
     LONG,
     NDJSON,
@@ -31,9 +34,6 @@ from tests.client import (
     read_safetensors,
     serve,
 )
-from tests.deploy.network import own_network
-from tests.deploy.ray_cluster import BIN, FOLDER, Cluster, serve_on_ray
-from tests.reference import MINILM
 
 pytestmark = pytest.mark.deploy
 

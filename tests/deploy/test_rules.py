@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.client import ROOT, Json
 from tests.deploy.watching import (
     DASHBOARDS,
     OPERATIONS,
@@ -21,6 +20,7 @@ from tests.deploy.watching import (
     series_names,
     unknown_names,
 )
+from tests.support.serving import ROOT, Json
 
 _, _, _ALARMS = OPERATIONS.partition("\n## Alarms\n")
 _ALARMS = _ALARMS.partition("\n## ")[0]

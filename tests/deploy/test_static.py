@@ -11,8 +11,8 @@ import pytest
 
 from service.lifecycle import VERSION
 from service.settings import PREFIX, Settings
-from tests.client import ROOT
 from tests.deploy.tools import run, tool
+from tests.support.serving import ROOT
 
 pytestmark = pytest.mark.deploy
 

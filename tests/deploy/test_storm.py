@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from service.engine.trimming import REST_S
-from tests.backends import Kept, both_backends
-from tests.client import Service, post
 from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, vectors, vitals
+from tests.support.backends import Kept, both_backends
+from tests.support.serving import Service, post
 
 pytestmark = [pytest.mark.deploy, both_backends]
 

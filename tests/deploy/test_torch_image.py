@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.contract.test_encode import TEXTS, assert_columns, run_reference, unit
 from tests.deploy.containers import beyond_base, build, podman, prepare
 from tests.deploy.network import own_network
 from tests.deploy.running import HARDENED, running
 from tests.deploy.tools import FACTS
-from tests.reference import Reference, distance
-from tests.test_encode import TEXTS, assert_columns, run_reference, unit
+from tests.references.checkpoints import Reference
+from tests.references.comparing import distance
 
 pytestmark = pytest.mark.deploy
 

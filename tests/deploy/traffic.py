@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import httpx
 
-from tests.client import LONG, NDJSON, NPZ, SAFETENSORS, Service
-from tests.doubles import POISON
+from tests.support.doubles import POISON
+from tests.support.serving import LONG, NDJSON, NPZ, SAFETENSORS, Service
 
 Client = Callable[[httpx.Client], object]
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from service.telemetry.metrics import FAILURES, Metrics
-from tests.client import ROOT, Json
-from tests.test_planning import INFO
+from tests.service.test_encode_plan import INFO
+from tests.support.serving import ROOT, Json
 
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 GRAFANA = ROOT / "deploy" / "grafana"

@@ -9,8 +9,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.generation import GenerationMode
 
-from tests.client import Json
 from tests.storm.attack import OK, REFUSED, Attack, Kinds, once, request
+from tests.support.serving import Json
 
 _SEED = 20
 _LEFT_OUT = ("host", "content-length", "connection", "accept-encoding", "transfer-encoding")

@@ -12,7 +12,6 @@ from random import Random
 
 import numpy as np
 
-from tests.client import Service
 from tests.storm.attack import Attack, Kinds
 from tests.storm.bodies import BODIES, HEAVY_BODIES
 from tests.storm.clients import CLIENTS, SLOW_CLIENTS
@@ -20,6 +19,7 @@ from tests.storm.driver import Census, storm
 from tests.storm.framing import FRAMING, HEAVY_FRAMING
 from tests.storm.generated import generate
 from tests.storm.heads import HEADS
+from tests.support.serving import Service
 
 REQUEST_TIMEOUT_S = 10
 """Of the service: what never comes to an end lasts so long."""

@@ -1,0 +1,1 @@
+"""The simulations of benchmarks/, which others rely on."""

@@ -1,0 +1,1 @@
+"""What HTTP clients see, over real sockets."""

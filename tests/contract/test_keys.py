@@ -1,0 +1,399 @@
+"""Who may ask: keys from the settings and from a file, over HTTP and by themselves."""
+
+import hashlib
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.clients.keys import KeyFileError, Keys
+from service.problems import Problem
+from service.setting_values import parse_keys
+from tests.support.serving import ROUTES, Json, Service, assert_problem, read_answer, run_command, serve
+
+FIRST, SECOND, THIRD = "first-0123456789abcdef", "second-0123456789abcd", "third-0123456789abcde"
+BODY = {"inputs": "a"}
+
+
+def opens(keys: Keys, key: str | None) -> bool:
+    try:
+        keys.check(None if key is None else f"Bearer {key}")
+    except Problem:
+        return False
+    return True
+
+
+def twice(keys: Keys) -> None:
+    """What was read twice alike counts."""
+    keys.look_again()
+    keys.look_again()
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", set()),
+        ("\n  \n", set()),
+        ("a", {"a"}),
+        ("a,b , c", {"a", "b", "c"}),
+        ("a\nb\r\n\n# c\n  # d, e\na==", {"a", "b", "a=="}),
+        ("A-z.0_~+/==", {"A-z.0_~+/=="}),
+    ],
+)
+def test_keys_are_read_from_lines_and_commas(text: str, keys: set[str]) -> None:
+    """One per line or separated by commas; blank lines and comments are none."""
+    assert parse_keys(text) == keys
+
+
+@pytest.mark.parametrize("text", ["a b", "ä", "a\nb;c", "=a", '"quoted"', "a\x00"])
+def test_a_key_that_no_client_could_send_is_refused_without_repeating_it(text: str) -> None:
+    """The sentence says where it is, and never what it was."""
+    with pytest.raises(ValueError, match=r"line [12] has a key") as refused:
+        parse_keys(text)
+    assert text not in str(refused.value)
+
+
+def test_without_keys_everybody_may_ask() -> None:
+    """No setting, no door."""
+    keys = Keys()
+    assert not keys.required
+    assert opens(keys, None)
+    assert opens(keys, "whatever")
+
+
+def test_each_of_several_keys_opens_and_nothing_else_does() -> None:
+    """Neither a part of a key, nor more than it, nor another case, nor another scheme."""
+    keys = Keys(frozenset({FIRST, SECOND}))
+    assert opens(keys, FIRST)
+    assert opens(keys, SECOND)
+    for wrong in (
+        None,
+        "",
+        THIRD,
+        FIRST[:-1],
+        FIRST + "x",
+        FIRST.upper(),
+        f"{FIRST},{SECOND}",
+        f"{FIRST} x",
+        "é",
+    ):
+        assert not opens(keys, wrong), wrong
+    for header in (FIRST, f"Bearer {FIRST}, Bearer {FIRST}", f"Basic {FIRST}", "Bearer", ""):
+        with pytest.raises(Problem):
+            keys.check(header)
+    keys.check(f"bearer {FIRST}")  # schemes know no case (RFC 9110 §11.1)
+
+
+def test_keys_themselves_are_not_kept() -> None:
+    """Only digests are: a dump of the object shows no key."""
+    assert FIRST not in repr(vars(Keys(frozenset({FIRST}))))
+
+
+def test_a_file_takes_the_place_of_what_it_was(tmp_path: Path) -> None:
+    """A new set counts when it was read twice alike, and the old one until then."""
+    file = tmp_path / "keys"
+    file.write_text(f"{FIRST}\n", encoding="utf-8")
+    keys = Keys(file=file)
+    file.write_text(f"{SECOND}\n{THIRD}\n", encoding="utf-8")
+    keys.look_again()
+    assert opens(keys, FIRST)
+    assert not opens(keys, SECOND)
+    keys.look_again()
+    assert not opens(keys, FIRST)
+    assert opens(keys, SECOND)
+    assert opens(keys, THIRD)
+
+
+def test_given_keys_stay_beside_those_of_the_file(tmp_path: Path) -> None:
+    """Both settings together open to the keys of both, whatever becomes of the file."""
+    file = tmp_path / "keys"
+    file.write_text(SECOND, encoding="utf-8")
+    keys = Keys(frozenset({FIRST}), file)
+    assert opens(keys, FIRST)
+    assert opens(keys, SECOND)
+    file.write_text("", encoding="utf-8")
+    twice(keys)
+    assert opens(keys, FIRST)
+    assert not opens(keys, SECOND)
+
+
+def test_an_empty_file_locks(tmp_path: Path) -> None:
+    """From the start or later, nobody gets in; never everybody."""
+    file = tmp_path / "keys"
+    file.write_text("# none yet\n", encoding="utf-8")
+    keys = Keys(file=file)
+    assert keys.required
+    assert not opens(keys, None)
+    assert not opens(keys, "")
+    file.write_text(FIRST, encoding="utf-8")
+    twice(keys)
+    assert opens(keys, FIRST)
+    file.write_text("", encoding="utf-8")
+    twice(keys)
+    assert not opens(keys, FIRST)
+    assert not opens(keys, "")
+
+
+def test_a_link_is_followed_to_where_it_points_now(tmp_path: Path) -> None:
+    """Orchestrators turn a link of a folder to rotate a secret; the file's own name stays."""
+    for name, key in (("old", FIRST), ("new", SECOND)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "keys").write_text(key, encoding="utf-8")
+    (tmp_path / "now").symlink_to("old")
+    (tmp_path / "keys").symlink_to("now/keys")
+    keys = Keys(file=tmp_path / "keys")
+    assert opens(keys, FIRST)
+    (tmp_path / "next").symlink_to("new")
+    (tmp_path / "next").replace(tmp_path / "now")
+    twice(keys)
+    assert opens(keys, SECOND)
+    assert not opens(keys, FIRST)
+
+
+def put_a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+FAULTS: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "a folder": put_a_folder,
+    "no text": lambda file: file.write_bytes(b"\xff\xfe\x00"),
+    "a key with a space": lambda file: file.write_text("two words", encoding="utf-8"),
+    "too large": lambda file: file.write_text("# " + "x" * 2**20, encoding="utf-8"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_last_good_keys_are_kept_and_the_fault_is_told_once(
+    fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that cannot be used neither opens nor locks; it is used again when it is whole."""
+    file = tmp_path / "keys"
+    file.write_text(FIRST, encoding="utf-8")
+    keys = Keys(file=file)
+    FAULTS[fault](file)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(4):
+            keys.look_again()
+    assert opens(keys, FIRST)
+    (told,) = caplog.messages
+    assert str(file) in told
+    assert "two words" not in told
+    if file.is_dir():
+        file.rmdir()
+    file.write_text(SECOND, encoding="utf-8")
+    twice(keys)
+    assert opens(keys, SECOND)
+    assert not opens(keys, FIRST)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_file_that_cannot_be_used_ends_the_start(fault: str, tmp_path: Path) -> None:
+    """In one sentence, rather than serving everybody or nobody."""
+    file = tmp_path / "keys"
+    file.write_text(FIRST, encoding="utf-8")
+    FAULTS[fault](file)
+    with pytest.raises(KeyFileError, match=str(file)):
+        Keys(file=file)
+
+
+def test_keys_are_never_shown_by_a_start_that_fails(tmp_path: Path) -> None:
+    """Exit code 2 and one sentence that names the setting, or the file and the line."""
+    code, out, err = run_command(api_keys="good-key,two words")
+    assert (code, out) == (2, "")
+    assert "HEADLIGHT_API_KEYS" in err
+    assert "two words" not in err
+    assert "good-key" not in err
+    code, _, err = run_command(api_keys="")
+    assert code == 2
+    assert "HEADLIGHT_API_KEYS" in err
+    code, _, err = run_command(api_keys_file="")
+    assert code == 2
+    assert "HEADLIGHT_API_KEYS_FILE" in err
+    code, _, err = run_command(api_keys_file=tmp_path / "none")
+    assert code == 2
+    assert err.splitlines()[-1].startswith(f"headlight: {tmp_path / 'none'}")
+
+
+@pytest.fixture(scope="module")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("secret") / "keys"
+    file.write_text(FIRST, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def guarded(key_file: Path) -> Iterator[Service]:
+    """A service with a file of keys."""
+    with serve(api_keys_file=key_file, log_level="debug", log_format="json") as started:
+        yield started
+
+
+def digest_of(key: str) -> str:
+    """What a key is called in logs and metrics."""
+    return hashlib.sha256(key.encode()).hexdigest()[:8]
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def assert_refused(response: httpx.Response) -> None:
+    assert_problem(response, 401, "unauthorized", field="Authorization")
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_inference_asks_for_a_key(guarded: Service, path: str) -> None:
+    """Without one and with a wrong one it is refused, with the right one answered."""
+    assert_refused(guarded.http.post(path, json=BODY))
+    assert_refused(guarded.http.post(path, json=BODY, headers=bearer(THIRD)))
+    assert guarded.http.post(path, json=BODY, headers=bearer(FIRST)).status_code == 200
+    counted = guarded.metrics()[f'headlight_requests_total{{route="{path}",status="401"}}']
+    assert counted >= 2
+
+
+BROKEN: dict[str, Json] = {
+    "no JSON": {"content": b"{"},
+    "another media type": {"content": b"a", "headers": {"Content-Type": "text/plain"}},
+    "another format": {"json": BODY, "headers": {"Accept": "image/png"}},
+    "an unknown field": {"json": {"inputs": "a", "x": 1}},
+    "an unknown model": {"json": {"inputs": "a", "model": "x"}},
+    "too large": {"content": b'"' + b"a" * (2**21) + b'"'},
+}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_fault_is_not_told_without_a_key(guarded: Service, path: str, fault: str) -> None:
+    """Who has no key learns nothing about requests, models or limits."""
+    request = BROKEN[fault]
+    assert_refused(guarded.http.post(path, **request))
+    headers = request.get("headers", {}) | bearer(FIRST)
+    told = guarded.http.post(path, **(request | {"headers": headers})).status_code
+    assert told in {400, 404, 406, 413, 415, 422}
+
+
+def test_unknown_paths_and_methods_come_before_the_key(guarded: Service) -> None:
+    """404 and 405 are the same with and without a key."""
+    for headers in ({}, bearer(FIRST), bearer(THIRD)):
+        assert_problem(guarded.http.get("/nothing", headers=headers), 404, "not-found")
+        assert_problem(guarded.http.get("/encode", headers=headers), 405, "method-not-allowed")
+
+
+def test_operations_ask_for_no_key_but_info_does(guarded: Service) -> None:
+    """Probes and Prometheus need none; what is served is not for everybody."""
+    for path in ("/livez", "/readyz", "/health", "/metrics", "/openapi.json", "/docs"):
+        assert guarded.http.get(path).status_code == 200
+        assert guarded.http.get(path, headers=bearer(THIRD)).status_code == 200
+    assert_refused(guarded.http.get("/info"))
+    assert_refused(guarded.http.get("/info", headers=bearer(THIRD)))
+    assert guarded.http.head("/info").status_code == 401
+    assert guarded.http.get("/info", headers=bearer(FIRST)).json()["models"]
+
+
+def test_a_request_without_a_key_is_refused_before_its_body_has_come(guarded: Service) -> None:
+    """Who has no key cannot make the service wait or remember."""
+    head = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"
+    start = time.perf_counter()
+    assert guarded.raw(head, timeout=5).status_code == 401
+    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize(("path", "status"), [("/encode", 401), ("/nothing", 404), ("/livez", 405)])
+def test_a_body_that_dribbles_after_its_refusal_is_let_go(key_file: Path, path: str, status: int) -> None:
+    """A byte now and then keeps no connection open beyond the time that a body has."""
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n"
+    with serve(api_keys_file=key_file, request_timeout_s=1.5) as service, service.connect() as connection:
+        connection.sendall(head.encode())
+        assert read_answer(connection).status_code == status
+        start = time.perf_counter()
+        with suppress(ConnectionError):
+            while time.perf_counter() - start < 10:
+                connection.sendall(b"a")
+                time.sleep(0.2)
+        assert time.perf_counter() - start < 5
+
+
+def test_two_keys_at_once_open_nothing(guarded: Service) -> None:
+    """A proxy in front may have judged the other one."""
+    for first, second in ((FIRST, THIRD), (THIRD, FIRST), (FIRST, FIRST)):
+        headers = [("Authorization", f"Bearer {key}") for key in (first, second)]
+        assert_refused(guarded.http.post("/encode", json=BODY, headers=headers))
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"), [("API_KEY", "HEADLIGHT_API_KEYS"), ("API_KEY_FILE", "HEADLIGHT_API_KEYS_FILE")]
+)
+def test_a_slip_in_the_name_of_the_setting_ends_the_start(slip: str, meant: str) -> None:
+    """Rather than to serve everybody with a warning; the sentence names the setting that was meant."""
+    code, _, err = run_command(**{slip.lower(): "key-0123456789abcdef"})  # type: ignore[arg-type]
+    assert code == 2
+    assert err == f"headlight: HEADLIGHT_{slip} is not a setting: did you mean {meant}?\n"
+
+
+def test_the_schema_says_where_a_key_is_asked_for(guarded: Service, service: Service) -> None:
+    """OpenAPI names the scheme on /encode, /attention and /info where keys are set, and nowhere else."""
+    for one, wanted in ((guarded, {"/encode", "/attention", "/info"}), (service, set())):
+        schema = one.http.get("/openapi.json").json()
+        asking = {p for p, item in schema["paths"].items() for o in item.values() if o.get("security")}
+        assert asking == wanted
+        assert ("securitySchemes" in schema["components"]) == bool(wanted)
+
+
+def test_metrics_and_log_say_which_key_was_used(guarded: Service) -> None:
+    """By the beginning of its digest, from the first scrape on; a key that does not open is not named."""
+    series = f'headlight_key_requests_total{{key="{digest_of(FIRST)}"}}'
+    last_used = f'headlight_key_last_used_timestamp_seconds{{key="{digest_of(FIRST)}"}}'
+    before = guarded.metrics()
+    guarded.http.post("/encode", json=BODY, headers=bearer(FIRST) | {"X-Request-ID": "with-key"})
+    guarded.http.get("/info", headers=bearer(FIRST))
+    guarded.http.post("/encode", json=BODY, headers=bearer(THIRD) | {"X-Request-ID": "wrong-key"})
+    after = guarded.metrics()
+    assert after[series] - before[series] == 2
+    assert time.time() - 60 < after[last_used] <= time.time()
+    assert not any(digest_of(THIRD) in name for name in after)
+    assert guarded.line("with-key")["key"] == digest_of(FIRST)
+    assert "key" not in guarded.line("wrong-key")
+    assert digest_of(THIRD) not in guarded.log
+
+
+def test_keys_rotate_without_a_restart(guarded: Service, key_file: Path) -> None:
+    """First the old one, then both, then the new one alone; the log counts them and names none."""
+
+    def wait_until(key: str, status: int) -> None:
+        until = time.monotonic() + 10
+        while guarded.http.post("/encode", json=BODY, headers=bearer(key)).status_code != status:
+            assert time.monotonic() < until, f"{key} is not {status}"
+            time.sleep(0.1)
+
+    def write(*keys: str) -> None:
+        new = key_file.with_name("new")
+        new.write_text("\n".join(keys), encoding="utf-8")
+        os.replace(new, key_file)  # noqa: PTH105 - the call that one would use
+
+    def named() -> set[str]:
+        return set(re.findall(r'headlight_key_requests_total{key="(\w+)"}', "\n".join(guarded.metrics())))
+
+    wait_until(FIRST, 200)
+    write(FIRST, SECOND)
+    wait_until(SECOND, 200)
+    wait_until(FIRST, 200)
+    assert {digest_of(FIRST), digest_of(SECOND)} == named()
+    write(SECOND)
+    wait_until(FIRST, 401)
+    wait_until(SECOND, 200)
+    assert {digest_of(SECOND)} == named()
+    write()
+    wait_until(SECOND, 401)
+    write(FIRST)
+    wait_until(FIRST, 200)
+    assert not any(key in guarded.log for key in (FIRST, SECOND, THIRD))
+    assert "2 open this service" in guarded.log

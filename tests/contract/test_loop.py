@@ -1,0 +1,123 @@
+"""No request holds the event loop: each is sent to a service that measures its own turns."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import orjson
+import pytest
+
+from service.http.json_body import TooManyValuesError, _cut
+from tests.support.serving import Service, request_bytes, serve
+
+pytestmark = pytest.mark.alone
+
+HELD_S = 0.02
+GOOD = b'{"inputs": "a", "dimensions": 2}'
+BODY = 2 * 2**20 - 1000
+HEAD = 60_000
+
+
+@pytest.fixture(scope="module")
+def ticking() -> Iterator[Service]:
+    """A service that says for how long its event loop was held."""
+    with serve(module="tests.support.ticking", log_level="error") as started:
+        started.encode("warm")
+        yield started
+
+
+def held(service: Service) -> float:
+    """The longest turn since the last call, in seconds."""
+    return float(service.http.get("/longest").json()["seconds"])
+
+
+def filled(item: str, before: str = '{"inputs": [', after: str = "]}") -> bytes:
+    """A body of two megabytes, most of it one item over and over."""
+    count = (BODY - len(before) - len(after)) // (len(item.encode()) + 1)
+    return (before + ",".join([item] * count) + after).encode()
+
+
+def in_chunks_of_one(body: bytes) -> bytes:
+    head = b"POST /encode HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+
+
+def get(path: str) -> bytes:
+    return request_bytes(path, method="GET")
+
+
+COSTLY: dict[str, tuple[bytes, int]] = {
+    "chunks of one byte": (in_chunks_of_one(b'{"model": "%s"}' % (b"a" * 300_000)), 422),
+    "pairs": (request_bytes(body=filled('["a","b"]')), 413),
+    "empty texts": (request_bytes(body=filled('""')), 413),
+    "short texts": (request_bytes(body=filled('"é"')), 413),
+    "empty lists": (request_bytes(body=filled("[]")), 422),
+    "objects": (request_bytes(body=filled('{"a":1}')), 422),
+    "numbers": (request_bytes(body=filled("1.5")), 422),
+    "outputs": (request_bytes(body=filled('"x"', '{"inputs":"a","outputs":[')), 422),
+    "layers of lists": (request_bytes("/attention", filled("[]", '{"inputs":"a","layers":[')), 422),
+    "texts in a pair": (request_bytes(body=filled('"a"', '{"inputs":[[', "]]}")), 422),
+    "fields": (request_bytes(body=orjson.dumps({str(i): i for i in range(140_000)})), 422),
+    "a list that never ends": (request_bytes(body=filled("[]", after="]")), 400),
+    "Accept": (request_bytes(body=GOOD, headers=["Accept: " + "a/b;q=0.1," * (HEAD // 10)]), 406),
+    "Accept-Encoding": (request_bytes(body=GOOD, headers=["Accept-Encoding: " + "a, " * (HEAD // 3)]), 200),
+    "Content-Type": (request_bytes(body=GOOD, headers=["Content-Type: a/b;" + "a=b;" * (HEAD // 4)]), 415),
+    "a query": (request_bytes("/encode?" + "a&" * (HEAD // 2), GOOD), 422),
+    "a query of a probe": (get("/livez?" + "a&" * (HEAD // 2)), 200),
+    "a path": (get("/" + "%c3" * (HEAD // 3)), 404),
+    "ranges": (request_bytes("/docs/swagger-ui.css", b"", ["Range: bytes=" + "1-2," * 15_000], "GET"), 200),
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_no_request_holds_the_event_loop(name: str, ticking: Service) -> None:
+    """Whatever a client sends, the next one waits 20 ms at most; the best of three, since others run here."""
+    sent, status = COSTLY[name]
+    turns = []
+    for _ in range(3):
+        held(ticking)
+        assert ticking.raw(sent).status_code == status
+        time.sleep(0.02)
+        turns.append(held(ticking))
+        if turns[-1] < HELD_S:
+            break
+    assert min(turns) < HELD_S, turns
+
+
+def test_too_many_inputs_are_counted_whether_they_are_read_or_not(ticking: Service) -> None:
+    """The number in the answer is that of the request, though only the first of them are looked at."""
+    for count in (257, 5000, 300_000):
+        response = ticking.http.post("/encode", json={"inputs": ["a"] * count, "dimensions": 2})
+        assert response.status_code == 413
+        assert response.json()["actual"] == count
+    assert ticking.http.post("/encode", json={"inputs": [1] * 300}).status_code == 422, (
+        "400 and 422 come first"
+    )
+
+
+def test_commas_in_a_text_are_no_values(ticking: Service) -> None:
+    """A text of brackets, quotes and backslashes is a text, however long it is."""
+    text = '],[{"\\",' * 10_000
+    assert ticking.encode(text, dimensions=2)["data"][0]["truncated"]
+
+
+def test_what_is_cut_is_what_is_too_long() -> None:
+    """Fields with few items stay as they are, and those with many keep their first ones: at random bodies."""
+    random = np.random.default_rng(7)
+    texts = ["", "a,b", '"', "\\", '\\"', "]}", "é[", '\\\\",[']
+    for _ in range(200):
+        body = {
+            f"f{i}": [texts[random.integers(len(texts))] for _ in range(random.integers(0, 40))]
+            for i in range(random.integers(1, 5))
+        } | {"text": texts[random.integers(len(texts))]}
+        try:
+            cut, lengths = _cut(json.dumps(body, ensure_ascii=bool(random.integers(2))).encode(), 10, 25)
+        except TooManyValuesError:
+            continue
+        read = orjson.loads(cut)
+        assert read == {name: inner[:10] if name != "text" else inner for name, inner in body.items()} or (
+            not lengths and read == body
+        )
+        if lengths:
+            assert list(lengths) == [max(len(inner), 1) for name, inner in body.items() if name != "text"]

@@ -1,0 +1,145 @@
+"""The command line: starts, refusals, help."""
+
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.lanes import count_cores
+from service.setting_help import default
+from service.settings import PREFIX, Settings
+from tests.contract.test_operations import VERSION
+from tests.support.serving import Service, answered, free_port, run_command, serve
+
+SENTENCE = re.compile(r"headlight: \S.*\.\n?", re.DOTALL)
+
+
+def test_the_version() -> None:
+    """--version prints it and does nothing else."""
+    code, out, err = run_command("--version")
+    assert (code, out, err) == (0, f"headlight {VERSION}\n", "")
+
+
+def test_the_help_names_every_flag() -> None:
+    """--help lists each setting with its meaning, its variable and its default, and what else there is."""
+    code, out, err = run_command("--help")
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')} " in out
+        assert field.description is not None
+        assert " ".join(field.description.split())[:20] in words
+        assert f"[{PREFIX}{name.upper()}; default: {default(name, field)}]" in words
+    for named in ("headlight export MODEL OUT_DIR", "--version", "2097152, 2 MiB", "{true,false}", "SECONDS"):
+        assert named in out
+    assert not re.search(r"\b(None|null|False|SecretStr|Path|str|int|float|bool)\b", out)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "named"),
+    [
+        ({"port": "http"}, [], ["HEADLIGHT_PORT", "'http'"]),
+        ({"max_inputs": "0"}, [], ["HEADLIGHT_MAX_INPUTS", "'0'", "at least 1"]),
+        ({"dtype": "float8"}, [], ["HEADLIGHT_DTYPE", "'float8'", "'bfloat16'"]),
+        ({}, ["--device", "tpu"], ["HEADLIGHT_DEVICE", "'tpu'"]),
+        ({}, ["--model", "a=x,a=y"], ["HEADLIGHT_MODEL", "name=source"]),
+        ({"max_inputs": "9"}, ["--max-inputs", "-3"], ["HEADLIGHT_MAX_INPUTS", "'-3'"]),
+    ],
+)
+def test_an_impossible_setting_ends_the_start_with_a_sentence(
+    settings: dict[str, Any], flags: list[str], named: list[str]
+) -> None:
+    """Exit code 2, and one sentence on standard error that names the setting and its value."""
+    code, out, err = run_command(*flags, **settings)
+    assert (code, out) == (2, "")
+    assert SENTENCE.fullmatch(err)
+    assert err.count("\n") == 1
+    assert all(part in err for part in named)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("flag", ["--nothing", "--max-inputs"])
+def test_a_flag_that_is_none_ends_the_start(flag: str) -> None:
+    """Unknown flags and flags without their value are exit code 2."""
+    code, _, err = run_command(flag)
+    assert code == 2
+    assert flag in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"model": "/no/such/folder"}, "/no/such/folder"),
+        ({"model": "nobody/has-this-model"}, "nobody/has-this-model"),
+        ({"device": "cuda:99"}, "cuda:99"),
+        ({"device": "cpu", "dtype": "float16"}, "float16"),
+        ({"dtype": "int8"}, "--quantize int8"),
+        ({"tensorrt": "true"}, "TensorRT runs graphs, and all-MiniLM-L6-v2 runs with PyTorch"),
+    ],
+)
+def test_a_model_that_cannot_be_served_ends_the_start(settings: dict[str, Any], named: str) -> None:
+    """Exit code 1, and a sentence that names what is missing; it does not stay up unready."""
+    code, _, err = run_command(port=free_port(), **settings)
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("headlight: ")
+    assert named in last
+    assert "Traceback" not in err
+
+
+def test_a_broken_folder_ends_the_start(tmp_path: Path) -> None:
+    """A folder that is no checkpoint is named with what it lacks."""
+    code, _, err = run_command("--model", str(tmp_path), port=free_port())
+    assert code == 1
+    assert str(tmp_path) in err.splitlines()[-1]
+    assert "config.json" in err.splitlines()[-1]
+
+
+def test_a_port_that_is_taken_ends_the_start() -> None:
+    """The last line says which port it is that cannot be had, and the exit code is 1."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, _, err = run_command(port=port)
+    assert code == 1
+    last = err.splitlines()[-1]
+    assert last.startswith("headlight: ")
+    assert str(port) in last
+    assert "Traceback" not in err
+
+
+def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
+    """A running service obeys the command line first, and warns of what is no setting or no good one."""
+    with serve("--max-inputs", "3", max_inputs=5, max_input=7, threads=count_cores() + 1) as service:
+        limits = answered(service.http.get("/info"))["limits"]
+        assert limits["max_inputs"] == 3
+        assert "HEADLIGHT_MAX_INPUT " in service.log
+        assert (
+            f"HEADLIGHT_THREADS is {count_cores() + 1}, and there are only {count_cores()} cores"
+            in service.log
+        )
+        assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
+
+
+def test_port_0_takes_a_free_one_and_says_which() -> None:
+    """The log has the address that was taken."""
+    with serve(wait=False, port=0) as service:
+        service.port = _port_in(service)
+        service.http.close()
+        service.http = service.new_client()
+        service.wait_until_ready()
+        service.encode("hello")
+
+
+def _port_in(service: Service) -> int:
+    for _ in range(1000):
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)", service.log):
+            assert int(found[1]) > 0
+            return int(found[1])
+        time.sleep(0.02)
+    raise AssertionError(service.log)

@@ -1,0 +1,69 @@
+"""When no file can be opened any more: one sentence, no spinning, and room again as soon as there can be."""
+
+import os
+import resource
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from tests.support.serving import Service, assert_problem, read_answer, serve
+
+GET = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def open_files(service: Service) -> set[int]:
+    return {int(file.name) for file in Path(f"/proc/{service.process.pid}/fd").iterdir()}
+
+
+def processor_s(service: Service) -> float:
+    """Seconds of a processor that the service has used."""
+    fields = Path(f"/proc/{service.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def limit(service: Service, files: int) -> None:
+    _, hard = resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (files, hard))
+
+
+def test_idle_connections_make_room_where_files_run_out() -> None:
+    """A new client is served within seconds, though three times as many stay connected as there are files."""
+    with serve() as service, ExitStack() as stack:
+        service.http.close()
+        limit(service, len(open_files(service)) + 20)
+        for _ in range(60):
+            connection = stack.enter_context(service.connect(timeout=5))
+            with suppress(ConnectionError):
+                connection.sendall(GET)
+        before, start = processor_s(service), time.monotonic()
+        time.sleep(1)
+        assert processor_s(service) - before < 0.5 * (time.monotonic() - start), "it spins"
+        until = time.monotonic() + 10
+        while True:
+            try:
+                assert service.raw(GET, timeout=2).status_code == 200
+                break
+            except OSError:
+                assert time.monotonic() < until, "no new connection was served"
+        assert service.log.count("no file is left to open") == 1
+        assert "ulimit -n" in service.log
+        assert "Traceback" not in service.log
+
+
+def test_a_request_that_finds_no_file_is_told_so() -> None:
+    """A part of /docs is a file: where it cannot be opened, that is a 503, and no traceback."""
+    with serve() as service, service.connect() as connection:
+        service.http.close()
+        connection.sendall(GET)
+        assert read_answer(connection, "GET").status_code == 200
+        time.sleep(0.2)
+        used = open_files(service)
+        limit(service, next(number for number in range(1000) if number not in used))
+        connection.sendall(b"GET /docs/swagger-ui.css HTTP/1.1\r\nHost: a\r\n\r\n")
+        answer = read_answer(connection, "GET")
+        assert_problem(answer, 503, "not-ready")
+        assert answer.headers["retry-after"] == "1"
+        assert "Traceback" not in service.log
+        limit(service, 1000)
+        connection.sendall(b"GET /docs/swagger-ui.css HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert read_answer(connection, "GET").status_code == 200

@@ -1,0 +1,177 @@
+"""What operators ask a running service."""
+
+import re
+import tomllib
+
+import pytest
+import torch
+
+from tests.support.backends import instructions
+from tests.support.doubles import Watched, engine
+from tests.support.serving import ROOT, Service, answered, assert_problem, serve
+
+ROUTES = ["/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs"]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+
+def test_a_service_that_can_work_says_so(service: Service) -> None:
+    """Alive, ready and healthy, as JSON."""
+    assert answered(service.http.get("/livez")) == {"status": "alive"}
+    assert answered(service.http.get("/readyz")) == {"status": "ready"}
+    assert answered(service.http.get("/health")) == {"status": "ready"}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_head_is_get_without_the_body(service: Service, path: str) -> None:
+    """Probes may use HEAD: the same status and headers, and no body."""
+    get, head = service.http.get(path), service.http.head(path)
+    assert head.status_code == get.status_code == 200
+    assert head.content == b""
+    assert head.headers["content-type"] == get.headers["content-type"]
+    if path != "/metrics":  # its length changes from one scrape to the next
+        assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.content))
+
+
+def test_info_describes_what_runs(several: Service) -> None:
+    """Version, limits, and for each model what a client needs to ask the right thing."""
+    info = answered(several.http.get("/info"))
+    assert info["version"] == VERSION
+    first, second = info["models"]
+    assert first == {
+        "name": "mini",
+        "family": "bert",
+        "layers": 6,
+        "heads": 12,
+        "hidden_size": 384,
+        "max_length": 256,
+        "pooling": ["mean"],
+        "normalize": True,
+        "sentence_size": 384,
+        "prompts": {},
+        "default_prompt_name": None,
+        "backend": "torch",
+        "provider": None,
+        "device": "cpu",
+        "dtype": "float32",
+        "kernels": instructions(torch.float32),
+        "attention": True,
+        "max_batch_tokens": 256,
+        "max_queue_tokens": 512,
+    }
+    assert (second["name"], second["layers"], second["heads"], second["hidden_size"]) == (
+        "prompted",
+        2,
+        4,
+        64,
+    )
+    assert (second["normalize"], second["max_length"]) == (False, 64)
+    assert second["prompts"] == {"query": "the man: ", "passage": "hello world "}
+    assert second["default_prompt_name"] == "query"
+    assert info["limits"] == {
+        "max_inputs": 256,
+        "max_body_bytes": 2 * 2**20,
+        "max_response_bytes": 64 * 2**20,
+        "request_timeout_s": 30.0,
+    }
+
+
+def test_the_numbers_of_info_are_those_of_the_answers(service: Service) -> None:
+    """What /info says about the model is what it does."""
+    (model,) = answered(service.http.get("/info"))["models"]
+    (item,) = service.attention("a text", layers="all", heads="all")["data"]
+    assert (len(item["layers"]), len(item["heads"])) == (model["layers"], model["heads"])
+    (item,) = service.encode("word " * 1000)["data"]
+    assert len(item["tokens"]) == model["max_length"]
+    assert len(item["embedding"]) == model["sentence_size"]
+
+
+@pytest.mark.parametrize("path", ["/encode", "/attention"])
+def test_server_timing_has_the_four_stages(service: Service, path: str) -> None:
+    """Milliseconds of each stage, in order, that are no more than the whole request took."""
+    body = {"inputs": ["some words " * 40] * 4} | (
+        {"layers": [0], "heads": [0]} if path == "/attention" else {}
+    )
+    response = service.http.post(path, json=body)
+    answered(response)
+    header = response.headers["server-timing"]
+    stages = re.fullmatch(
+        r"tokenize;dur=([\d.]+), queue;dur=([\d.]+), compute;dur=([\d.]+), serialize;dur=([\d.]+)", header
+    )
+    assert stages, header
+    tokenize, queue, compute, serialize = map(float, stages.groups())
+    assert tokenize > 0
+    assert compute > 0.5, "four texts of 82 tokens take a millisecond at least"
+    assert serialize > 0
+    assert tokenize + queue + compute + serialize <= 1000 * response.elapsed.total_seconds()
+
+
+def test_the_page_loads_nothing_from_elsewhere(service: Service) -> None:
+    """/docs and all it refers to comes from this service."""
+    page = service.http.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert not re.findall(r"https?:|//[a-z]", page.text)
+    parts = [part for part in re.findall(r'(?:src|href)="([^"]+)"', page.text) if part != "data:,"]
+    assert len(parts) == 2
+    types = {".js": "text/javascript", ".css": "text/css"}
+    for part in parts:
+        response = service.http.get("/" + part)
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith(types[part[part.rindex(".") :]])
+        assert len(response.content) > 10_000
+        if part.endswith(".css"):
+            urls = re.findall(r"url\(([^)]*)\)", response.text)
+            assert all(url.strip("\"'").startswith("data:") for url in urls)
+            assert "@import" not in response.text
+    assert re.search(r"""url: ['"]openapi.json['"]""", page.text), "the schema is found beside the page"
+
+
+def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
+    """Ready means that every model's worker is alive; the end of the service ends them."""
+    from service.lifecycle import Phase, ServiceState
+    from service.settings import read_settings
+
+    made = engine(Watched())
+    state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})
+    state.load()
+    assert (state.phase, state.ready) == (Phase.READY, True)
+    state.close()
+    assert (made.healthy, state.ready) == (False, False)
+
+
+def test_readiness_comes_after_loading_and_liveness_before() -> None:
+    """The process answers while it loads."""
+    with serve(wait=False) as starting:
+        starting.wait_until_listening()
+        seen = {starting.http.get(path).status_code for path in ("/readyz", "/health")}
+        assert seen == {503}
+        assert starting.http.get("/livez").status_code == 200
+        assert answered(starting.http.get("/info"))["models"] == []
+        starting.wait_until_ready()
+        assert starting.http.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "kind"),
+    [
+        ("bytes=99999999-", 416, "range-not-satisfiable"),
+        ("bytes=5-1", 400, "malformed-request"),
+        ("lines=1-2", 400, "malformed-request"),
+        ("bytes", 400, "malformed-request"),
+    ],
+)
+def test_a_range_that_is_none_is_a_problem_document(
+    service: Service, asked: str, status: int, kind: str
+) -> None:
+    """Parts of /docs come from a library that would answer in plain text."""
+    response = service.http.get("/docs/swagger-ui.css", headers={"Range": asked})
+    assert_problem(response, status, kind, field="Range")
+    if status == 416:
+        whole = service.http.get("/docs/swagger-ui.css")
+        assert response.headers["content-range"] == f"bytes */{len(whole.content)}"
+
+
+def test_a_good_range_is_served(service: Service) -> None:
+    """As ever."""
+    response = service.http.get("/docs/swagger-ui.css", headers={"Range": "bytes=0-9"})
+    assert response.status_code == 206
+    assert len(response.content) == 10

@@ -1,0 +1,1 @@
+"""export/, in process and from its command line."""

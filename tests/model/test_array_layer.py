@@ -1,0 +1,244 @@
+"""Attention in numpy, from what a graph hands out, is that of the definitions and that of PyTorch."""
+
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.contract import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.inspection import array_summaries, measures
+from model.inspection.array_layer import ArrayLayer, Listed, find, softmax
+from model.inspection.array_summaries import summarize
+from model.inspection.blocks import Layer
+from model.inspection.maps import Maps, Rollout
+from tests.references import encoder as reference
+from tests.references.comparing import distance, relative_distance
+from tests.support.product import Array, assert_summary
+
+LAYERS, HEADS, SIZE = 3, 4, 8
+EVERY = slice(0, 1)
+"""The only sequence."""
+
+
+@cache
+def of_torch(length: int) -> list[Layer]:
+    """Random layers of one sequence."""
+    config = EncoderConfig(
+        vocab_size=5,
+        hidden_size=HEADS * SIZE,
+        num_layers=1,
+        num_heads=HEADS,
+        intermediate_size=8,
+        positions="none",
+    )
+    made = []
+    for number in range(LAYERS):
+        generator = torch.Generator().manual_seed(1000 * length + number)
+        attention = SelfAttention(config)
+        shape = attention.output.weight.shape
+        attention.output.weight.data = torch.randn(shape, generator=generator)
+        q, k, v = torch.randn(3, 1, length, HEADS, SIZE, generator=generator)
+        made.append(Layer(attention, 2 * q, k, v, None))
+    return made
+
+
+def scores(layer: Layer) -> Array:
+    """Scaled dot products by the formula, (H, N, N), in float64."""
+    q, k = (x[0].double().numpy().transpose(1, 0, 2) for x in (layer.q, layer.k))
+    return np.asarray(q @ k.swapaxes(1, 2) / np.sqrt(SIZE))
+
+
+def norms(layer: Layer) -> Array:
+    """The length of what each token adds in each head, (H, N), with all its components written out."""
+    by_head = layer.attention.output.weight.double().numpy().T.reshape(HEADS, SIZE, -1)  # (H, D, C)
+    added = np.einsum("nhd,hdc->hnc", layer.v[0].double().numpy(), by_head)
+    return np.asarray(np.linalg.norm(added, axis=-1))
+
+
+def handed_out(layer: Layer, heads: list[int], rows: list[int] | None, *, maps: bool) -> ArrayLayer:
+    """What a graph gives of these heads and rows: their weights, or their queries and keys."""
+    numbers = np.array(heads, np.int64)
+    listed_norms = Listed(numbers, (norms(layer)[heads].astype(np.float32),))
+    if maps:
+        weights = reference.softmax(scores(layer))[heads].astype(np.float32)
+        some = weights if rows is None else weights[:, rows]
+        listed_rows = None if rows is None else np.array(rows, np.int64)
+        return ArrayLayer(maps=Listed(numbers, (some,)), rows=listed_rows, norms=listed_norms)
+    q, k = (x[0].numpy().transpose(1, 0, 2)[heads].copy() for x in (layer.q, layer.k))
+    return ArrayLayer(pairs=Listed(numbers, (q, k)), norms=listed_norms)
+
+
+def some_of(top: int) -> st.SearchStrategy[list[int]]:
+    """Sorted, distinct numbers below `top`."""
+    return st.sets(st.integers(0, top - 1), min_size=1).map(sorted)
+
+
+# ------------------------------------------------------------------------------------------- blocks
+
+
+@given(st.data(), st.sampled_from([1, 2, 9, 31]), st.booleans())
+def test_blocks_are_those_of_the_formula(data: st.DataObject, length: int, maps: bool) -> None:
+    """Of any heads and rows among those that were handed out, as lists and as slices of neighbours."""
+    layer = of_torch(length)[0]
+    heads, rows = data.draw(some_of(HEADS)), data.draw(some_of(length))
+    made = handed_out(layer, heads, rows, maps=maps)
+    chosen_heads, chosen_rows = (
+        data.draw(st.sets(st.sampled_from(x), min_size=1).map(sorted)) for x in (heads, rows)
+    )
+    probability = reference.softmax(scores(layer))
+    expected = {
+        "score": scores(layer),
+        "probability": probability,
+        "value_norm": probability * norms(layer)[:, None, :],
+    }
+    for kind in ("probability", "value_norm") if maps else ("probability", "value_norm", "score"):
+        block = made.weights(kind, EVERY, np.array(chosen_heads), np.array(chosen_rows))
+        assert block.dtype == np.float32
+        assert relative_distance(block, expected[kind][np.ix_(chosen_heads, chosen_rows)][None]) <= 1e-5
+    head, row = chosen_heads[0], chosen_rows[0]
+    neighbours = made.weights("probability", EVERY, slice(head, head + 1), slice(row, row + 1))
+    assert distance(neighbours, probability[head, row][None, None, None]) <= 1e-6
+
+
+def test_scores_of_what_was_not_handed_out_are_an_error() -> None:
+    """Weights alone have no scores to give."""
+    made = handed_out(of_torch(9)[0], [0, 1], None, maps=True)
+    with pytest.raises(ValueError, match="neither weights nor queries and keys were asked for"):
+        made.weights("score", EVERY, slice(0, 1), slice(0, 9))
+
+
+@given(some_of(40), st.data())
+def test_a_position_is_found_in_a_sorted_list(listed: list[int], data: st.DataObject) -> None:
+    """Where it stands, for lists and for neighbours that follow each other in the list."""
+    wanted = data.draw(st.lists(st.sampled_from(listed)))
+    assert np.array(listed)[find(np.array(listed), np.array(wanted, int))].tolist() == wanted
+    start = data.draw(st.sampled_from(listed))
+    stop = start
+    while stop in listed:
+        stop += 1
+    assert listed[find(np.array(listed), slice(start, stop))] == list(range(start, stop))
+
+
+def test_softmax_stays_finite() -> None:
+    """Of scores as large as float32 has them; those of minus infinity weigh nothing."""
+    rows = np.array([[1e38, 1e38, -1e38], [0.0, -np.inf, 0.0], [-1e38, -1e38, -1e38]], np.float32)
+    assert distance(softmax(rows), [[0.5, 0.5, 0], [0.5, 0, 0.5], [1 / 3] * 3]) <= 1e-6
+
+
+# --------------------------------------------------------------------------------------------- maps
+
+
+def axes(length: int) -> st.SearchStrategy[Axis | None]:
+    """All tokens, some, or some words of up to three pieces, in any order and repeated."""
+    words = [tuple(range(start, min(start + 1 + start % 3, length))) for start in range(0, length, 3)]
+
+    def of_words(chosen: list[int]) -> Axis:
+        distinct = sorted(set(chosen))
+        starts = [0, *accumulate(len(words[i]) for i in distinct)]
+        return Axis(tuple(chosen), tuple(t for i in distinct for t in words[i]), tuple(starts[:-1]))
+
+    tokens = st.lists(st.integers(0, length - 1), min_size=1, max_size=5)
+    chosen_words = st.lists(st.integers(0, len(words) - 1), min_size=1, max_size=4)
+    return st.none() | tokens.map(lambda chosen: Axis(tuple(chosen))) | chosen_words.map(of_words)
+
+
+@st.composite
+def wants(draw: st.DrawFn, length: int) -> AttentionWant:
+    """Any kind of map that may be asked for."""
+    weights: Weights = draw(st.sampled_from(["probability", "score", "value_norm"]))
+    aggregate: Aggregate = draw(st.sampled_from(["none", "mean", "max", "rollout"]))
+    probability = weights == "probability"
+    return AttentionWant(
+        layers=tuple(draw(st.lists(st.integers(0, LAYERS - 1), min_size=1, max_size=4))),
+        heads=tuple(draw(st.lists(st.integers(0, HEADS - 1), min_size=1, max_size=5))),
+        weights=weights if aggregate != "rollout" else "probability",
+        aggregate=aggregate,
+        queries=draw(axes(length)),
+        keys=draw(axes(length)),
+        renormalize=draw(st.booleans()) if probability else False,
+        top_k=draw(st.none() | st.integers(1, 4)),
+        dtype=draw(st.sampled_from(["float32", "float16", "uint8"])) if probability else "float32",
+    )
+
+
+def looked(want: AttentionWant, layers: list[Any], length: int) -> Output:
+    look = (Rollout if want.aggregate == "rollout" else Maps)(want, 1, length)
+    for number in look.layers:
+        look.look(number, layers[number])
+    return look.of(0)
+
+
+@given(st.data(), st.sampled_from([1, 2, 7, 31]), st.booleans())
+def test_maps_are_those_of_pytorch(data: st.DataObject, length: int, maps: bool) -> None:
+    """Whatever is asked for, from weights and from queries and keys; rounded maps within a step."""
+    want = data.draw(wants(length))
+    ready = maps and want.weights != "score"
+    made = [handed_out(layer, list(range(HEADS)), None, maps=ready) for layer in of_torch(length)]
+    ours, theirs = looked(want, made, length), looked(want, of_torch(length), length)
+    assert ours.finite
+    assert (ours.attention is None, ours.top is None) == (theirs.attention is None, theirs.top is None)
+    if ours.attention is not None and theirs.attention is not None:
+        assert ours.attention.dtype == want.dtype
+        close = distance if want.dtype == "uint8" else relative_distance
+        assert (
+            close(ours.attention, theirs.attention)
+            <= {"float32": 1e-5, "float16": 1e-3, "uint8": 1}[want.dtype]
+        )
+    if ours.top is not None and theirs.top is not None:
+        assert relative_distance(ours.top.weights, theirs.top.weights) <= 1e-5
+        assert relative_distance(ours.top.residual, theirs.top.residual) <= 1e-5
+
+
+@pytest.mark.parametrize("aggregate", ["none", "mean", "max", "rollout"])
+def test_maps_larger_than_a_block_are_cut_and_joined(aggregate: Aggregate) -> None:
+    """One head's map of 800 tokens is: heads are then taken one by one, and rows in parts."""
+    want = AttentionWant((0, 1), (3, 1, 1), aggregate=aggregate)
+    whole = np.stack([reference.softmax(scores(layer))[[3, 1, 1]] for layer in of_torch(800)[:2]])
+    steps = [(maps.mean(0) + np.eye(800)) / 2 for maps in whole]
+    expected = {
+        "none": whole,
+        "mean": whole.mean(1),
+        "max": whole.max(1),
+        "rollout": steps[1] @ steps[0],
+    }[aggregate]
+    made = [handed_out(layer, [1, 3], None, maps=False) for layer in of_torch(800)]
+    assert distance(looked(want, made, 800).attention, expected) <= 1e-5
+
+
+# ------------------------------------------------------------------------------------------ summaries
+
+
+@pytest.mark.parametrize("room", [None, 64, 1])
+@pytest.mark.parametrize("length", [1, 2, 31, 33, 300])
+def test_statistics_are_those_of_the_whole_map(
+    length: int, room: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each as `measures` defines it on float64 maps, whatever a block has room for, down to single rows."""
+    if room is not None:
+        monkeypatch.setattr(array_summaries, "_ROOM", room * length)
+    special = tuple(sorted({0, length - 1}))
+    listed, heads = (2, 0, 2), (3, 1, 1, 0)
+    made = {n: handed_out(layer, [0, 1, 3], None, maps=False) for n, layer in enumerate(of_torch(length))}
+    got = summarize(SummaryWant(listed, heads, special), made, length)
+    whole = np.stack([reference.softmax(scores(of_torch(length)[n])) for n in listed])[:, heads]
+    expected = measures.summary(whole, [i in special for i in range(length)])  # type: ignore[arg-type]
+    assert_summary(got, expected)
+
+
+def test_sharp_attention_has_no_negative_entropy() -> None:
+    """Where one token has all the weight, rounding must not take the entropy below 0."""
+    q = np.zeros((1, 40, SIZE), np.float32)
+    q[0, :, 0] = 1000
+    k = np.random.default_rng(0).normal(size=(1, 40, SIZE)).astype(np.float32)
+    layer = ArrayLayer(pairs=Listed(np.array([0]), (q, k)))
+    got = summarize(SummaryWant((0,), (0,), ()), {0: layer}, 40)
+    assert 0 <= got["entropy"].item() < 1e-3
+    assert got["confidence"].item() == pytest.approx(1, abs=1e-3)
+    assert got["special"].item() == 0

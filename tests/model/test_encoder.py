@@ -1,0 +1,288 @@
+"""The encoder as a whole, against `torch.nn` and against plain numpy."""
+
+import math
+from contextlib import suppress
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Block, Encoder
+from model.encoder.packing import Packing
+from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.stack import run_on_kernels
+from tests.references.comparing import distance, relative_distance
+from tests.references.encoder import sinusoid
+from tests.support.product import encode, naive, probe_maps, random_encoder
+
+SIZES = {"vocab_size": 13, "hidden_size": 24, "num_layers": 3, "num_heads": 4, "intermediate_size": 40}
+IDS = [4, 0, 12, 7, 7, 1, 9]
+
+
+def config(**options: Any) -> EncoderConfig:
+    return EncoderConfig(**{**SIZES, **options})
+
+
+def forward(encoder: Encoder, ids: list[int], *, hidden: list[int], **options: Any) -> dict[int, Tensor]:
+    tokens = torch.tensor(ids)
+    return encoder(tokens, torch.zeros_like(tokens), Packing.of([len(ids)]), hidden=hidden, **options)
+
+
+# ----------------------------------------------------------------------------------- embeddings
+
+
+def test_a_token_embedding_is_a_row_of_the_table() -> None:
+    """E[t] with E of shape (V, C): a gather, in the table's dtype, repeated tokens alike."""
+    encoder = random_encoder(config(positions="none", embedding_norm=False))
+    assert encoder.embeddings.token.shape == (13, 24)
+    state = forward(encoder, IDS, hidden=[0])[0]
+    assert state.shape == (7, 24)
+    assert state.dtype == torch.float32
+    assert torch.equal(state, encoder.embeddings.token[IDS])
+
+
+def test_embeddings_are_added_and_normalised() -> None:
+    """Token, position and segment rows are summed, then go through the layer norm."""
+    encoder = random_encoder(config(segments=2, max_positions=9))
+    embeddings, segments = encoder.embeddings, torch.tensor([0, 0, 1, 1, 1, 0, 1])
+    assert embeddings.position is not None
+    assert embeddings.segment is not None
+    total = embeddings.token[IDS] + embeddings.position[:7] + embeddings.segment[segments]
+    norm = embeddings.norm
+    assert isinstance(norm, nn.LayerNorm)
+    expected = nn.functional.layer_norm(total, (24,), norm.weight, norm.bias, 1e-12)
+    states = encoder(torch.tensor(IDS), segments, Packing.of([7]), hidden=[0])
+    assert distance(states[0], expected) < 1e-5
+
+
+# --------------------------------------------------------------------- every choice, in plain numpy
+
+CHOICES = [
+    *({"positions": p, "norm": n} for p, n in product(("sinusoidal", "rotary", "none"), ("pre", "post"))),
+    {"positions": "learned", "segments": 2, "max_positions": 16},
+    {"positions": "relative_bias", "relative_buckets": 8, "relative_max_distance": 6},
+    *(
+        {"activation": a, "gated": g}
+        for a, g in product(("relu", "gelu", "gelu_tanh", "silu"), (False, True))
+    ),
+    *({"similarity": s, "visibility": "causal"} for s in ("cosine", "manhattan", "mahalanobis")),
+    {"visibility": "windowed", "window": 2, "positions": "rotary", "rotary_base": 160_000.0},
+    {"scale_embeddings": True, "embedding_norm": False, "norm": "pre", "norm_eps": 1e-5},
+    {"num_heads": 1},
+    {"num_layers": 1, "positions": "relative_bias", "visibility": "windowed", "window": 1},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: "-".join(map(str, choice.values())))
+def test_every_choice_of_the_config_is_computed(choice: dict[str, Any]) -> None:
+    """Hidden states and maps equal a naive numpy encoder's, prepacked or not, alone or beside others."""
+    encoder = random_encoder(config(**choice))
+    states, maps = naive(encoder)(IDS)
+    assert distance(probe_maps(encoder, IDS), maps) < 2e-5
+    assert relative_distance(encode(encoder, [IDS])[0], states) < 2e-5
+    encoder.prepack()
+    with suppress(NoKernels):
+        run_on_kernels(encoder)
+    assert relative_distance(encode(encoder, [[3], IDS, [1, 1, 2]])[1], states) < 2e-5
+
+
+# ------------------------------------------------------------------------------------- `torch.nn`
+
+
+def copy_layer(block: Block, layer: nn.TransformerEncoderLayer) -> None:
+    """Give a layer of `torch.nn` the weights of a block."""
+    pairs = {
+        layer.self_attn.in_proj_weight: block.attention.qkv.weight,
+        layer.self_attn.in_proj_bias: block.attention.qkv.bias,
+        layer.self_attn.out_proj.weight: block.attention.output.weight,
+        layer.self_attn.out_proj.bias: block.attention.output.bias,
+        layer.linear1.weight: block.feed_forward.inner.weight,
+        layer.linear1.bias: block.feed_forward.inner.bias,
+        layer.linear2.weight: block.feed_forward.outer.weight,
+        layer.linear2.bias: block.feed_forward.outer.bias,
+        layer.norm1.weight: block.attention_norm.weight,
+        layer.norm1.bias: block.attention_norm.bias,
+        layer.norm2.weight: block.feed_forward_norm.weight,
+        layer.norm2.bias: block.feed_forward_norm.bias,
+    }
+    for theirs, ours in pairs.items():
+        theirs.data.copy_(ours)
+
+
+def torch_encoder(encoder: Encoder) -> nn.TransformerEncoder:
+    """The same stack in `torch.nn`, with the same weights, in the same dtype."""
+    c = encoder.config
+    dtype = encoder.embeddings.token.dtype
+    layer = nn.TransformerEncoderLayer(
+        c.hidden_size,
+        c.num_heads,
+        c.intermediate_size,
+        dropout=0.0,
+        activation="relu" if c.activation == "relu" else "gelu",
+        layer_norm_eps=c.norm_eps,
+        batch_first=True,
+        norm_first=c.norm == "pre",
+        dtype=dtype,
+    )
+    final = nn.LayerNorm(c.hidden_size, eps=c.norm_eps, dtype=dtype) if c.norm == "pre" else None
+    stack = nn.TransformerEncoder(layer, c.num_layers, norm=final, enable_nested_tensor=False)
+    for block, theirs in zip(encoder.blocks, stack.layers, strict=True):
+        assert isinstance(block, Block)
+        assert isinstance(theirs, nn.TransformerEncoderLayer)
+        copy_layer(block, theirs)
+    if final is not None and stack.norm is not None:
+        stack.norm.load_state_dict(encoder.final_norm.state_dict())
+    return stack.eval()
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_block_is_a_transformer_encoder_layer(norm: str, activation: str) -> None:
+    """Layer norm before or after each sub-layer, residual around it: one block is `torch.nn`'s layer."""
+    encoder = random_encoder(config(norm=norm, activation=activation, positions="none", norm_eps=1e-5))
+    stack = torch_encoder(encoder)
+    states = forward(encoder, IDS, hidden=[0, 1, 2])
+    with torch.no_grad():
+        for layer in range(2):
+            expected = stack.layers[layer](states[layer][None])[0]
+            assert distance(states[layer + 1], expected) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_paper_s_encoder_is_that_of_torch_nn(norm: Any, dtype: torch.dtype) -> None:
+    """Vaswani et al. 2017 from a seed: embeddings · √C + sinusoids, then `torch.nn.TransformerEncoder`."""
+    paper = EncoderConfig.paper(
+        vocab_size=50, hidden_size=64, num_layers=6, num_heads=8, intermediate_size=256, norm=norm
+    )
+    encoder = Encoder.from_seed(paper, seed=11).to(dtype).requires_grad_(requires_grad=False)
+    ids = torch.randint(0, 50, (40,), generator=torch.Generator().manual_seed(1)).tolist()
+    codes = torch.tensor([sinusoid(position, 64) for position in range(40)], dtype=dtype)
+    embedded = encoder.embeddings.token[ids] * math.sqrt(64) + codes
+    with torch.no_grad():
+        expected = torch_encoder(encoder)(embedded[None])[0]
+    output = forward(encoder, ids, hidden=[6])[6]
+    assert relative_distance(output, expected) <= 1e-6
+    if dtype == torch.float64:  # without the rounding of float32, whose last digit is 2.4e-7 at ‖h‖∞ > 2
+        assert distance(output, expected) <= 1e-6
+
+
+def test_a_seed_is_an_encoder() -> None:
+    """The same seed gives the same weights, another seed others; scaled embeddings have deviation 1."""
+    paper = EncoderConfig.paper(vocab_size=200, hidden_size=64, num_layers=1, intermediate_size=64)
+    first, again, other = (Encoder.from_seed(paper, seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["embeddings.token"], other["embeddings.token"])
+    assert first["embeddings.token"].std().item() * 8 == pytest.approx(1.0, rel=0.05)
+
+
+# ---------------------------------------------------------------------------- lengths and batches
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative_bias", "none"])
+def test_any_length_runs(positions: str) -> None:
+    """Parameters are shared across positions: what fits two tokens fits three hundred."""
+    encoder = random_encoder(config(positions=positions, num_layers=1, max_positions=1))
+    ids = [i % 13 for i in range(300)]
+    long, short = encode(encoder, [ids, ids[:2]])
+    assert (long.shape, short.shape) == ((2, 300, 24), (2, 2, 24))
+    assert np.isfinite(long).all()
+
+
+_MIXED = random_encoder(config(positions="relative_bias", norm="pre"))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=20), min_size=1, max_size=8))
+def test_mixed_lengths_in_a_batch_equal_each_alone(batch: list[list[int]]) -> None:
+    """A sequence does not know which others were run with it."""
+    for together, ids in zip(encode(_MIXED, batch), batch, strict=True):
+        assert relative_distance(together, encode(_MIXED, [ids])[0]) < 2e-6
+
+
+# ------------------------------------------------------------------------- only what is asked for
+
+
+class Calls:
+    """Counts the blocks that really ran, and the layers whose queries and keys were projected."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.blocks: list[int] = []
+        self.projections: list[int] = []
+        for number, block in enumerate(encoder.blocks):
+            assert isinstance(block, Block)
+            block.register_forward_hook(lambda *_, number=number: self.blocks.append(number))
+            block.attention.qkv.register_forward_hook(
+                lambda *_, number=number: self.projections.append(number)
+            )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "probed", "blocks", "projections"),
+    [
+        ([0], [], [], []),
+        ([1], [], [0], [0]),
+        ([3, 1], [], [0, 1, 2], [0, 1, 2]),
+        ([], [0], [], [0]),
+        ([], [2, 0], [0, 1], [0, 1, 2]),
+        ([1], [0], [0], [0]),
+        ([1], [1], [0], [0, 1]),
+        ([2], [0], [0, 1], [0, 1]),
+    ],
+)
+def test_work_past_the_last_layer_asked_for_is_not_done(
+    hidden: list[int], probed: list[int], blocks: list[int], projections: list[int]
+) -> None:
+    """A map of layer 0 needs its queries and keys, not its output; a state needs the blocks up to it."""
+    encoder, seen = random_encoder(config()), []
+    calls = Calls(encoder)
+
+    def probe(
+        layer: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> None:
+        assert (q.shape, k.shape, bias) == ((7, 4, 6), (7, 4, 6), None)
+        seen.append(layer)
+
+    states = forward(encoder, IDS, hidden=hidden, probe=probe, probe_layers=probed)
+    assert sorted(states) == sorted(hidden)
+    assert seen == sorted(probed)
+    assert (calls.blocks, calls.projections) == (blocks, projections)
+
+
+def test_stopping_early_changes_no_number() -> None:
+    """A state is the same whether or not deeper ones were asked for."""
+    encoder = random_encoder(config(norm="pre"))
+    whole = forward(encoder, IDS, hidden=[0, 1, 2, 3])
+    for layer in range(4):
+        assert torch.equal(forward(encoder, IDS, hidden=[layer])[layer], whole[layer])
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"norm": "post"},
+        {"norm": "pre", "positions": "rotary", "gated": True},
+        {"positions": "relative_bias"},
+        {"positions": "relative_bias", "similarity": "mahalanobis", "visibility": "causal"},
+        {"similarity": "cosine", "positions": "sinusoidal"},
+    ],
+)
+def test_in_reduced_precision_the_residual_stream_keeps_float32(choice: dict[str, Any]) -> None:
+    """Products are in bfloat16, sums and norms in float32, whatever the encoder is made of."""
+    encoder = random_encoder(config(**choice))
+    states, _ = naive(encoder)(IDS)
+    encoder.reduce_precision(torch.bfloat16)
+    dtypes = {name: value.dtype for name, value in encoder.named_parameters()}
+    assert dtypes["blocks.0.attention.qkv.weight"] == dtypes["blocks.2.feed_forward.outer.bias"]
+    assert dtypes["blocks.0.attention.qkv.weight"] == torch.bfloat16
+    assert {dtypes["embeddings.token"], dtypes["blocks.0.attention_norm.weight"]} == {torch.float32}
+    reduced = encode(encoder, [IDS, [1, 2]])[0]
+    assert reduced.dtype == np.float32
+    assert 1e-4 < relative_distance(reduced, states) < 0.05

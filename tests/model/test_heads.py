@@ -1,0 +1,157 @@
+"""A BERT that was trained for something is served for its encoder, and the log says what is left out."""
+
+import logging
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from model.checkpoints.checkpoint import load_checkpoint
+from model.errors import CheckpointError
+from model.loading import load_model
+from tests.model.test_layout import BEFORE, write, write_modules
+from tests.references.checkpoints import Reference, write_bert
+from tests.references.comparing import relative_distance
+from tests.support.product import run, want_all
+from tests.support.serving import ROOT
+
+TEXTS = ["the man beats the boy", "hello world", "a"]
+HEADS = {
+    "BertForSequenceClassification": "classes (classifier.bias, classifier.weight)",
+    "BertForTokenClassification": "classes (classifier.bias, classifier.weight)",
+    "BertForMultipleChoice": "classes (classifier.bias, classifier.weight)",
+    "BertForQuestionAnswering": "answers within a text (qa_outputs.bias, qa_outputs.weight)",
+    "BertForMaskedLM": "masked words (cls.predictions.bias, ",
+    "BertForNextSentencePrediction": "the next sentence (cls.seq_relationship.bias, ",
+    "BertForPreTraining": "masked words and the next sentence (cls.predictions.bias, ",
+}
+
+
+@pytest.mark.parametrize("architecture", HEADS)
+def test_the_encoder_of_a_trained_model_is_served(
+    architecture: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every state and map is that of the encoder inside, pooler or none; one line names the head."""
+    write_bert(tmp_path, architecture=architecture)
+    assert any(name.startswith("bert.") for name in load_file(tmp_path / "model.safetensors"))
+    with caplog.at_level(logging.INFO):
+        tokenizer, backend = load_model(str(tmp_path), device="cpu", dtype="float32")
+    (line,) = [
+        record.getMessage() for record in caplog.records if record.name == "model.checkpoints.checkpoint"
+    ]
+    assert line.startswith(f"{tmp_path} is served for its encoder; its head for {HEADS[architecture]}")
+    reference = Reference.load(tmp_path)
+    for text, encoding in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
+        (output,) = run(backend, [encoding], [want_all(backend)])
+        columns = reference.tokenize(text, 64)
+        states, maps = reference.run(columns["input_ids"], columns["token_type_ids"])
+        assert relative_distance(output.tokens, states) <= 1e-5
+        assert relative_distance(output.attention, maps) <= 1e-5
+
+
+def test_of_an_encoder_alone_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its pooler is no head: it is left out in silence, as ever."""
+    write_bert(tmp_path)
+    with caplog.at_level(logging.INFO):
+        load_checkpoint(tmp_path)
+    assert not [record for record in caplog.records if record.name == "model.checkpoints.checkpoint"]
+
+
+# ----------------------------------------------------------------------------------- conversions
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(folder)
+    return str(caught.value)
+
+
+def commands(sentence: str) -> list[str]:
+    """The commands that a refusal names."""
+    return re.findall(r"`(python -c [^`]+)`", sentence)
+
+
+def obey(sentence: str) -> int:
+    """Run the commands that a refusal names, as they stand there; say how many."""
+    found = commands(sentence)
+    for command in found:
+        _, *arguments = shlex.split(command)
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=ROOT, check=False, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+    return len(found)
+
+
+def pickle_weights(folder: Path, name: str) -> None:
+    """Put pickled weights in the place of safetensors."""
+    torch.save(load_file(folder / "model.safetensors"), folder / name)
+    (folder / "model.safetensors").unlink()
+
+
+def take_vocabulary_apart(folder: Path) -> None:
+    """Leave a vocab.txt in the place of tokenizer.json, as old folders have it."""
+    vocabulary = load_checkpoint(folder).tokenizer._whole.get_vocab()
+    words = sorted(vocabulary, key=lambda word: vocabulary[word])
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    (folder / "tokenizer.json").unlink()
+    write(folder, "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "model_max_length": 64})
+
+
+def test_an_old_folder_is_served_once_its_two_lines_were_run(tmp_path: Path) -> None:
+    """Pickled weights and a plain vocabulary: one refusal, two commands, and the same numbers as before."""
+    folder = tmp_path / "it's old"
+    write_bert(folder, architecture="BertForSequenceClassification")
+    tokenizer, before = load_model(str(folder), device="cpu", dtype="float32")
+    encodings = tokenizer.encode(TEXTS)
+    expected = run(before, encodings, [want_all(before)] * len(TEXTS))
+    take_vocabulary_apart(folder)
+    pickle_weights(folder, "pytorch_model.bin")
+    sentence = refusal(folder)
+    assert sentence.startswith(f"{folder}/tokenizer.json is missing: vocab.txt is converted into it")
+    assert obey(sentence) == 2
+    tokenizer, after = load_model(str(folder), device="cpu", dtype="float32")
+    assert [e.token_ids for e in tokenizer.encode(TEXTS)] == [e.token_ids for e in encodings]
+    for one, other in zip(run(after, encodings, [want_all(after)] * len(TEXTS)), expected, strict=True):
+        assert relative_distance(one.tokens, other.tokens) <= 1e-6
+
+
+def test_pickled_weights_alone_take_one_line(tmp_path: Path) -> None:
+    """The tokenizer is there already."""
+    write_bert(tmp_path)
+    pickle_weights(tmp_path, "pytorch_model.bin")
+    sentence = refusal(tmp_path)
+    assert "only safetensors are read, and pickled weights (pytorch_model.bin) are converted by" in sentence
+    assert "AutoModel" in sentence
+    assert len(commands(sentence)) == 1
+
+
+def test_a_pickled_linear_layer_is_converted_too(tmp_path: Path) -> None:
+    """A Dense module of an old folder of sentence-transformers."""
+    write_bert(tmp_path)
+    write_modules(tmp_path, *(f"{BEFORE}.{kind}" for kind in ("Transformer", "Pooling", "Dense")))
+    write(tmp_path, "1_Pooling/config.json", {"pooling_mode_mean_tokens": True})
+    write(tmp_path, "2_Dense/config.json", {"in_features": 32, "out_features": 8, "bias": True})
+    dense = {"linear.weight": torch.ones(8, 32), "linear.bias": torch.zeros(8)}
+    save_file(dense, tmp_path / "2_Dense/model.safetensors")
+    pickle_weights(tmp_path / "2_Dense", "pytorch_model.bin")
+    assert obey(refusal(tmp_path)) == 1
+    assert load_checkpoint(tmp_path).folder.dense[0].weight.shape == (8, 32)
+
+
+@pytest.mark.parametrize("left", ["nothing", "config.json"])
+def test_a_folder_with_neither_says_what_is_missing(left: str, tmp_path: Path) -> None:
+    """No command can make weights or a vocabulary out of nothing."""
+    write_bert(tmp_path / "whole")
+    (tmp_path / "model").mkdir()
+    if left != "nothing":
+        shutil.copy(tmp_path / "whole" / left, tmp_path / "model")
+    sentence = refusal(tmp_path / "model")
+    assert not commands(sentence)
+    assert "is missing: fetch the model again, with all its files." in sentence

@@ -1,0 +1,195 @@
+"""A model of the hub is fetched at the revision and with the token given, or refused in a sentence."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.setting_values import parse_models
+from tests.references.checkpoints import write_bert
+from tests.support.serving import ROOT
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_abcdefghijklmnopqrstuvwxyz01234567"
+DENIED = {
+    "org/missing": (404, "RepoNotFound"),
+    "org/private": (401, "RepoNotFound"),
+    "org/gated": (403, "GatedRepo"),
+    "org/broken": (500, ""),
+}
+
+
+@dataclass
+class Hub:
+    """A server that speaks as much of the hub's API as a download needs, and notes what it was asked."""
+
+    folders: dict[str, Path]
+    url: str = ""
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers for `hub`, which a subclass has."""
+
+    hub: Hub
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        parts = path.removeprefix("/api/models").strip("/").split("/")
+        repository, rest = "/".join(parts[:2]), parts[2:]
+        if repository in DENIED:
+            status, code = DENIED[repository]
+            self.answer(status, b"{}", **{"X-Error-Code": code})
+        elif repository not in self.hub.folders:
+            self.answer(404, b"{}")  # what the library asks of its own accord
+        else:
+            self.hub.asked.append((path, self.headers["Authorization"]))
+            self.serve(repository, rest)
+
+    def serve(self, repository: str, rest: list[str]) -> None:
+        folder = self.hub.folders[repository]
+        if rest[0] == "resolve":
+            file = folder.joinpath(*rest[2:])
+            self.answer(200, file.read_bytes(), **{"X-Repo-Commit": COMMIT, "ETag": f'"{file.name}"'})
+        elif rest[0] == "tree":
+            self.answer(200, json.dumps(tree(folder)).encode())
+        elif rest[1:] in (["main"], ["v1.5"], ["refs%2Fpr%2F7"]):
+            self.answer(200, json.dumps({"id": repository, "sha": COMMIT, "siblings": []}).encode())
+        else:
+            self.answer(404, b"{}", **{"X-Error-Code": "RevisionNotFound"})
+
+    def answer(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_request(self, *_: object) -> None:
+        """Leave standard error alone."""
+
+
+def tree(folder: Path) -> list[dict[str, Any]]:
+    """The files of a repository, as the API lists them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [
+        {
+            "type": "file",
+            "path": path.relative_to(folder).as_posix(),
+            "size": path.stat().st_size,
+            "oid": "0" * 40,
+        }
+        for path in files
+    ]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """A hub of a model and of one whose weights are pickled."""
+    place = tmp_path_factory.mktemp("hub")
+    hub = Hub({"org/name": place / "name", "org/pickled": place / "pickled"})
+    for folder in hub.folders.values():
+        write_bert(folder)
+    (place / "pickled/model.safetensors").rename(place / "pickled/pytorch_model.bin")
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("OfHub", (Handler,), {"hub": hub})) as server:
+        hub.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield hub
+        server.shutdown()
+        thread.join()
+
+
+def load(hub: Hub, source: str, home: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Load a model in a process of its own, as the library reads its environment once."""
+    program = (
+        "import sys; from model.errors import ModelError; from model.loading import load_model\n"
+        "try: print(load_model(sys.argv[1], device='cpu', dtype='float32')[1].info.layers)\n"
+        "except ModelError as error: print(error); sys.exit(1)"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"}
+    environment = {**kept, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_ENDPOINT": hub.url, **variables}
+    command = [sys.executable, "-c", program, source]
+    return subprocess.run(
+        command, cwd=ROOT, check=False, capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"), [("org/name@v1.5", "v1.5"), ("org/name@refs/pr/7", "refs%2Fpr%2F7")]
+)
+def test_the_revision_and_the_token_arrive(hub: Hub, source: str, asked: str, tmp_path: Path) -> None:
+    """A branch or tag behind the @ is what is fetched, each request carries HF_TOKEN, and the model loads."""
+    del hub.asked[:]
+    done = load(hub, source, tmp_path, HF_TOKEN=TOKEN)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    paths = [path for path, _ in hub.asked]
+    assert f"/api/models/org/name/revision/{asked}" in paths
+    assert {token for _, token in hub.asked} == {f"Bearer {TOKEN}"}
+    assert any(path.endswith("/model.safetensors") for path in paths)
+
+
+def test_without_either_the_main_branch_is_asked_for_by_nobody(hub: Hub, tmp_path: Path) -> None:
+    """And what was fetched once serves without the hub."""
+    del hub.asked[:]
+    assert load(hub, "org/name", tmp_path).returncode == 0
+    assert hub.asked[0] == ("/api/models/org/name/revision/main", None)
+    del hub.asked[:]
+    assert load(hub, "org/name", tmp_path, HF_HUB_OFFLINE="1").returncode == 0
+    assert not hub.asked
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("org/missing", "there is none of this name, or it is private; check the name, or set HF_TOKEN"),
+        ("org/private", "there is none of this name, or it is private; check the name, or set HF_TOKEN"),
+        ("org/gated", "it is gated; accept its terms on the hub, and set HF_TOKEN to a token of an account"),
+        ("org/name@v9", "it has no such revision; name one of its branches, tags or commits behind the @"),
+        ("org/broken", "the hub answered 500; try again later, or name a folder"),
+    ],
+)
+def test_what_cannot_be_fetched_is_refused(hub: Hub, source: str, said: str, tmp_path: Path) -> None:
+    """One sentence with the name, the reason and the way out."""
+    done = load(hub, source, tmp_path)
+    told = f"{source} is neither a folder nor a model that could be fetched from the hub: {said}"
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1)
+    assert done.stdout.startswith(told)
+
+
+def test_without_the_network_the_cache_is_all_there_is(hub: Hub, tmp_path: Path) -> None:
+    """The variable that forbids it is named."""
+    done = load(hub, "org/name", tmp_path, HF_HUB_OFFLINE="1")
+    assert "it is not in the cache, and HF_HUB_OFFLINE is set; set it to 0, or name a folder." in done.stdout
+
+
+def test_pickled_weights_are_not_fetched_and_the_way_out_is_said(hub: Hub, tmp_path: Path) -> None:
+    """Nothing pickled is asked for; two commands make a folder of it."""
+    del hub.asked[:]
+    done = load(hub, "org/pickled@v1.5", tmp_path)
+    assert done.returncode == 1
+    assert "org/pickled@v1.5 has no safetensors on the hub" in done.stdout
+    assert "HEADLIGHT_MODEL=./pickled." in done.stdout
+    assert done.stdout.count("revision=") == 2
+    assert not any(path.endswith(".bin") for path, _ in hub.asked)
+
+
+def test_a_revision_is_a_part_of_the_source_and_not_of_the_name() -> None:
+    """Alone and behind a name of its own."""
+    assert parse_models("org/name@v1.5,mine=org/name@refs/pr/7") == {
+        "name": "org/name@v1.5",
+        "mine": "org/name@refs/pr/7",
+    }

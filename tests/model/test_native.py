@@ -1,0 +1,257 @@
+"""The compiled kernels against float64, in every precision and with every set of instructions."""
+
+from collections.abc import Sequence
+from ctypes import CDLL
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from model.contract import STATISTICS
+from model.inspection import measures
+from model.pytorch.kernels.build import build
+from model.pytorch.kernels.library import Kernels, find_kernels
+from model.pytorch.kernels.looks import Looks, Slots
+from tests.references.comparing import near_ties
+from tests.support.backends import instructions
+from tests.support.kernel import attend, needs_kernels
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+EDGES = [0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 257]
+LENGTHS = st.lists(st.sampled_from(EDGES) | st.integers(0, 80), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """The kernels for AMX, their tiles emulated, which any processor with AVX512-BF16 runs."""
+    target = tmp_path_factory.mktemp("kernels") / "emulated.so"
+    build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
+    opened = CDLL(str(target))
+    return Kernels.of(opened, "amx", "attend_bfloat16_amx", "add_norm_bfloat16")
+
+
+def some_kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
+    dtype = DTYPES.get(name, torch.bfloat16)
+    if instructions(dtype) is None:
+        pytest.skip("this processor has no AVX512-BF16")
+    if name == "amx":
+        kernels: Kernels = request.getfixturevalue("emulated")
+        return kernels
+    return find_kernels(dtype)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Packed queries, keys and values, (T, H, D) each, as a layer projects them."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    starts: Any
+
+    @classmethod
+    def random(cls, lengths: Sequence[int], heads: int, size: int, dtype: torch.dtype, seed: int) -> "Packed":
+        generator = torch.Generator().manual_seed(seed)
+        tokens = sum(lengths)
+        wide = torch.randn(tokens, 3 * heads * size + 32, generator=generator).to(dtype)
+        q, k, v = wide[:, 32:].view(tokens, 3, heads, size).unbind(1)  # off every boundary
+        return cls(q, k, v, np.array([0, *np.cumsum(lengths)], np.int64))
+
+    def sequence(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
+        """One sequence's, each (H, N, D), float64."""
+        rows = slice(*self.starts[index : index + 2].tolist())
+        q, k, v = (x[rows].transpose(0, 1).double() for x in (self.q, self.k, self.v))
+        return q, k, v
+
+    def weights(self, index: int) -> Tensor:
+        """Softmax weights (H, N, N) in float64."""
+        return torch.softmax(self.scores(index), -1)
+
+    def scores(self, index: int) -> Tensor:
+        """Scaled products of queries and keys (H, N, N) in float64."""
+        q, k, _ = self.sequence(index)
+        return q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+
+
+def root_mean_square(x: Tensor) -> float:
+    return float(x.square().mean().sqrt())
+
+
+def errors(kernels: Kernels, packed: Packed) -> list[tuple[float, float, float]]:
+    """Of each sequence: root mean squares of our error, that of PyTorch's fused kernel, and the outputs."""
+    tokens, heads, size = packed.q.shape
+    dtype = packed.q.dtype
+    output = torch.full((tokens + 3, heads, size), 7.0, dtype=dtype)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output)
+    assert (output[tokens:] == 7).all(), "rows of nobody are left alone"
+    found = []
+    for i in range(len(packed.starts) - 1):
+        q, k, v = packed.sequence(i)
+        if q.shape[1]:
+            exact = packed.weights(i) @ v
+            ours = output[packed.starts[i] : packed.starts[i + 1]].transpose(0, 1)
+            rounded = [x.to(dtype)[None] for x in (q, k, v)]
+            theirs = F.scaled_dot_product_attention(rounded[0], rounded[1], rounded[2])[0]
+            squares = (root_mean_square(x.double()) for x in (ours - exact, theirs - exact, exact))
+            found.append((next(squares), next(squares), next(squares)))
+    return found
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@settings(max_examples=40)
+@given(lengths=LENGTHS, heads=st.integers(1, 5), size=st.sampled_from([32, 64, 96]), seed=st.integers(0, 99))
+def test_outputs_are_those_of_the_formula(
+    name: str, request: pytest.FixtureRequest, lengths: list[int], heads: int, size: int, seed: int
+) -> None:
+    """As close to float64 as PyTorch's fused kernel or as four roundings, whatever the lengths."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random(lengths, heads, size, DTYPES.get(name, torch.bfloat16), seed)
+    for ours, theirs, exact in errors(kernels, packed):
+        assert ours <= max(1.02 * theirs, 2 * torch.finfo(packed.q.dtype).eps * exact)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@pytest.mark.parametrize("size", [32, 64])
+@pytest.mark.parametrize("length", [2, 3, 7, 16, 33, 64, 128, 257, 512])
+def test_the_error_is_no_larger_than_that_of_pytorch(
+    name: str, request: pytest.FixtureRequest, length: int, size: int
+) -> None:
+    """Over many draws, since of few numbers either may be the closer one by chance."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random([length] * max(4, 600 // length), 4, size, DTYPES.get(name, torch.bfloat16), 5)
+    squares = np.square(errors(kernels, packed)).mean(0)
+    assert np.sqrt(squares[0]) <= 1.01 * np.sqrt(squares[1])
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@pytest.mark.parametrize("with_output", [True, False])
+@settings(max_examples=15)
+@given(lengths=LENGTHS, size=st.sampled_from([32, 64]), data=st.data())
+def test_weights_are_those_of_the_formula(
+    name: str,
+    with_output: bool,
+    request: pytest.FixtureRequest,
+    lengths: list[int],
+    size: int,
+    data: st.DataObject,
+) -> None:
+    """Chosen heads and rows within 1e-5 of float64 (and of float16's own rounding), others untouched."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random(lengths, 4, size, DTYPES.get(name, torch.bfloat16), seed=len(lengths))
+    looks, made = Looks(len(lengths), 4), []
+    for i, length in enumerate(lengths):
+        heads = sorted(data.draw(st.sets(st.integers(0, 3), min_size=1)))
+        rows = None
+        if length and data.draw(st.booleans()):
+            rows = np.array(sorted(data.draw(st.sets(st.integers(0, length - 1), min_size=1))), np.int64)
+        dtype = data.draw(st.sampled_from([np.float32, np.float16]))
+        out = np.full((len(heads), length if rows is None else len(rows), length), -1, dtype)
+        finite = np.ones(1, np.bool_)
+        looks.weights(i, out[None], Slots(heads, 4), None if rows is None else Slots(rows, length), finite)
+        made.append((i, heads, rows, out, finite))
+    output = torch.empty((sum(lengths), 4, size), dtype=packed.q.dtype) if with_output else None
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    for i, heads, rows, out, finite in made:
+        expected = packed.weights(i).numpy()[heads]
+        expected = expected if rows is None else expected[:, rows]
+        bound = 1e-5 if out.dtype == np.float32 else 1e-5 + 2**-11 * expected
+        assert (np.abs(out - expected) <= bound).all()
+        assert finite[0]
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@settings(max_examples=15)
+@given(lengths=LENGTHS, size=st.sampled_from([32, 64]), sharp=st.sampled_from([1.0, 8.0]))
+def test_statistics_are_those_of_their_definitions(
+    name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, sharp: float
+) -> None:
+    """Within 2e-5 of `model.inspection.measures` over float64 maps, also where attention is sharp."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random(lengths, 3, size, DTYPES.get(name, torch.bfloat16), seed=7)
+    packed.q.mul_(sharp)
+    looks, made = Looks(len(lengths), 3), []
+    for i, length in enumerate(lengths):
+        special = np.zeros(length, np.float32)
+        special[:1] = special[-1:] = 1
+        out = np.zeros((2, len(STATISTICS)), np.float32)
+        looks.statistics(i, out[None], Slots([0, 2], 3), special)
+        made.append((out, special))
+    output = torch.empty(packed.q.shape, dtype=packed.q.dtype)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    for i, (out, special) in enumerate(made):
+        if lengths[i]:
+            whole = packed.weights(i).numpy()[None, [0, 2]]
+            expected = measures.summary(whole, (special > 0).tolist())
+            for j, statistic in enumerate(STATISTICS):
+                value = expected[statistic][0]
+                open_ = near_ties(whole)[0] if statistic.startswith("argmax") else 0
+                assert (np.abs(out[:, j] - value) <= open_ + 2e-5 * np.maximum(1, value)).all(), statistic
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@settings(max_examples=15)
+@given(lengths=LENGTHS, size=st.sampled_from([32, 64]), with_output=st.booleans())
+def test_sums_of_exponentials_are_those_of_the_formula(
+    name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, with_output: bool
+) -> None:
+    """log Σ exp of each row's scores, of all heads, within 2e-5 of float64."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random(lengths, 2, size, DTYPES.get(name, torch.bfloat16), seed=3)
+    looks = Looks(len(lengths), 2)
+    made = [np.zeros((2, length), np.float32) for length in lengths]
+    for i, out in enumerate(made):
+        looks.log_sum_exp(i, out[None])
+    output = torch.empty(packed.q.shape, dtype=packed.q.dtype) if with_output else None
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    for i, out in enumerate(made):
+        expected = packed.scores(i).logsumexp(-1).numpy()
+        assert (np.abs(out - expected) <= 2e-5 * np.maximum(1, np.abs(expected))).all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@pytest.mark.parametrize("far", [1e1, 1e4, 1e8, 1e12, 1e18])
+def test_scores_that_lie_far_apart_are_still_numbers(
+    name: str, far: float, request: pytest.FixtureRequest
+) -> None:
+    """However far below the largest: the softmax is 0 there, and 1 where it is."""
+    kernels = some_kernels(name, request)
+    dtype = DTYPES.get(name, torch.bfloat16)
+    packed = Packed.random([4], 1, 32, dtype, seed=1)
+    q, k = torch.zeros_like(packed.q), torch.zeros_like(packed.k)
+    q[..., 0], k[:, 0, 0] = far, -far * torch.tensor([0, 1, 0.7, 0.31]).to(dtype)
+    packed = Packed(q, k, torch.empty_like(q).copy_(packed.v), packed.starts)
+    looks, out = Looks(1, 1), np.zeros((1, 1, len(STATISTICS)), np.float32)
+    looks.statistics(0, out, Slots([0], 1), np.zeros(4, np.float32))
+    output = torch.empty(4, 1, 32, dtype=dtype)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    exact = packed.weights(0) @ packed.sequence(0)[2]
+    assert torch.allclose(output.transpose(0, 1).double(), exact, rtol=2e-2, atol=1e-2)
+    assert np.isfinite(out).all()
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+def test_what_is_not_finite_stays_where_it_is(name: str, request: pytest.FixtureRequest) -> None:
+    """A query that is no number spoils its own row and is told; the neighbours' rows are as ever."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random([20, 20], 2, 32, DTYPES.get(name, torch.bfloat16), seed=1)
+    packed.q[5, 1, 3] = torch.nan
+    looks, finite = Looks(2, 2), np.ones(2, np.bool_)
+    looks.weights(0, np.zeros((2, 2, 20, 20), np.float16), Slots([0, 1], 2), None, finite)
+    output = torch.empty((40, 2, 32), dtype=packed.q.dtype)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    spoiled = ~output.isfinite().all(-1)
+    assert spoiled.nonzero().tolist() == [[5, 1]]
+    assert finite.tolist() == [False, True]

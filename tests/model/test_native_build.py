@@ -1,0 +1,213 @@
+"""How the kernels are built, found, chosen, told from those of another version, and run under sanitizers."""
+
+import os
+import re
+import subprocess
+import sys
+from ctypes import CDLL, c_int64, sizeof
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.pytorch.backend import TorchBackend
+from model.pytorch.kernels import library
+from model.pytorch.kernels.__main__ import main
+from model.pytorch.kernels.build import NotBuilt, build, find_compiler
+from model.pytorch.kernels.handles import find_functions
+from model.pytorch.kernels.library import NoKernels, find_kernels
+from model.pytorch.kernels.structures import STRUCTURES
+from tests.references.checkpoints import MINILM
+from tests.support.backends import instructions
+from tests.support.kernel import needs_kernels
+from tests.support.serving import ROOT
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("masked", "dtype", "wanted"),
+    [
+        ((), torch.float32, "avx512"),
+        (("avx512_f",), torch.float32, "the processor has no AVX-512"),
+        (("avx512_vl",), torch.bfloat16, "the processor has no AVX-512"),
+        (("amx_bf16",), torch.bfloat16, "avx512_bf16"),
+        (("amx_tile",), torch.bfloat16, "avx512_bf16"),
+        (("avx512_bf16",), torch.bfloat16, "the processor has no AVX512-BF16"),
+        ((), torch.float16, "there are none for float16"),
+    ],
+)
+def test_only_what_the_processor_can_do_is_chosen(
+    masked: tuple[str, ...], dtype: torch.dtype, wanted: str
+) -> None:
+    """A set of instructions that is masked off leads to the next, and to none where nothing fits."""
+    able = {f"avx512_{part}": True for part in ("f", "bw", "vl", "dq", "bf16")}
+    can = able | {"amx_tile": True, "amx_bf16": True} | dict.fromkeys(masked, False)
+    if " " in wanted:
+        with pytest.raises(NoKernels, match=f"^{wanted}$"):
+            find_kernels(dtype, can)
+    else:
+        assert find_kernels(dtype, can).instructions == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "none were built: install headlight again where there is a C++ compiler"),
+        (b"no library", "those that were built cannot be loaded"),
+    ],
+)
+def test_without_a_library_there_are_no_kernels(
+    content: bytes | None, sentence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not built, or built for another machine: the plain path serves, and says why."""
+    file = tmp_path / "lib.so"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setattr(library, "FILE", file)
+    library._library.cache_clear()
+    try:
+        with pytest.raises(NoKernels, match=re.escape(sentence)):
+            find_kernels(torch.float32)
+        backend = TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
+    finally:
+        library._library.cache_clear()
+    assert backend.info.kernels is None
+    assert backend.info.no_kernels is not None
+    assert sentence in backend.info.no_kernels
+
+
+@needs_kernels
+def test_a_pytorch_without_its_c_interface_serves_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A build of PyTorch that lacks what the kernels call: the plain path serves, and all say why."""
+    reason = "this build of PyTorch has no C interface to its products"
+    monkeypatch.delattr(torch._C, "_aoti")
+    find_functions.cache_clear()
+    try:
+        backend = TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
+        main()
+    finally:
+        find_functions.cache_clear()
+    assert (backend.info.kernels, backend.info.no_kernels) == (None, reason)
+    assert capsys.readouterr().out.startswith(f"float32: PyTorch's kernels, since {reason}.")
+
+
+@needs_kernels
+def test_kernels_of_another_version_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library of other sources is told by their checksum; that of the same ones has our structures."""
+    opened = library._library()
+    sizes = (c_int64 * len(STRUCTURES)).in_dll(opened, "headlight_sizes")
+    assert [*sizes] == [sizeof(structure) for structure in STRUCTURES]
+    monkeypatch.setattr(library, "checksum", lambda: 0)
+    library._library.cache_clear()
+    try:
+        with pytest.raises(NoKernels, match="those that were built are of another version"):
+            find_kernels(torch.float32)
+    finally:
+        library._library.cache_clear()
+
+
+@needs_kernels
+def test_a_new_build_leaves_those_that_run_alone(tmp_path: Path) -> None:
+    """A process goes on with the library that it has opened; a build that fails leaves none behind."""
+    target = tmp_path / "lib.so"
+    build(target)
+    opened, before = CDLL(str(target)), target.stat().st_ino
+    build(target)
+    assert target.stat().st_ino != before
+    assert opened.headlight_attend_float32(None) == -2
+    with pytest.raises(NotBuilt):
+        build(target, ["-no-such-option"])
+    assert not target.exists()
+
+
+@needs_kernels
+def test_the_compiler_has_nothing_to_warn_of(tmp_path: Path) -> None:
+    """For users a new compiler's new warning is no reason to go without; here it is one to mend it."""
+    build(tmp_path / "lib.so", ["-Werror"])
+    assert CDLL(str(tmp_path / "lib.so")).headlight_enable_amx() in {0, 1}
+
+
+def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a compiler, and with one that fails."""
+    cases = (("no-such-compiler -O2", "no C++ compiler no-such-compiler."), ("false -x", "failed"))
+    for compiler, sentence in cases:
+        monkeypatch.setenv("CXX", compiler)
+        with pytest.raises(NotBuilt) as refused:
+            build(tmp_path / "lib.so")
+        assert sentence in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert not (tmp_path / "lib.so").exists()
+
+
+@needs_kernels
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+    """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
+    program = tmp_path / "sanitized"
+    folder = ROOT / "model" / "pytorch" / "kernels" / "cpp"
+    kernels = [folder / f"{name}.cpp" for name in ("layers", "float32", "bfloat16", "amx")]
+    flags = [
+        "-std=c++17",
+        "-O1",
+        "-g",
+        "-fopenmp",
+        "-fsanitize=address,undefined",
+        "-DHEADLIGHT_EMULATE_TILES",
+        "-DHEADLIGHT_SOURCES=0",
+    ]
+    flags += [
+        "-fno-sanitize-recover=all",
+        "-Wno-uninitialized",
+        "-Wno-maybe-uninitialized",
+        "-mfma",
+        "-mf16c",
+    ]
+    flags += [f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "bf16")]
+    source = ROOT / "tests" / "model" / "sanitized.cpp"
+    subprocess.run([*find_compiler(), *flags, source, *kernels, "-o", program], check=True, timeout=300)
+    precision = "float32" if instructions(torch.bfloat16) is None else "bfloat16"
+    ran = subprocess.run(
+        [program, "60", precision],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+
+
+_THREADS = """
+import os
+import numpy as np
+import torch
+from model.pytorch.kernels.library import find_kernels
+from tests.support.kernel import attend
+
+def count(call):
+    call()
+    return len(os.listdir("/proc/self/task"))
+
+q = torch.randn(512, 8, 32)
+output, starts = torch.empty_like(q), np.arange(0, 513, 64)
+ours = lambda: attend(find_kernels(torch.float32), q, q, q, starts, output)
+theirs = lambda: torch.ones(10**6).add_(1)
+torch.set_num_threads(1)
+print(count(ours), count(theirs))
+torch.set_num_threads(3)
+print(count(ours), count(theirs), count(ours))
+"""
+
+
+@needs_kernels
+def test_threads_are_those_of_torch() -> None:
+    """As many as PyTorch was told for the calling thread, and the very same ones: nobody starts more."""
+    done = subprocess.run(
+        [sys.executable, "-c", _THREADS], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    alone, among = (list(map(int, line.split())) for line in done.stdout.splitlines())
+    assert alone == [alone[0]] * 2
+    assert among == [alone[0] + 2] * 3

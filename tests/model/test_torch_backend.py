@@ -1,0 +1,162 @@
+"""What is PyTorch's own of a backend: devices, precisions, and blocks that are not run."""
+
+from ctypes import CFUNCTYPE, c_int, c_void_p
+from functools import cache
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import AttentionWant, Backend, Batch, Encoding, SentenceWant, Want
+from model.encoder.encoder import Block
+from model.errors import Unsupported
+from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
+from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.stack import NativeStack
+from model.tokenization.tokenizer import TextTokenizer
+from tests.references.checkpoints import MINILM
+from tests.references.comparing import distance
+from tests.support.backends import PLAIN, small
+from tests.support.product import minilm, run
+
+
+def model() -> TorchBackend:
+    """A BERT of three layers and four heads, of random weights, in float32."""
+    return cast(TorchBackend, small("torch").backend)
+
+
+@cache
+def minilm_tokenizer() -> TextTokenizer:
+    return load_checkpoint(resolve(MINILM)).tokenizer
+
+
+def encode(*texts: str | tuple[str, str]) -> list[Encoding]:
+    return small("torch").tokenizer.encode(list(texts))
+
+
+@pytest.mark.parametrize("kind", ["torch", PLAIN])
+@pytest.mark.parametrize(
+    ("want", "blocks"),
+    [
+        (Want(attention=AttentionWant((0,), (0,))), 0),
+        (Want(attention=AttentionWant((2, 1), (0,))), 2),
+        (Want(token_layers=(0,)), 0),
+        (Want(token_layers=(1,), attention=AttentionWant((0,), (3,))), 1),
+        (Want(sentence=SentenceWant(layers=(3,))), 3),
+        (Want(), 0),
+    ],
+)
+def test_a_batch_runs_no_deeper_than_its_deepest_want(
+    want: Want, blocks: int, kind: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """The maps of layer 0 run no block at all; a shallow neighbour costs nothing more."""
+    norms: list[object] = []
+    encoder = cast(TorchBackend, small(kind).backend).encoder
+    if encoder.executor is None:
+        for block in encoder.blocks:
+            for norm in (cast(Block, block).attention_norm, cast(Block, block).feed_forward_norm):
+                request.addfinalizer(norm.register_forward_hook(lambda *_: norms.append(_)).remove)
+    else:
+        native = cast(NativeStack, encoder.executor)
+        of = native.kernels.add_norm
+
+        def add_norm(arguments: int) -> int:
+            norms.append(arguments)
+            return int(of(c_void_p(arguments)))
+
+        told = native.kernels._replace(add_norm=CFUNCTYPE(c_int, c_void_p)(add_norm))
+        monkeypatch.setattr(native, "kernels", told)
+    run(small(kind).backend, encode("the man", "boy", "a"), [Want(token_layers=(0,)), want, Want()])
+    assert len(norms) == 2 * blocks
+
+
+@pytest.mark.parametrize("kind", ["torch", PLAIN])
+def test_an_empty_sequence_is_answered(kind: str) -> None:
+    """Nobody sends one, and nobody falls over it."""
+    nothing, starts = np.zeros(0, np.int64), np.zeros(2, np.int64)
+    (output,) = small(kind).backend.run(Batch(nothing, nothing, starts, (Want(token_layers=(2,)),)))
+    assert output.tokens is not None
+    assert output.tokens.shape == (1, 0, 64)
+
+
+def test_packed_tokens_cost_the_rows_of_their_products() -> None:
+    """Only the whole batch is rounded up, by little."""
+    backend: Backend = model()
+    assert [backend.cost(lengths) for lengths in ([], [16], [3, 9, 1], [500, 20, 3])] == [0, 16, 16, 544]
+
+
+def test_a_batch_is_laid_end_to_end() -> None:
+    """Batch.pack keeps the order, and says where each sequence starts."""
+    encodings = encode("the man", "", ("a", "boy"))
+    batch = Batch.pack(encodings, [Want()] * 3)
+    assert batch.cu_seqlens.tolist() == [0, 4, 6, 11]
+    assert batch.input_ids.tolist() == [i for encoding in encodings for i in encoding.token_ids]
+    assert batch.segment_ids.tolist() == [0] * 9 + [1] * 2
+    assert batch.input_ids.dtype == np.dtype(np.int64)
+    assert len(batch) == 3
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    """The CPU is always there; a CUDA device only as often as PyTorch sees it."""
+    assert choose_device("cpu") == "cpu"
+    assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    count = torch.cuda.device_count()
+    with pytest.raises(Unsupported, match=f"device cuda:{count} is not there: PyTorch sees {count}"):
+        choose_device(f"cuda:{count}")
+
+
+def test_float16_needs_a_gpu() -> None:
+    """On a CPU the choices are float32 and bfloat16; what is asked for by name is taken as it is."""
+    with pytest.raises(Unsupported, match="float16 runs on CUDA"):
+        choose_dtype("float16", "cpu")
+    with pytest.raises(Unsupported, match="PyTorch runs this model in float32, bfloat16, float16"):
+        choose_dtype("int8", "cpu")
+    assert choose_dtype("float16", "cuda") == "float16"
+    assert choose_dtype("float32", "cpu") == "float32"
+    assert choose_dtype("auto", "cpu") in ("float32", "bfloat16")
+
+
+def test_auto_is_bfloat16_only_where_kernels_run_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU PyTorch's own kernels never run in bfloat16 unasked; turned off, ours are not looked for."""
+    asked: list[torch.dtype] = []
+    monkeypatch.setattr("model.pytorch.backend.find_kernels", asked.append)
+    assert choose_dtype("auto", "cpu") == "bfloat16"
+    assert choose_dtype("auto", "cpu", native=False) == "float32"
+    assert asked == [torch.bfloat16]
+
+    def find_none(_: torch.dtype) -> None:
+        raise NoKernels("there are none")
+
+    monkeypatch.setattr("model.pytorch.backend.find_kernels", find_none)
+    assert choose_dtype("auto", "cpu") == "float32"
+
+
+def test_bfloat16_keeps_the_direction_of_sentence_vectors() -> None:
+    """In reduced precision the cosine to float32 stays at 0.9999 or more, and maps are still rows of 1."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("this CPU has no bfloat16 products in oneDNN")
+    texts = [
+        "The quick brown fox jumps over the lazy dog.",
+        "Attention is all you need.",
+        "Der Hund schläft, während die Katze spielt.",
+        "Transformers map sequences to sequences; encoders map them to vectors. " * 12,
+        "",
+        "42",
+        "x = [1,2,3]",
+    ]
+    encodings = minilm_tokenizer().encode(texts)
+    half = TorchBackend(load_checkpoint(resolve(MINILM)), device="cpu", dtype="bfloat16")
+    assert half.info.dtype == "bfloat16"
+    want = Want(SentenceWant(layers=(6,), normalize=True), attention=AttentionWant((5,), (0, 11)))
+    exact, reduced = run(minilm(), encodings, [want] * 7), run(half, encodings, [want] * 7)
+    for a, b in zip(exact, reduced, strict=True):
+        assert a.sentence is not None
+        assert b.sentence is not None
+        assert b.attention is not None
+        assert b.sentence.dtype == np.float32
+        assert float(a.sentence @ b.sentence) >= 0.9999
+        assert distance(b.attention.sum(-1), np.ones(b.attention.shape[:-1])) < 1e-5
+    assert any(distance(a.sentence, b.sentence) > 1e-5 for a, b in zip(exact, reduced, strict=True))

@@ -1,0 +1,1 @@
+"""Independent references, which import nothing of the product."""

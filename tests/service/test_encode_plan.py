@@ -1,0 +1,130 @@
+"""From what was asked to what each sequence must return."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.contract import ModelInfo
+from model.errors import OutOfRange, Unsupported
+from service.problems import Problem
+from service.protocols.native.encode_plan import choose_prompt, plan_encode, resolve
+from service.protocols.native.schemas import EncodeRequest
+from tests.support.doubles import tokenizer
+
+INFO = ModelInfo(
+    family="bert",
+    layers=6,
+    heads=12,
+    hidden_size=384,
+    max_length=256,
+    pooling=("mean",),
+    normalize=True,
+    sentence_size=384,
+    dense=False,
+    prompts={"query": "query: ", "passage": "passage: "},
+    default_prompt_name="query",
+    include_prompt=True,
+    backend="torch",
+    device="cpu",
+    dtype="float32",
+)
+DENSE = replace(INFO, dense=True, sentence_size=128)
+
+
+def encode(**options: Any) -> EncodeRequest:
+    return EncodeRequest.model_validate({"inputs": "a", **options})
+
+
+@given(count=st.integers(1, 30), data=st.data())
+def test_indices_count_from_either_end(count: int, data: st.DataObject) -> None:
+    """An index means what it means in Python."""
+    indices = data.draw(st.lists(st.integers(-count, count - 1), min_size=1))
+    assert list(resolve(indices, count, option="layers", there="there are some")) == [
+        range(count)[i] for i in indices
+    ]
+
+
+@given(count=st.integers(1, 30), index=st.integers(-100, 100))
+def test_an_index_that_does_not_exist_is_refused_with_the_range(count: int, index: int) -> None:
+    """Nothing wraps around, and nothing is clipped."""
+    if index in range(-count, count):
+        assert resolve([index], count, option="layers", there="there are some") == (index % count,)
+        return
+    with pytest.raises(OutOfRange) as refused:
+        resolve([0, index], count, option="layers", there="there are some")
+    assert (refused.value.field, refused.value.actual) == ("layers.1", index)
+    assert refused.value.allowed == [-count, count - 1]
+
+
+def test_the_models_own_way_is_the_default() -> None:
+    """Pooling, norm and the last hidden state, as the model's folder says."""
+    plan = plan_encode(encode(), replace(INFO, pooling=("cls",), normalize=False))
+    assert plan.sentence is not None
+    assert (plan.sentence.modes, plan.sentence.layers) == (("cls",), (6,))
+    assert (plan.sentence.normalize, plan.sentence.dimensions) == (False, None)
+    assert (plan.sentence_size, plan.token_layers) == (384, ())
+    plan = plan_encode(encode(normalize=False, pooling="mean_max"), INFO)
+    assert plan.sentence is not None
+    assert (plan.sentence.modes, plan.sentence.normalize) == (("mean", "max"), False)
+    assert plan.sentence_size == 768
+
+
+def test_what_is_not_wanted_is_not_planned() -> None:
+    """Without a sentence vector nothing is pooled, and without tokens no layer is kept."""
+    plan = plan_encode(encode(outputs=["tokens"], layers=[0, -1]), INFO)
+    assert (plan.sentence, plan.token_layers, plan.sentence_size) == (None, (0, 6), 0)
+
+
+def test_the_largest_vector_is_known_before_it_is_computed() -> None:
+    """Components of all poolings and layers, or as many as are kept."""
+    assert plan_encode(encode(pooling="mean_max", pooling_layers=[0, 1, 2]), INFO).sentence_size == 6 * 384
+    assert plan_encode(encode(dimensions=10), INFO).sentence_size == 10
+    with pytest.raises(OutOfRange) as refused:
+        plan_encode(encode(dimensions=769, pooling="mean_max"), INFO)
+    assert refused.value.allowed == [1, 768]
+
+
+def test_a_linear_layer_after_the_pooling_takes_vectors_of_its_own_size_only() -> None:
+    """A model with dense layers cannot pool in a way of another size, and says so."""
+    assert plan_encode(encode(pooling="cls"), DENSE).sentence_size == 128
+    assert plan_encode(encode(pooling_layers=[3], dimensions=128), DENSE).sentence_size == 128
+    with pytest.raises(Unsupported) as refused:
+        plan_encode(encode(pooling="mean_max"), DENSE)
+    assert refused.value.field == "pooling"
+    with pytest.raises(Unsupported) as refused:
+        plan_encode(encode(pooling_layers=[0, 1]), DENSE)
+    assert refused.value.field == "pooling_layers"
+    with pytest.raises(OutOfRange):
+        plan_encode(encode(dimensions=129), DENSE)
+    assert plan_encode(encode(outputs=["tokens"]), DENSE).sentence is None
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_a_prompt_is_pooled_only_where_the_model_does(include_prompt: bool) -> None:
+    """Models trained without their prompt in the pooling leave its tokens out."""
+    (prompted,) = tokenizer().encode(["hello"], prompt="query: ")
+    (plain,) = tokenizer().encode(["hello"])
+    plan = plan_encode(encode(), INFO)
+    want = plan.want(prompted, include_prompt=include_prompt).sentence
+    assert want is not None
+    assert want.skip == (0 if include_prompt else 3)  # [CLS] query :
+    without = plan.want(plain, include_prompt=include_prompt).sentence
+    assert without is not None
+    assert without.skip == 0
+
+
+def test_which_prompt_stands_before_the_texts() -> None:
+    """A literal one, else a named one, else the model's default, else none."""
+    assert choose_prompt(encode(), INFO) == "query: "
+    assert choose_prompt(encode(prompt_name="passage"), INFO) == "passage: "
+    assert choose_prompt(encode(prompt="mine"), INFO) == "mine"
+    assert choose_prompt(encode(prompt=""), INFO) == ""
+    assert choose_prompt(encode(), replace(INFO, default_prompt_name=None)) == ""
+    with pytest.raises(Problem) as refused:
+        choose_prompt(encode(prompt_name="other"), INFO)
+    assert refused.value.members["allowed"] == ["query", "passage"]
+    with pytest.raises(Problem):
+        choose_prompt(encode(prompt_name=""), INFO)

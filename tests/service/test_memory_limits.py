@@ -1,0 +1,206 @@
+"""Requests hold a bounded share of memory, and let go of it however they end."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.clients.addresses import CLIENT
+from service.memory_limits import SMALL_BYTES, Memory, memory_given
+from service.problems import Problem
+from tests.support.serving import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
+
+LARGE: Json = {"inputs": [LONG] * 2, "layers": [0, 1]}
+"""12.6 MB as npz."""
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Service]:
+    """A service that may have 104 MB of answers on their way: eight of these."""
+    with serve(max_response_bytes=13_000_000) as started:
+        yield started
+
+
+MIB = 2**20
+Scope = dict[str, object]
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """256 MiB of a process of 16: 16 for short requests, 102.4 for all others."""
+    monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 16 * MIB)
+    planned = Memory(1000 * MIB)
+    planned.plan(256 * MIB)
+    return planned
+
+
+def test_a_body_of_single_bytes_reads_the_resident_size_seldom(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a megabyte, or once in ten milliseconds; what was taken since the last reading counts."""
+    readings: list[int] = []
+
+    def read() -> int:
+        readings.append(16 * MIB)
+        return readings[-1]
+
+    monkeypatch.setattr("service.memory_limits.resident_bytes", read)
+    monkeypatch.setattr("service.memory_limits.time.perf_counter", lambda: 1.0)
+    request = Scope()
+    assert memory.arrived(request, SMALL_BYTES // 2 + 1)
+    for _ in range(10_000):
+        assert memory.arrived(request, 1)
+    assert len(readings) == 1
+    assert memory.arrived(request, MIB)
+    assert memory.arrived(request, 1)
+    assert len(readings) == 2
+    assert not memory.arrived(request, 240 * MIB), "more than the process has left"
+
+
+def test_answers_have_a_limit_of_their_own() -> None:
+    """Alone, any answer has room; beside others, only within the limit; what is held is given back once."""
+    memory, one, other = Memory(10 * SMALL_BYTES), Scope(), Scope()
+    memory.take_answer(one, 20 * SMALL_BYTES)
+    with pytest.raises(Problem) as refused:
+        memory.take_answer(other, SMALL_BYTES + 1)
+    assert refused.value.headers["Retry-After"] == "1"
+    memory.give_back(other)
+    assert memory.answers_bytes == 20 * SMALL_BYTES
+    memory.give_back(one)
+    memory.give_back(one)
+    assert (memory.answers_bytes, memory.bytes) == (0, 0)
+    memory.take_answer(other, SMALL_BYTES + 1)
+
+
+def test_the_budget_is_what_is_left_of_the_memory_of_the_process(memory: Memory) -> None:
+    """Less a tenth, what the process has, what batches need, and the share of short requests."""
+    assert memory.limit == int(0.9 * 256 * MIB) - (16 + 96 + 16) * MIB
+    assert memory.largest_answer(64 * MIB) == memory.limit // 2
+    assert memory.largest_answer(MIB) == MIB
+
+
+def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory) -> None:
+    """The first large one is taken whatever it needs; the next when it fits; short ones long after that."""
+    first, second, short = Scope(), Scope(), Scope()
+    memory.take(first, 110 * MIB)
+    with pytest.raises(Problem) as refused:
+        memory.take(second, MIB)
+    assert refused.value.kind == "overloaded"
+    assert refused.value.members == {"limit": memory.limit, "actual": 111 * MIB}
+    memory.take(short, SMALL_BYTES)
+    with memory.tokenizing(short, 0):
+        memory.let_go(first, 60 * MIB)
+    memory.take(second, MIB)
+    memory.give_back(first)
+    memory.give_back(second)
+    memory.give_back(short)
+    assert memory.bytes == 0
+
+
+def test_memory_that_no_request_holds_counts_against_large_ones(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What libraries keep is in use, too, also where no other request holds anything."""
+    monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 220 * MIB)
+    with pytest.raises(Problem):
+        memory.take({}, 12 * MIB)
+    memory.take({}, 2 * MIB)
+    with pytest.raises(Problem):
+        memory.take({}, 12 * MIB)
+    memory.take({}, SMALL_BYTES)
+
+
+def test_a_text_that_no_budget_could_hold_is_refused(memory: Memory) -> None:
+    """Also where nothing else is held: the largest request is always taken, but what it makes has a bound."""
+    with memory.tokenizing({}, memory.limit):
+        pass
+    with pytest.raises(Problem) as refused, memory.tokenizing({}, 900 * 1_000_000):
+        pass
+    assert refused.value.kind == "input-too-long"
+    assert refused.value.members == {
+        "field": "inputs",
+        "limit": memory.limit // 900,
+        "actual": 1_000_000,
+    }
+    assert memory.bytes == 0
+
+
+def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) -> None:
+    """Every part of it after the first one that has no room, and the connection is closed."""
+    held, body = Scope(), Scope()
+    memory.take(held, 102 * MIB)
+    assert memory.arrived(body, SMALL_BYTES // 2)
+    assert not memory.arrived(body, MIB)
+    memory.give_back(held)
+    assert not memory.arrived(body, 1)
+    with pytest.raises(Problem) as refused:
+        memory.check_arrived(body)
+    assert refused.value.headers == {"Retry-After": "1", "Connection": "close"}
+
+
+def test_a_client_that_holds_much_leaves_room_for_the_short_requests_of_others(memory: Memory) -> None:
+    """Bodies that stand still, each a short one, fill all but the half of the share that is for others."""
+    stalled: list[Scope] = []
+    for size in (SMALL_BYTES // 2, 1024, 1):
+        stalled.append({CLIENT: "10.0.0.1"})
+        while memory.arrived(stalled[-1], size):
+            stalled.append({CLIENT: "10.0.0.1"})
+    other: Scope = {CLIENT: "10.0.0.2"}
+    assert memory.arrived(other, 1000)
+    memory.take(other, SMALL_BYTES // 2)
+    for body in (*stalled, other):
+        memory.give_back(body)
+    assert memory.bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "expected"),
+    [
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "1000", "memory.max": "2000"}, 1000),
+        ("0::/", {"memory.max": "3000"}, 3000),
+        ("0::/späti", {"späti/memory.max": "4000"}, 4000),
+        ("0::/not/there", {"memory.max": "max"}, 8_000_000_000),
+        ("4:memory:/pod", {"memory/pod/memory.limit_in_bytes": "500"}, 500),
+        ("4:memory:/elsewhere", {"memory/memory.limit_in_bytes": "700"}, 700),
+        ("4:cpu,memory:/pod\n0::/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 8_000_000_000),
+    ],
+)
+def test_the_memory_given_is_the_smallest_limit(
+    tmp_path: Path, cgroup: str, files: dict[str, str], expected: int
+) -> None:
+    """Of its group and those around it, in both versions of control groups, or else of the machine."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal:        7812500 kB\nMemFree: 1 kB\n")
+    (tmp_path / "proc/self/cgroup").write_text(cgroup, encoding="utf-8")
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    assert memory_given(tmp_path) == expected
+
+
+def test_readers_that_do_not_read_cannot_hold_all_memory(narrow: Service) -> None:
+    """The ninth large answer is refused, a short one is not, and when the readers go there is room again."""
+    readers = []
+    for _ in range(8):
+        reader = socket.socket()
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        reader.settimeout(20)
+        reader.connect(("127.0.0.1", narrow.port))
+        reader.sendall(request_bytes("/attention", json.dumps(LARGE).encode(), [f"Accept: {NPZ}"]))
+        assert reader.recv(15) == b"HTTP/1.1 200 OK"
+        readers.append(reader)
+    refused = post(narrow, LARGE, "/attention", Accept=NPZ)
+    assert_problem(refused, 429, "overloaded")
+    assert refused.headers["retry-after"] == "1"
+    assert narrow.encode("short")["usage"]
+    for reader in readers:
+        reader.close()
+    until = time.monotonic() + 20
+    while (answer := post(narrow, LARGE, "/attention", Accept=NPZ)).status_code == 429:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert answer.status_code == 200

@@ -1,0 +1,278 @@
+"""What happens in the worker's thread, every request is answered: faults, memory, hanging, dying."""
+
+import asyncio
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from model.contract import Batch, Encoding, Output, Top
+from model.errors import InferenceError, OutOfMemory
+from service.engine.queueing import WaitingQueue
+from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite
+from service.lifecycle import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
+from service.telemetry.metrics import Metrics
+from tests.support.doubles import HANG, POISON, Hanging, Watched, engine
+from tests.support.engines import SENTENCE, encode, perform, running, samples, words
+from tests.support.serving import assert_problem, post, serve
+
+pytestmark = pytest.mark.alone
+
+
+class NotFinite(Watched):
+    """Answers with a NaN where the others would fail."""
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        outputs = self.inner.run(batch, lanes=lanes)
+        for start, output in zip(batch.cu_seqlens, outputs, strict=False):
+            if output.sentence is not None and batch.input_ids[start + 1] == self.poison:
+                output.sentence[3] = np.nan
+        return outputs
+
+
+class Small(Watched):
+    """A device with memory for `room` tokens."""
+
+    room = 40
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        if len(batch.input_ids) > self.room:
+            self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
+            raise OutOfMemory("no memory is left")
+        return super().run(batch, lanes=lanes)
+
+
+class Dying(Watched):
+    """Ends its thread with something that is no Exception."""
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        if self.poison in batch.input_ids:
+            raise SystemExit
+        return self.inner.run(batch, lanes=lanes)
+
+
+def failures(metrics: Metrics, reason: str) -> float:
+    return samples(metrics)[f'headlight_inference_failures_total{{model="mini",reason="{reason}"}}']
+
+
+def test_a_number_that_is_not_finite_fails_its_request_alone() -> None:
+    """NaN in one output of a batch is that request's failure; the batch is not run again."""
+    metrics = Metrics(VERSION)
+    backend = NotFinite()
+    with running(engine(backend, metrics)) as made:
+
+        async def work() -> list[object]:
+            sent = [made.submit(encode(text), [SENTENCE]) for text in ("one", POISON, "three")]
+            return await asyncio.gather(*sent, return_exceptions=True)
+
+        first, poisoned, third = perform(work)
+    assert isinstance(poisoned, InferenceError)
+    assert str(poisoned) == NOT_FINITE
+    assert not isinstance(first, BaseException)
+    assert not isinstance(third, BaseException)
+    assert failures(metrics, "not-finite") == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_each_array_of_an_output_is_looked_at(value: float) -> None:
+    """One number anywhere is enough; large finite ones are fine."""
+    bad, good = np.ones((2, 3), np.float32), np.full((2, 3), 3e38, np.float32)
+    bad[1, 2] = value
+    keys = np.zeros((2, 3), np.int32)
+    assert is_finite(Output(good, good, good, Top(keys, good, good), {"entropy": good}))
+    assert not is_finite(Output(bad))
+    assert not is_finite(Output(good, bad))
+    assert not is_finite(Output(good, attention=bad))
+    assert not is_finite(Output(good, top=Top(keys, bad, good)))
+    assert not is_finite(Output(good, top=Top(keys, good, bad)))
+    assert not is_finite(Output(good, summary={"entropy": good, "self": bad}))
+
+
+def test_what_a_smaller_dtype_may_hide_is_told() -> None:
+    """uint8 has no NaN: whoever rounded says whether there was one."""
+    rounded = np.zeros((2, 3), np.uint8)
+    assert is_finite(Output(attention=rounded))
+    assert not is_finite(Output(attention=rounded, finite=False))
+
+
+def test_without_memory_the_budget_is_halved_and_the_batch_run_in_parts() -> None:
+    """Everybody is answered, later batches are smaller, and it is counted."""
+    metrics, backend = Metrics(VERSION), Small()
+    backend.room = 1000
+    with running(engine(backend, metrics, max_batch_tokens=100)) as made:
+        backend.room = 40
+        backend.forget()
+        result = perform(lambda: made.submit([words(10)] * 10, [SENTENCE] * 10))
+        assert len(result.outputs) == 10
+        assert made.max_batch_tokens <= 50
+        assert made.healthy
+        backend.forget()
+        perform(lambda: made.submit([words(10)] * 10, [SENTENCE] * 10))
+    assert max(sum(batch) for batch in backend.batches) <= 50
+    assert failures(metrics, "out-of-memory") >= 1
+
+
+def test_a_text_too_long_for_the_memory_fails_alone() -> None:
+    """A single sequence that does not fit is told so, and does not shrink the batches of others."""
+    metrics, backend = Metrics(VERSION), Small()
+    backend.room = 1000
+    with running(engine(backend, metrics, max_batch_tokens=100)) as made:
+        backend.room = 40
+        with pytest.raises(InferenceError, match=TOO_LARGE):
+            perform(lambda: made.submit([words(60)], [SENTENCE]))
+        assert made.max_batch_tokens == 100
+        perform(lambda: made.submit([words(10)], [SENTENCE]))
+
+
+def test_a_thread_that_hangs_is_left_behind() -> None:
+    """Its batch fails and is not run again, another thread goes on, and late outputs change nothing."""
+    metrics, backend = Metrics(VERSION), Hanging()
+    with running(engine(backend, metrics, stuck_after_s=0.2)) as made:
+
+        async def work() -> None:
+            hung = asyncio.ensure_future(made.submit(encode(HANG), [SENTENCE]))
+            await asyncio.sleep(0.05)
+            waiting = asyncio.ensure_future(made.submit(encode("next"), [SENTENCE]))
+            made.supervise()
+            assert not hung.done(), "not stuck yet"
+            await asyncio.sleep(0.3)
+            healths = [made.healthy]
+            made.supervise()
+            with pytest.raises(InferenceError, match=STUCK):
+                await hung
+            assert len((await waiting).outputs) == 1
+            assert [*healths, made.healthy] == [False, True]
+            backend.freed.set()
+            await asyncio.sleep(0.05)
+            assert len((await made.submit(encode("last"), [SENTENCE])).outputs) == 1
+
+        perform(work)
+        assert made.stuck == 1
+    assert failures(metrics, "stuck") == 1
+
+
+def test_a_text_without_tokens_fails_alone() -> None:
+    """Some tokenizers make none of an empty text: the thread lives on, and counts nothing twice."""
+    empty = Encoding([], [], [], [], [], [], truncated=False, original_length=0)
+    with running(engine(Watched())) as made:
+
+        async def work() -> None:
+            with pytest.raises(InferenceError):
+                await made.submit([empty, empty], [SENTENCE] * 2)
+            await asyncio.sleep(0.05)
+            assert made.healthy
+            made.supervise()
+            assert len((await made.submit(encode("next"), [SENTENCE])).outputs) == 1
+
+        perform(work)
+        assert made.stuck == 0
+
+
+def test_a_heavy_batch_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of lower priority, in which it runs, is left behind like the one that waits for it."""
+    monkeypatch.setattr(WaitingQueue, "_steps_back", lambda *_: True)
+    backend = Hanging()
+    with running(engine(backend, stuck_after_s=0.2)) as made:
+
+        async def work() -> None:
+            hung = asyncio.ensure_future(made.submit(encode(HANG), [SENTENCE]))
+            await asyncio.sleep(0.3)
+            made.supervise()
+            with pytest.raises(InferenceError, match=STUCK):
+                await hung
+            async with asyncio.timeout(5):
+                assert len((await made.submit(encode("next"), [SENTENCE])).outputs) == 1
+
+        try:
+            perform(work)
+        finally:
+            backend.freed.set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a priority is that of a whole process")
+@pytest.mark.parametrize("started_with", [0, 10, 18])
+def test_a_heavy_batch_steps_back_from_where_the_process_is(started_with: int) -> None:
+    """Also under `nice`: its priority is lowered and never raised, which only root may."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def priority() -> int:
+            return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+        def step_back() -> tuple[int, int]:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(started_with, priority()))
+            before = priority()
+            _step_back()
+            return before, priority()
+
+        before, after = pool.submit(step_back).result()
+    assert after == min(before + 5, 19)
+
+
+def test_where_no_priority_may_be_changed_heavy_batches_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may forbid it: then they run like all others, and do not fail."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(WaitingQueue, "_steps_back", lambda *_: True)
+    monkeypatch.setattr(os, "setpriority", forbidden)
+    with running(engine(Watched())) as made:
+        assert len(perform(lambda: made.submit(encode("a text"), [SENTENCE])).outputs) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_is_replaced() -> None:
+    """Whatever ends the thread, its batch is answered and the next one runs."""
+    with running(engine(Dying())) as made:
+
+        async def work() -> None:
+            dead = asyncio.ensure_future(made.submit(encode(POISON), [SENTENCE]))
+            await asyncio.sleep(0.2)
+            healths = [made.healthy]
+            made.supervise()
+            with pytest.raises(InferenceError):
+                await dead
+            await made.submit(encode("next"), [SENTENCE])
+            assert [*healths, made.healthy] == [False, True]
+
+        perform(work)
+
+
+def test_a_second_thread_that_hangs_ends_the_process() -> None:
+    """After two, the process is beyond help: it stops taking work and ends with a code of its own."""
+    from service.settings import read_settings
+
+    backend = Hanging()
+    made = engine(backend, stuck_after_s=0.05)
+    state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})
+    state.load()
+
+    async def work() -> None:
+        for phase in (Phase.READY, Phase.FAILED):
+            hung = asyncio.ensure_future(made.submit(encode(HANG), [SENTENCE]))
+            await asyncio.sleep(0.2)
+            state.supervise()
+            with pytest.raises(InferenceError):
+                await hung
+            assert state.phase is phase
+
+    perform(work)
+    assert state.exit_code == STUCK_EXIT_CODE
+    assert state.failure is not None
+    backend.freed.set()
+    state.close()
+
+
+def test_a_service_that_hangs_twice_ends_by_itself() -> None:
+    """Over HTTP: the first hanging request is a 500 and work goes on; the second ends the process."""
+    with serve(module="tests.support.doubles", exit_code=STUCK_EXIT_CODE, request_timeout_s=0.5) as service:
+        assert_problem(post(service, {"inputs": HANG}), 504, "deadline-exceeded")
+        service.wait_for_metric(
+            'headlight_inference_failures_total{model="all-MiniLM-L6-v2",reason="stuck"}', 1
+        )
+        service.encode("and it goes on")
+        assert_problem(post(service, {"inputs": HANG}), 504, "deadline-exceeded")
+        assert service.wait() == STUCK_EXIT_CODE

@@ -1,0 +1,111 @@
+"""The ways a model is run, for tests that hold for each of them."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import pytest
+import torch
+
+from export.contents import copy_contents
+from export.writing import write_graph
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import Backend
+from model.loading import Kind, load_model
+from model.onnx.names import DTYPE_KEY
+from model.pytorch.kernels.library import NoKernels, find_kernels
+from model.tokenization.tokenizer import TextTokenizer
+from tests.references.checkpoints import MINILM, SUITED, write_bert
+from tests.references.encoder import NaiveEncoder
+from tests.support.product import naive
+from tests.support.serving import Service, serve
+
+
+def instructions(dtype: torch.dtype) -> str | None:
+    """What the kernels of our own are made of that this processor runs in a precision."""
+    try:
+        return find_kernels(dtype).instructions
+    except NoKernels:
+        return None
+
+
+PLAIN = "plain"
+"""PyTorch without kernels of our own."""
+BACKENDS = ("torch", PLAIN, "onnx") if instructions(torch.float32) else ("torch", "onnx")
+both_backends = pytest.mark.both_backends
+"""Of a module whose tests run with each of them: `pytestmark = both_backends`."""
+
+
+def export_folder(source: Path, target: Path) -> Path:
+    """Write what `python -m export` writes, without the comparison and the manifest."""
+    checkpoint = load_checkpoint(source)
+    target.mkdir(parents=True)
+    write_graph(checkpoint.encoder, target, {DTYPE_KEY: "float32"})
+    copy_contents(source, checkpoint.folder.layout, target)
+    return target
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small model, loaded in float32, and the same written out in float64 numpy."""
+
+    backend: Backend
+    tokenizer: TextTokenizer
+    naive: NaiveEncoder
+
+
+@cache
+def small(backend: str) -> Small:
+    """A BERT of three layers and four heads, of random weights, run by a backend on the CPU."""
+    with TemporaryDirectory() as place:
+        source = Path(place) / "source"
+        write_bert(source, num_hidden_layers=3, **SUITED)
+        folder = export_folder(source, Path(place) / "graph") if backend == "onnx" else source
+        tokenizer, loaded = load(folder, backend)
+        return Small(loaded, tokenizer, naive(load_checkpoint(source).encoder))
+
+
+def load(folder: Path, backend: str) -> tuple[TextTokenizer, Backend]:
+    """Load a folder in float32 on the CPU."""
+    kind = cast(Kind, "torch" if backend == PLAIN else backend)
+    return load_model(str(folder), kind=kind, device="cpu", dtype="float32", native=backend != PLAIN)
+
+
+def native(backend: str) -> dict[str, Any]:
+    """The setting of a service that is run by a backend."""
+    return {"native": "off"} if backend == PLAIN else {}
+
+
+class Kept:
+    """Things that are made when they are first asked for, and kept until the tests have ended."""
+
+    def __init__(self, stack: ExitStack, place: Path) -> None:
+        self._stack = stack
+        self._place = place
+        self._services: dict[object, Service] = {}
+        self._graphs: dict[Path, Path] = {}
+
+    def service(self, key: object, start: Callable[[], AbstractContextManager[Service]]) -> Service:
+        """The service of this key."""
+        if key not in self._services:
+            self._services[key] = self._stack.enter_context(start())
+        return self._services[key]
+
+    def embedded(self, backend: str, **settings: Any) -> AbstractContextManager[Service]:
+        """Start a service of the embedded model."""
+        if backend == "onnx":
+            return serve(model=f"{MINILM}={self.folder(resolve(MINILM), backend)}", **settings)
+        return serve(**native(backend), **settings)
+
+    def folder(self, source: Path, backend: str) -> Path:
+        """The folder that a backend runs: the source itself, or what is exported from it."""
+        if backend != "onnx":
+            return source
+        if source not in self._graphs:
+            self._graphs[source] = export_folder(source, self._place / str(len(self._graphs)) / source.name)
+        return self._graphs[source]

@@ -1,0 +1,193 @@
+"""The real backend with something added: it fails on a word, waits at a gate, and counts what it ran.
+
+`python -m tests.support.doubles` is the service with a backend that fails on a word and hangs on another,
+and a tokenizer that panics at pairs.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from model.checkpoints.source import resolve
+from model.contract import Backend, Batch, ModelInfo, Output
+from model.tokenization.tokenizer import TextTokenizer
+from service.app import create_app
+from service.engine.device import Device
+from service.engine.engine import Engine
+from service.http.server import serve
+from service.lifecycle import VERSION
+from service.settings import Settings, read_settings
+from service.telemetry.metrics import Metrics
+from tests.references.checkpoints import MINILM
+from tests.support.product import minilm
+
+POISON = "arsenic"
+"""A word of one token, at which `Watched` fails."""
+HANG = "molasses"
+"""A word of one token, at which `Hanging` hangs."""
+
+
+@cache
+def tokenizer() -> TextTokenizer:
+    """The tokenizer of the embedded model, at its own limit."""
+    return TextTokenizer.from_file(resolve(MINILM) / "tokenizer.json", max_length=256)
+
+
+def panicking() -> TextTokenizer:
+    """One of its own that panics at pairs, really: their template names a special token that it has not.
+
+    A model folder with such a template is refused, so it is put in afterwards.
+    """
+    file = resolve(MINILM) / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    text, missing = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[X]", "type_id": 0}}
+    template = {"type": "TemplateProcessing", "single": [text], "pair": [text, missing], "special_tokens": {}}
+    broken = Tokenizer.from_str(json.dumps({**content, "post_processor": template}))
+    whole = Tokenizer.from_file(str(file))
+    made = TextTokenizer(whole, 256)
+    whole.post_processor = broken.post_processor
+    return made
+
+
+class Watched:
+    """The real backend, watched."""
+
+    def __init__(self, inner: Backend | None = None) -> None:
+        self.inner = inner or minilm()
+        self.batches: list[list[int]] = []
+        """The lengths of the sequences of every batch that was begun."""
+        self.shared: list[int] = []
+        """Among how many lanes the cores were shared, of every batch that was begun."""
+        self.wants: list[int] = []
+        """How many sequences of each batch wanted attention."""
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        """Set whenever a batch has begun."""
+        self.poison = tokenizer().encode([POISON])[0].token_ids[1]
+
+    def forget(self) -> None:
+        """Forget what was run so far, the warm-up for one."""
+        self.batches.clear()
+        self.shared.clear()
+        self.wants.clear()
+        self.entered.clear()
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.inner.info
+
+    @property
+    def lanes(self) -> int:
+        return self.inner.lanes
+
+    @property
+    def budgets(self) -> Sequence[int]:
+        return self.inner.budgets
+
+    def cost(self, lengths: Sequence[int]) -> int:
+        return self.inner.cost(lengths)
+
+    def give_back(self) -> None:
+        self.inner.give_back()
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
+        self.shared.append(lanes)
+        self.wants.append(sum(want.attention is not None for want in batch.wants))
+        self.entered.set()
+        assert self.gate.wait(20), "nobody opened the gate"
+        if self.poison in batch.input_ids:
+            raise RuntimeError("poison")
+        return self.inner.run(batch, lanes=lanes)
+
+
+class Hanging(Watched):
+    """Also hangs on a word, until it is freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.freed = threading.Event()
+        self._hang = tokenizer().encode([HANG])[0].token_ids[1]
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        if self._hang in batch.input_ids:
+            self.freed.wait(20)
+        return super().run(batch, lanes=lanes)
+
+
+class Exclusive(Watched):
+    """Counts how often two runs of the same `busy` lock were under way at once."""
+
+    def __init__(self, busy: threading.Lock, overlaps: list[int]) -> None:
+        super().__init__()
+        self.busy = busy
+        self.seen = overlaps
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        if not self.busy.acquire(blocking=False):
+            self.seen.append(1)
+            return super().run(batch, lanes=lanes)
+        try:
+            time.sleep(0.005)
+            return super().run(batch, lanes=lanes)
+        finally:
+            self.busy.release()
+
+
+def engine(
+    backend: Backend,
+    metrics: Metrics | None = None,
+    *,
+    name: str = "mini",
+    max_batch_tokens: int | None = 1024,
+    max_queue_tokens: int | None = 65_536,
+    device: Device | None = None,
+    stuck_after_s: float = 30.0,
+    texts: TextTokenizer | None = None,
+) -> Engine:
+    """An engine of the embedded model that is not started yet."""
+    metrics = metrics or Metrics(VERSION)
+    metrics.add_model(name, backend.info)
+    return Engine(
+        name,
+        texts or tokenizer(),
+        backend,
+        metrics,
+        max_batch_tokens=max_batch_tokens,
+        max_queue_tokens=max_queue_tokens,
+        device=device or Device(),
+        stuck_after_s=stuck_after_s,
+    )
+
+
+def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+    """Engines for a service whose model fails on a word, hangs on another, and panics at pairs."""
+    failing = engine(
+        Hanging(),
+        metrics,
+        name=MINILM,
+        max_batch_tokens=settings.max_batch_tokens or 1024,
+        max_queue_tokens=settings.max_queue_tokens or 65_536,
+        stuck_after_s=2 * settings.request_timeout_s,
+        texts=panicking(),
+    )
+    return {MINILM: failing}
+
+
+def main() -> int:
+    """Serve a model that fails on words; the settings are those of the service."""
+    app = create_app(read_settings(), poisoned)
+    state = app.state.service
+    serve(app, state)
+    return 0 if state.failure is None else int(state.exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
