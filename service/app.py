@@ -7,19 +7,21 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
+from service.endpoints import Endpoint
 from service.http.cors import Cors
-from service.http.middleware import RequestContext, authorize
+from service.http.error_responses import answer_error
+from service.http.middleware import RequestMiddleware, authorize
+from service.http.request_context import context_of
 from service.lifecycle import VERSION, Loader, ServiceState, load_engines
-from service.problems import Problem, cut, from_model_error
-from service.protocols import operations
-from service.protocols.native import routes as native
+from service.problems import Problem
+from service.protocols.endpoints import ENDPOINTS
 from service.protocols.openapi import build_openapi, operation_id
 from service.settings import Settings
 
@@ -28,7 +30,6 @@ log = logging.getLogger(__name__)
 _SUPERVISION_S = 0.25
 # So late, the process was stopped or starved, and with it whatever it computes.
 _STOPPED_S = 1.0
-_HANDLERS = {"/encode": native.encode, "/attention": native.attention}
 
 
 def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = False) -> FastAPI:
@@ -37,7 +38,7 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
     With `wait` its start takes until they are loaded, and fails with them: for servers that send no request
     before. Raises KeyFileError and TracesError.
     """
-    state = ServiceState(settings, load)
+    state = ServiceState(settings, ENDPOINTS, load)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -66,19 +67,33 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
         telemetry={"auto_configure": False},  # nothing is sent because of a variable that others have set
     )
     app.state.service = state
-    app.include_router(native.router)
-    app.include_router(operations.router)
+    for endpoint in ENDPOINTS:
+        _add(app, endpoint)
     infer: ASGIApp = _infer
     if settings.origins:
         app.add_middleware(Cors, origins=settings.origins)
         infer = Cors(infer, settings.origins)
-    app.add_middleware(RequestContext, state=state)
-    app.add_exception_handler(Problem, _on_problem)
-    app.add_exception_handler(ModelError, _on_problem)
-    app.add_exception_handler(HTTPException, _on_problem)
+    app.add_middleware(RequestMiddleware, state=state, endpoints=ENDPOINTS)
+    for error in (Problem, ModelError, HTTPException):
+        app.add_exception_handler(error, answer_error)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.inference = RequestContext(infer, state)
+    app.inference = RequestMiddleware(infer, state, ENDPOINTS)
     return app
+
+
+def _add(app: FastAPI, endpoint: Endpoint) -> None:
+    """Have the framework serve an endpoint and describe it."""
+    app.add_api_route(
+        endpoint.path,
+        endpoint.handler,
+        methods=list(endpoint.methods),
+        tags=[endpoint.tag],
+        summary=endpoint.summary,
+        include_in_schema=endpoint.summary is not None,
+        responses=dict(endpoint.responses),
+        response_class=endpoint.response_class or JSONResponse,
+        dependencies=[Depends(authorize)] if endpoint.guarded else [],
+    )
 
 
 class App(FastAPI):
@@ -91,26 +106,33 @@ class App(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in _HANDLERS:
+        if scope["type"] == "http" and scope["method"] == "POST" and _is_inference(scope["path"]):
             scope["app"] = self
             await self.inference(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
+def _is_inference(path: str) -> bool:
+    endpoint = ENDPOINTS.find(path)
+    return endpoint is not None and endpoint.inference
+
+
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
+    endpoint = context_of(scope).endpoint
+    assert endpoint is not None  # noqa: S101 - `App` sends no other requests here
     try:
         authorize(request)
-        response = await _HANDLERS[scope["path"]](request)
+        response = await endpoint.handler(request)
     except (Problem, ModelError) as error:
-        response = await _on_problem(request, error)
+        response = await answer_error(request, error)
     await response(scope, receive, send)
 
 
 def _openapi(app: FastAPI) -> dict[str, object]:
     if app.openapi_schema is None:
-        app.openapi_schema = build_openapi(app, VERSION, keys=app.state.service.keys.required)
+        app.openapi_schema = build_openapi(app, VERSION, ENDPOINTS, keys=app.state.service.keys.required)
     return app.openapi_schema
 
 
@@ -125,24 +147,3 @@ async def _supervise(state: ServiceState) -> None:
         except Exception:  # without it a worker that hangs would never be replaced
             log.exception("the workers could not be looked after")
         last = now
-
-
-async def _on_problem(request: Request, error: Exception) -> Response:
-    """Answer an error of ours, of `model/`, or of the framework."""
-    match error:
-        case Problem():
-            problem = error
-        case ModelError():
-            problem = from_model_error(error)
-        case HTTPException(status_code=405):
-            allowed = (error.headers or {}).get("Allow", "")
-            detail = f"{cut(request.url.path)} takes {allowed}, not {request.method}."
-            problem = Problem("method-not-allowed", detail, headers={"Allow": allowed})
-        case HTTPException(status_code=404):
-            problem = Problem("not-found", f"There is no {cut(request.url.path)}; /docs shows what there is.")
-        case _:
-            raise error
-    state: ServiceState = request.app.state.service
-    if problem.kind in ("overloaded", "deadline-exceeded", "not-ready"):
-        state.metrics.rejected.labels(problem.kind).inc()
-    return problem.response(instance=request.url.path, request_id=request.state.request_id)

@@ -15,6 +15,7 @@ from model.loading import both_packages, load_model
 from service.clients.addresses import Peers
 from service.clients.keys import Keys
 from service.clients.slow_readers import Readers
+from service.endpoints import Endpoints
 from service.engine.device import Device
 from service.engine.engine import Engine
 from service.engine.trimming import Resting
@@ -111,12 +112,12 @@ Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 class ServiceState:
     """Owned by the app. What is set by the loading thread and by signals are plain flags, without locks."""
 
-    def __init__(self, settings: Settings, load: Loader = load_engines) -> None:
+    def __init__(self, settings: Settings, endpoints: Endpoints, load: Loader = load_engines) -> None:
         """Read the keys; raises KeyFileError and TracesError."""
         self.settings = settings
         self.keys = Keys(settings.keys, settings.api_keys_file)
         self.traces = open_traces(settings, VERSION)
-        self.metrics = Metrics(VERSION)
+        self.metrics = Metrics(VERSION, endpoints)
         self.draining = False
         """Set by a signal: no new work is taken, what was accepted is still answered."""
         self.drained_by: float | None = None

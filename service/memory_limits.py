@@ -15,13 +15,12 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from model.tokenization.long_text import BYTES_PER_CHARACTER
-from service.clients.addresses import CLIENT
+from service.engine.permit import Permit
 from service.problems import Problem
 from service.process import resident_bytes
 
@@ -55,14 +54,9 @@ _LEAST_BYTES = 32 * 2**20
 _TAKEN_BYTES = 2**20
 _READ_S = 0.01
 
-_HELD = "held"
-_HOLDER = "holder"
-_ANSWER = "answer"
-_NO_ROOM = "no room"
-
 
 class Memory:
-    """Counts bytes that requests hold, by their scopes' states. Safe for all threads.
+    """Counts the bytes that requests hold, each by its permit. Safe for all threads.
 
     `limit` is of all together, `answers_limit` of large answers by their size. Until `plan` is called nothing
     but answers is bounded.
@@ -95,17 +89,17 @@ class Memory:
         """Say how large an answer may be that fits the budget."""
         return min(setting, self.limit // ANSWER)
 
-    def take(self, request: MutableMapping[str, Any], size: int) -> None:
+    def take(self, permit: Permit, size: int) -> None:
         """Hold so many bytes more for a request; raises the 429 when there is no room for them."""
         with self._lock:
-            if not self._fits(request, size):
+            if not self._fits(permit, size):
                 raise self._overloaded(size)
-            self._add(request, size)
+            self._add(permit, size)
 
-    def take_answer(self, request: MutableMapping[str, Any], size: int) -> None:
+    def take_answer(self, permit: Permit, size: int) -> None:
         """Hold an answer of at most so many bytes; raises the 429 when there is no room for it."""
         if size <= SMALL_BYTES:
-            self.take(request, size)
+            self.take(permit, size)
             return
         with self._lock:
             if self.answers_bytes and self.answers_bytes + size > self.answers_limit:
@@ -116,43 +110,43 @@ class Memory:
                     headers={"Retry-After": "1"},
                     members={"limit": self.answers_limit, "actual": self.answers_bytes + size},
                 )
-            if not self._fits(request, ANSWER * size):
+            if not self._fits(permit, ANSWER * size):
                 raise self._overloaded(ANSWER * size)
-            self._add(request, ANSWER * size)
+            self._add(permit, ANSWER * size)
             self.answers_bytes += size
-            request[_ANSWER] = request.get(_ANSWER, 0) + size
+            permit.answer_bytes += size
 
-    def arrived(self, request: MutableMapping[str, Any], size: int) -> bool:
+    def arrived(self, permit: Permit, size: int) -> bool:
         """Hold a part of a body that has arrived; False when it is to be dropped, and the request refused."""
         with self._lock:
-            fits = _NO_ROOM not in request and self._fits(request, ARRIVING * size)
+            fits = not permit.body_dropped and self._fits(permit, ARRIVING * size)
             if fits:
-                self._add(request, ARRIVING * size)
+                self._add(permit, ARRIVING * size)
             else:
-                request[_NO_ROOM] = True
+                permit.body_dropped = True
             return fits
 
-    def check_arrived(self, request: MutableMapping[str, Any]) -> None:
+    def check_arrived(self, permit: Permit) -> None:
         """Raise the 429 of a body of which a part was dropped, and have its connection closed."""
-        if _NO_ROOM in request:
-            problem = self._overloaded(request.get(_HELD, 0))
+        if permit.body_dropped:
+            problem = self._overloaded(permit.memory_bytes)
             problem.headers = {**problem.headers, "Connection": "close"}
             raise problem
 
-    def check_room(self, request: MutableMapping[str, Any], size: int) -> None:
+    def check_room(self, permit: Permit, size: int) -> None:
         """Raise the 429 of a body of so many bytes that has no room now, before it is read."""
         with self._lock:
-            if not self._fits(request, ARRIVING * size):
+            if not self._fits(permit, ARRIVING * size):
                 raise self._overloaded(ARRIVING * size)
 
     @contextmanager
-    def tokenizing(self, request: MutableMapping[str, Any], size: int) -> Iterator[None]:
+    def tokenizing(self, permit: Permit, size: int) -> Iterator[None]:
         """Hold so many bytes while a text is tokenized that cannot be cut into pieces.
 
         Raises the 429 when there is no room for them, and the 422 when there never can be: also where nothing
         else is held, since the process would be ended for them.
         """
-        if self.held(request) + size > self.limit:
+        if permit.memory_bytes + size > self.limit:
             most, actual = self.limit // BYTES_PER_CHARACTER, size // BYTES_PER_CHARACTER
             raise Problem(
                 "input-too-long",
@@ -163,33 +157,30 @@ class Memory:
         with self._lock:
             if self._resident() + size > self._most:
                 raise self._overloaded(size)
-        self.take(request, size)
+        self.take(permit, size)
         try:
             yield
         finally:
-            self.let_go(request, size)
+            self.let_go(permit, size)
 
-    def let_go(self, request: MutableMapping[str, Any], size: int) -> None:
+    def let_go(self, permit: Permit, size: int) -> None:
         """Let go of a part of what a request holds."""
         with self._lock:
-            self._add(request, -min(size, request.get(_HELD, 0)))
+            self._add(permit, -min(size, permit.memory_bytes))
 
-    def held(self, request: MutableMapping[str, Any]) -> int:
-        """Say how many bytes a request holds."""
-        return int(request.get(_HELD, 0))
-
-    def give_back(self, request: MutableMapping[str, Any]) -> None:
+    def give_back(self, permit: Permit) -> None:
         """Let go of all that a request holds, however it ended."""
         with self._lock:
-            if request.get(_HELD, 0):
+            if permit.memory_bytes:
                 self.changed = time.perf_counter()
-                self._add(request, -request[_HELD])
-            self.answers_bytes -= request.pop(_ANSWER, 0)
+                self._add(permit, -permit.memory_bytes)
+            self.answers_bytes -= permit.answer_bytes
+            permit.answer_bytes = 0
 
-    def _fits(self, request: MutableMapping[str, Any], size: int) -> bool:
-        own = request.get(_HELD, 0)
+    def _fits(self, permit: Permit, size: int) -> bool:
+        own = permit.memory_bytes
         if own + size <= SMALL_BYTES:
-            held_by_client = self._held_by.get(self._holder(request), 0)
+            held_by_client = self._held_by.get(permit.holder, 0)
             little = held_by_client + size <= self._small_share * _LITTLE
             share = self._small_share if little else self._small_share // 2
             return self.bytes + size <= self.limit + share
@@ -205,24 +196,16 @@ class Memory:
             self._read, self._read_at, self._taken = resident_bytes(), now, 0
         return self._read + self._taken
 
-    def _add(self, request: MutableMapping[str, Any], size: int) -> None:
-        before = request.get(_HELD, 0)
-        request[_HELD] = before + size
+    def _add(self, permit: Permit, size: int) -> None:
+        before = permit.memory_bytes
+        permit.memory_bytes = before + size
         self.bytes += size
         self._taken += max(size, 0)
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
-        if holder := self._holder(request):
+        if holder := permit.holder:
             self._held_by[holder] = self._held_by.get(holder, 0) + size
             if not self._held_by[holder]:
                 del self._held_by[holder]
-
-    @staticmethod
-    def _holder(request: MutableMapping[str, Any]) -> str:
-        """Say whose request it is, for as long as it lasts: by its address, also once its key is known."""
-        holder: str | None = request.get(_HOLDER)
-        if holder is None:
-            holder = request[_HOLDER] = request.get(CLIENT, "")
-        return holder
 
     def _overloaded(self, size: int) -> Problem:
         actual = self.bytes + size

@@ -113,7 +113,7 @@ class Problem(Exception):
             }
         )
 
-    def response(self, *, instance: str, request_id: str) -> Response:
+    def response(self, instance: str, request_id: str) -> Response:
         """Make the HTTP answer."""
         body = self.document(instance=instance, request_id=request_id)
         return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)

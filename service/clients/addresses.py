@@ -9,9 +9,6 @@ from service.setting_values import Networks
 
 Address = IPv4Address | IPv6Address
 
-CLIENT = "client"
-"""Under this name a request's scope has, in `state`, who asks: `key:1a2b3c4d` where keys are required, else
-an address or subnet. Clients get equal shares."""
 NO_ADDRESS = "local"
 """The client of a connection that has no address: a Unix socket."""
 

@@ -18,6 +18,7 @@ from model.tokenization.long_text import Room
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
 from service.engine.batch_budget import measure_rates, steady_budget
 from service.engine.device import Device
+from service.engine.permit import Permit
 from service.engine.queueing import EXPRESS, Job, Waiting, WaitingQueue
 from service.engine.runner import Runner
 from service.engine.throughput import Pace
@@ -154,23 +155,21 @@ class Engine:
             runner.join(timeout)
         self._tokenizing.close()
 
-    def check_room(self, body_bytes: int, client: str = "") -> None:
-        """Raise OverloadedError when a client's request of this size cannot fit the queue as it is now."""
-        self._queue.check_room(self._expected_tokens(body_bytes), self._pace.tokens_per_s, client)
+    def check_room(self, permit: Permit) -> None:
+        """Raise OverloadedError when a request of this size cannot fit the queue as it is now."""
+        self._queue.check_room(self._expected_tokens(permit), self._pace.tokens_per_s, permit.client)
 
-    def _expected_tokens(self, body_bytes: int) -> int:
-        """Estimate the tokens of a body by its size, 0 where that tells nothing: no more than are run."""
-        return min(self._pace.expected_tokens(body_bytes), self._largest_request)
+    def _expected_tokens(self, permit: Permit) -> int:
+        """Estimate the tokens of a body by its size, 0 where that says nothing: no more than are run."""
+        return min(self._pace.expected_tokens(permit.body_bytes), self._largest_request)
 
     async def tokenize(
         self,
         texts: Sequence[Text],
         truncation: Truncation,
         prompt: str,
-        body_bytes: int = 0,
+        permit: Permit | None = None,
         room: Room = lambda _: nullcontext(),
-        *,
-        client: str = "",
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
 
@@ -179,22 +178,23 @@ class Engine:
         tokenized in pieces. Raises InputTooLong, OverloadedError when the queue has no room for it, and what
         `room` raises.
         """
+        permit = permit or Permit()
         start = time.perf_counter()
-        if 0 < body_bytes <= _SMALL_BODY_BYTES:
+        if 0 < permit.body_bytes <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
             most = len(texts) * self.info.max_length  # of a long text the rest is cut
-            expected = min(self._expected_tokens(body_bytes), most)
-            with self._queue.reserve(expected, self._pace.tokens_per_s, client):
+            expected = min(self._expected_tokens(permit), most)
+            with self._queue.reserve(expected, self._pace.tokens_per_s, permit.client):
                 steps = self._tokenizer.steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps)
         seconds = time.perf_counter() - start
-        self._pace.tokenized(sum(len(encoding) for encoding in encodings), body_bytes)
+        self._pace.tokenized(sum(len(encoding) for encoding in encodings), permit.body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
 
     async def submit(
-        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], permit: Permit | None = None
     ) -> Result:
         """Queue the sequences of one request and wait for their outputs.
 
@@ -202,7 +202,7 @@ class Engine:
         could not be computed. A cancelled wait abandons what has not run. What `tokenize` let in by the
         size of its body may exceed the limit a little: its tokens are paid for.
         """
-        job = self._enqueue(encodings, wants, body_bytes, client)
+        job = self._enqueue(encodings, wants, permit or Permit())
         try:
             await job.done
         finally:
@@ -214,7 +214,7 @@ class Engine:
         return Result(outputs, queue_s, compute_s)
 
     async def stream(
-        self, encodings: Sequence[Encoding], wants: Sequence[Want], body_bytes: int = 0, *, client: str = ""
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], permit: Permit | None = None
     ) -> AsyncGenerator[Arrivals, None]:
         """Queue the sequences of one request, and give the outputs as they come, in any order.
 
@@ -232,7 +232,7 @@ class Engine:
                 done.exception()  # seen, also where nobody waits any more
             news.set()
 
-        job = self._enqueue(encodings, wants, body_bytes, client, arrived)
+        job = self._enqueue(encodings, wants, permit or Permit(), arrived)
         job.done.add_done_callback(settled)
         left = len(encodings)
         try:
@@ -258,8 +258,7 @@ class Engine:
         self,
         encodings: Sequence[Encoding],
         wants: Sequence[Want],
-        body_bytes: int,
-        client: str,
+        permit: Permit,
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
         """Let the sequences of one request wait; raises OverloadedError."""
@@ -270,10 +269,10 @@ class Engine:
             enqueued=time.perf_counter(),
             remaining=len(encodings),
             arrived=arrived,
-            client=client,
+            client=permit.client,
         )
         sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
-        self._queue.add(sequences, self._pace.tokens_per_s, expected=self._expected_tokens(body_bytes) > 0)
+        self._queue.add(sequences, self._pace.tokens_per_s, expected=self._expected_tokens(permit) > 0)
         return job
 
     def _count_stages(self, job: Job) -> tuple[float, float]:

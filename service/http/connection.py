@@ -3,19 +3,18 @@
 import asyncio
 import logging
 import time
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.clients.addresses import CLIENT, client_of, peer_address
 from service.clients.slow_readers import Reader, unread
-from service.http.middleware import CUT_OFF, GONE, TASK, request_id
 from service.http.request_body import HOPELESS
+from service.http.request_context import context_of, open_context, request_id
 from service.http.request_head import check_head
 from service.lifecycle import ServiceState
-from service.problems import MEDIA_TYPE, Problem
+from service.problems import Problem
 from service.telemetry.metrics import SLOW_READER, UNMATCHED
 
 log = logging.getLogger(__name__)
@@ -103,16 +102,16 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._rest_timer)
         self._reader.forget()
         for cycle, _ in self.pipeline:  # never begun
-            self._state.memory.give_back(cycle.scope["state"])
+            self._state.memory.give_back(context_of(cycle.scope).permit)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
-            state = self._served.scope["state"]
-            if (task := state.get(TASK)) is not None:
-                state[GONE] = True
-                task.cancel()
+            context = context_of(self._served.scope)
+            if context.task is not None:
+                context.gone = True
+                context.task.cancel()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
@@ -202,15 +201,14 @@ class Protocol(HttpToolsProtocol):
             if version == "1.0":
                 self.expect_100_continue = False  # RFC 9110 §10.1.1
             # Its body may be here before it is served, and counts as what its client holds.
-            address = self._state.peers.forwarded_for(self.scope) or peer_address(self.scope)
-            self.scope["state"][CLIENT] = client_of(address)
+            open_context(cast("dict[str, Any]", self.scope), self._state.peers)
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body; nobody wants more of one that is answered, and much more ends it."""
         self._told = True
         if not self.cycle.response_complete and not self._state.memory.arrived(
-            self.cycle.scope["state"], len(body)
+            context_of(self.cycle.scope).permit, len(body)
         ):
             body = b""  # there is no room for it: who reads it refuses the request
         super().on_body(body)
@@ -293,11 +291,11 @@ class Protocol(HttpToolsProtocol):
         log.info("a reader is cut off: %s", why)
         self._state.metrics.rejected.labels(SLOW_READER).inc()
         if self._served is not None and not self._served.response_complete:
-            self._served.scope["state"][CUT_OFF] = SLOW_READER
+            context_of(self._served.scope).cut_off = True
         self.transport.abort()
 
     def _held_bytes(self) -> int:
-        return 0 if self._served is None else self._state.memory.held(self._served.scope["state"])
+        return 0 if self._served is None else context_of(self._served.scope).permit.memory_bytes
 
     def _idle_again(self, seconds: float | None = None) -> None:
         """Begin the time of an idle connection."""
@@ -365,13 +363,11 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         identifier = request_id(None)
-        body = problem.document(instance="", request_id=identifier)
-        reason = problem.status.phrase
-        head = (
-            f"HTTP/1.1 {int(problem.status)} {reason}\r\ncontent-type: {MEDIA_TYPE}\r\n"
-            f"content-length: {len(body)}\r\nx-request-id: {identifier}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode("ascii") + body)
+        response = problem.response("", identifier)
+        headers = [*response.raw_headers, (b"x-request-id", identifier.encode()), (b"connection", b"close")]
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        status = f"HTTP/1.1 {int(problem.status)} {problem.status.phrase}\r\n".encode("ascii")
+        self.transport.write(status + head + b"\r\n" + bytes(response.body))
         self._close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
 

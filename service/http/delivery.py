@@ -14,8 +14,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from model.contract import Encoding, Output
 from model.errors import ModelError
 from service.engine.engine import Arrivals, Result
-from service.http.middleware import GONE
 from service.http.negotiation import FORMATS, KEPT_CHARACTERS, WEIGHED_CHARACTERS
+from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
@@ -24,8 +24,6 @@ from service.serialization.compression import WORTH_BYTES, choose_coding, encode
 from service.serialization.items import AnswerStyle, Item
 from service.serialization.json_writer import Piece, last_line, lines
 from service.serialization.writing import coded, write, write_whole
-from service.telemetry.metrics import REJECTIONS
-from service.telemetry.request_record import Stages
 
 T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]
@@ -36,18 +34,21 @@ _MANY_ITEMS = 32
 
 @dataclass
 class Delivery:
-    """One answer. It has at most `bound` bytes; `stages` are the seconds of what is done."""
+    """One answer, of at most `bound` bytes. `make_item` may be called in a thread."""
 
     request: Request
+    context: RequestContext
     state: ServiceState
     model: str
     style: AnswerStyle
     encodings: Sequence[Encoding]
     make_item: ItemMaker
     bound: int
-    stages: Stages
     written_s: float = 0.0
     sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.stages = self.context.record.stages
 
     async def deliver(self, result: Result) -> Response:
         """Answer with outputs that are all there."""
@@ -124,15 +125,13 @@ class Delivery:
         except ModelError as error:
             return from_model_error(error)
         except asyncio.CancelledError:
-            if not self.state.gave_up or GONE in self.request.scope["state"]:
+            if not self.state.gave_up or self.context.gone:
                 raise
             return gave_up()
 
     def _problem_line(self, problem: Problem) -> bytes:
-        if problem.kind in REJECTIONS:
-            self.state.metrics.rejected.labels(problem.kind).inc()
-        identifier = self.request.scope["state"]["request_id"]
-        return problem.document(instance=self.request.scope["path"], request_id=identifier) + b"\n"
+        self.state.metrics.reject(problem.kind)
+        return bytes(self.context.error(problem).body) + b"\n"
 
     async def _counted(self, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
         complete = False
@@ -148,7 +147,7 @@ class Delivery:
     def _count(self, *, complete: bool) -> None:
         """Count what was sent, and what was answered with it."""
         self.stages["serialize"] = self.written_s
-        metrics, route = self.state.metrics, self.request.scope["path"]
+        metrics, route = self.state.metrics, self.context.path
         metrics.stage("serialize", self.model, self.written_s)
         metrics.sent(route, self.style.format, self.sent)
         if complete:

@@ -1,11 +1,8 @@
 """Around every request: its id, its place in the metrics and the log, and an answer whatever happens."""
 
 import asyncio
-import itertools
 import logging
-import re
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,38 +10,20 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.clients.addresses import CLIENT, client_of, peer_address
 from service.clients.keys import sent_authorization
+from service.endpoints import Endpoints
 from service.http.open_files import is_shortage
 from service.http.panics import PanicError, is_panic
+from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
 from service.problems import Problem, gave_up
-from service.telemetry.metrics import CLIENT_GONE, INFERENCE_ROUTES, OPERATIONS_ROUTES, UNMATCHED
-from service.telemetry.request_record import ACCESS, Access, Ended, counted
-from service.telemetry.trace_context import read_traceparent
+from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
+from service.telemetry.request_record import Ended, counted
 
 log = logging.getLogger("service.access")
 
-# Under these names a request's scope tells its task to the connection, and the connection that it has ended.
-TASK = "task"
-GONE = "gone"
 _LINE = "%s %s %d in %.1f ms"
-# Under this one, why a connection was ended before its client had the whole answer.
-CUT_OFF = "cut_off"
 _MOST_OF_A_QUERY = 1000
-_SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
-
-
-# An id is this process and a number: unique like a random one, which costs a system call each.
-_PROCESS = uuid.uuid4().hex[:20]
-_NUMBERS = itertools.count(1)
-
-
-def request_id(given: str | None) -> str:
-    """Keep the client's own id when it is a sane token, else make one."""
-    if given is not None and _SANE_ID.fullmatch(given):
-        return given
-    return f"{_PROCESS}{next(_NUMBERS):012x}"
 
 
 def authorize(request: Request) -> None:
@@ -54,9 +33,8 @@ def authorize(request: Request) -> None:
         return
     key = state.keys.check(sent_authorization(request))
     if key is not None:
-        told = request.scope["state"]
-        told[CLIENT] = f"key:{key}"
-        told[ACCESS].key = key
+        context = context_of(request.scope)
+        context.permit.client, context.record.key = f"key:{key}", key
         state.metrics.key_used(key)
 
 
@@ -73,81 +51,67 @@ def _own_error(error: Exception, identifier: str) -> Problem:
     return Problem("internal-error", "The service met an error of its own; its log says more.")
 
 
-class RequestContext:
+class RequestMiddleware:
     """ASGI middleware, the outermost of ours."""
 
-    def __init__(self, app: ASGIApp, state: ServiceState) -> None:
+    def __init__(self, app: ASGIApp, state: ServiceState, endpoints: Endpoints) -> None:
         self.app = app
         self.state = state
+        self.endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        access = self._open(scope)
-        receive, send = counted(access, receive, send, bodiless=scope["method"] == "HEAD")
-        if scope["method"] == "HEAD" and scope["path"] not in INFERENCE_ROUTES:
-            scope = {**scope, "method": "GET"}  # the server leaves the body out
-        if len(scope["query_string"]) > _MOST_OF_A_QUERY and scope["path"] not in INFERENCE_ROUTES:
-            scope = {**scope, "query_string": b""}  # it means nothing there, and the framework would parse it
-        await self._serve(scope, receive, send, access)
+        context = open_context(scope, self.state.peers)
+        context.path, context.endpoint = scope["path"], self.endpoints.find(scope["path"])
+        receive, send = counted(context.record, receive, send, bodiless=scope["method"] == "HEAD")
+        if context.endpoint is None or not context.endpoint.inference:
+            if scope["method"] == "HEAD":
+                scope = {**scope, "method": "GET"}  # the server leaves the body out
+            if len(scope["query_string"]) > _MOST_OF_A_QUERY:
+                scope = {**scope, "query_string": b""}  # it means nothing there, and would be parsed
+        await self._serve(scope, receive, send, context)
 
-    def _open(self, scope: Scope) -> Access:
-        """Take down who asks, and within which trace."""
-        given, parents, states = None, [], []
-        for name, value in scope["headers"]:
-            if name == b"x-request-id":
-                given = given or value.decode("latin-1")
-            elif name == b"traceparent":
-                parents.append(value)
-            elif name == b"tracestate":
-                states.append(value)
-        parent = read_traceparent(parents, states) if parents else None
-        access = Access(request_id(given), peer_address(scope), self.state.peers.forwarded_for(scope), parent)
-        told = scope.setdefault("state", {})
-        told["request_id"], told[ACCESS] = access.request_id, access
-        told[CLIENT] = client_of(access.forwarded_for or access.peer)
-        return access
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, access: Access) -> None:
-        identifier = access.request_id
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         start, status = time.perf_counter(), 0
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = identifier
+                MutableHeaders(scope=message)["X-Request-ID"] = context.request_id
             await send(message)
 
         async def answer(problem: Problem) -> None:
-            response = problem.response(instance=scope["path"], request_id=identifier)
-            await response(scope, receive, send_with_id)
+            await context.error(problem)(scope, receive, send_with_id)
 
         try:
-            await self._run(scope, receive, send_with_id)
+            await self._run(scope, receive, send_with_id, context)
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
-            if not (self.state.gave_up or GONE in scope["state"]):
+            if not (self.state.gave_up or context.gone):
                 raise
-            if status or GONE in scope["state"]:
+            if status or context.gone:
                 return  # a part of the answer is out: the server closes the connection; or nobody reads
             await answer(gave_up())
         except Exception as error:
-            problem = _own_error(error, identifier)
+            problem = _own_error(error, context.request_id)
             if status:
                 raise
             await answer(problem)
         finally:
-            whole = status and not {GONE, CUT_OFF} & scope["state"].keys()
-            self.state.memory.give_back(scope["state"])
-            self._count(scope, access, status if whole else CLIENT_GONE, time.perf_counter() - start)
+            whole = status and not (context.gone or context.cut_off)
+            self.state.memory.give_back(context.permit)
+            self._count(
+                scope["method"], context, status if whole else CLIENT_GONE, time.perf_counter() - start
+            )
 
-    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         """Have the app answer; raises only what is an Exception, or ends the task."""
-        with self._running(scope):
+        with self._running(context):
             try:
                 await self.app(scope, receive, send)
             except BaseException as error:
@@ -156,34 +120,34 @@ class RequestContext:
                 raise
 
     @contextmanager
-    def _running(self, scope: Scope) -> Iterator[None]:
+    def _running(self, context: RequestContext) -> Iterator[None]:
         """Keep an inference request's task where the drain finds it, and the connection when it ends."""
         task = asyncio.current_task()
-        if scope["path"] not in INFERENCE_ROUTES or task is None:
+        if context.endpoint is None or not context.endpoint.inference or task is None:
             yield
             return
-        scope["state"][TASK] = task
+        context.task = task
         self.state.running.add(task)
         self.state.metrics.in_flight.set(self.state.in_flight)
         try:
             yield
         finally:
-            del scope["state"][TASK]
+            context.task = None
             self.state.running.discard(task)
             self.state.metrics.in_flight.set(self.state.in_flight)
 
-    def _count(self, scope: Scope, access: Access, status: int, seconds: float) -> None:
-        path = scope["path"]
-        path = "/docs" if path.startswith("/docs/") else path
-        route = path if path in (*INFERENCE_ROUTES, *OPERATIONS_ROUTES) else UNMATCHED
-        if scope["method"] == "OPTIONS" and status == 200:
+    def _count(self, method: str, context: RequestContext, status: int, seconds: float) -> None:
+        endpoint, record = context.endpoint, context.record
+        route = UNMATCHED if endpoint is None else endpoint.label
+        if method == "OPTIONS" and status == 200:
             route = UNMATCHED  # a browser asks whether it may ask
+        inference = endpoint is not None and endpoint.inference and route is not UNMATCHED
         self.state.metrics.request(route, status, seconds)
-        if self.state.traces is not None and route in INFERENCE_ROUTES:
-            self.state.traces.record(access, scope["method"], route, status, seconds)
-        level = logging.INFO if route in INFERENCE_ROUTES else logging.DEBUG
+        if self.state.traces is not None and inference:
+            self.state.traces.record(record, method, route, status, seconds)
+        level = logging.INFO if inference else logging.DEBUG
         if log.isEnabledFor(level):
             # Without the line of code that it comes from, which takes a while to find.
-            told = (scope["method"], route, status, 1e3 * seconds)
-            extra = {"ended": Ended(access, route, status, seconds)}
-            log.handle(log.makeRecord(log.name, level, "", 0, _LINE, told, None, extra=extra))
+            values = (method, route, status, 1e3 * seconds)
+            extra = {"ended": Ended(record, route, status, seconds)}
+            log.handle(log.makeRecord(log.name, level, "", 0, _LINE, values, None, extra=extra))

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
-from service.clients.addresses import CLIENT
+from service.engine.permit import Permit
 from service.engine.queueing import OverloadedError
 from service.http.json_body import MAX_INDICES, MOST_VALUES, TooManyValuesError, parse
 from service.http.negotiation import choose_format, read_array_type
+from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
@@ -40,10 +41,9 @@ _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 @dataclass(frozen=True, slots=True)
 class Taken(Generic[RequestT]):
-    """A request that is valid in itself: its body and the body's size in bytes, and how to answer it."""
+    """A request that is valid in itself, and how to answer it."""
 
     body: RequestT
-    size: int
     format: Format
     dtype: ArrayType
     count: int
@@ -59,14 +59,16 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     state.check_ready()
     _check_content(request)
     chosen = choose_format(request)
-    size = _declared_size(request, state.settings)
-    state.memory.check_room(request.scope["state"], size)
-    _check_room(state, size, request.scope["state"][CLIENT])
+    permit = context_of(request.scope).permit
+    permit.body_bytes = _declared_size(request, state.settings)
+    state.memory.check_room(permit, permit.body_bytes)
+    _check_room(state, permit)
     body = await _read_body(request, state.settings)
+    permit.body_bytes = len(body)
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not counted.
     transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
     if transient:
-        state.memory.take(request.scope["state"], transient)
+        state.memory.take(permit, transient)
     raw, count = await _parse(body, state.settings)
     dtype = read_array_type(request, chosen)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
@@ -80,8 +82,8 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
     if transient:
-        state.memory.let_go(request.scope["state"], transient)
-    return Taken(checked, len(body), chosen, dtype, count)
+        state.memory.let_go(permit, transient)
+    return Taken(checked, chosen, dtype, count)
 
 
 def deadline(request: Request, settings: Settings) -> float:
@@ -137,12 +139,12 @@ def overloaded(error: OverloadedError) -> Problem:
     )
 
 
-def _check_room(state: ServiceState, size: int, client: str) -> None:
+def _check_room(state: ServiceState, permit: Permit) -> None:
     """Refuse at once what no model's queue has room for, before it is read, parsed and tokenized."""
     refusals = []
     for engine in state.engines.values():
         try:
-            engine.check_room(size, client)
+            engine.check_room(permit)
         except OverloadedError as error:
             refusals.append(error)
         else:
@@ -161,12 +163,12 @@ def _declared_size(request: Request, settings: Settings) -> int:
 
 async def _read_body(request: Request, settings: Settings) -> bytes:
     limit = settings.max_body_bytes
-    memory, held = request.app.state.service.memory, request.scope["state"]
+    memory, permit = request.app.state.service.memory, context_of(request.scope).permit
     body = bytearray()
     try:
         async with asyncio.timeout(settings.request_timeout_s):
             async for chunk in request.stream():
-                memory.check_arrived(held)
+                memory.check_arrived(permit)
                 body += chunk
                 if len(body) > limit:
                     raise _too_large(len(body), limit)

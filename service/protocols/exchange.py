@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, Want
+from model.contract import Encoding
 from model.tokenization.tokenizer import Text, Truncation
-from service.clients.addresses import CLIENT
 from service.engine.engine import Engine
 from service.engine.queueing import OverloadedError
-from service.http.delivery import Delivery, ItemMaker
+from service.http.delivery import Delivery
 from service.http.request_body import Taken, deadline, overloaded
+from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
+from service.protocols.view import View
 from service.serialization.answer_size import bound
 from service.serialization.items import AnswerStyle, Expected
 from service.settings import Settings
-from service.telemetry.request_record import ACCESS, Access
 
 T = TypeVar("T")
 
@@ -34,14 +34,13 @@ class Exchange:
     """A request, its model, and its time in seconds, which is over at `until` on the event loop's clock."""
 
     request: Request
+    context: RequestContext
     state: ServiceState
     engine: Engine
     taken: Taken[Any]
     seconds: float
     until: float
     tokenize_s: float = 0.0
-    text_bytes: int = 0
-    """The size of the body, with its prompt before each input."""
 
     @classmethod
     def open(cls, request: Request, taken: Taken[Any]) -> "Exchange":
@@ -51,20 +50,9 @@ class Exchange:
         seconds = deadline(request, state.settings)
         until = asyncio.get_running_loop().time() + seconds
         engine = state.engine(taken.body.model)
-        access: Access = request.scope["state"][ACCESS]
-        access.model, access.inputs = engine.name, len(taken.body.inputs)
-        return cls(request, state, engine, taken, seconds, until)
-
-    @property
-    def access(self) -> Access:
-        """What is taken down of this request."""
-        access: Access = self.request.scope["state"][ACCESS]
-        return access
-
-    @property
-    def client(self) -> str:
-        """Whose request it is, for fairness."""
-        return str(self.request.scope["state"][CLIENT])
+        context = context_of(request.scope)
+        context.record.model, context.record.inputs = engine.name, len(taken.body.inputs)
+        return cls(request, context, state, engine, taken, seconds, until)
 
     async def in_time(self, work: Awaitable[T]) -> T:
         """Do the work, but drop it when the request's time is over (504)."""
@@ -90,22 +78,18 @@ class Exchange:
         """Tokenize texts, each behind the prompt; raises the 413 of a prompt that makes them too large."""
         prompts = len(prompt.encode()) * len(texts)
         _check_prompts(prompts, self.state.settings)
-        self.text_bytes = self.taken.size + prompts
-        held, memory = self.request.scope["state"], self.state.memory
+        permit, memory, record = self.context.permit, self.state.memory, self.context.record
+        body_bytes = permit.body_bytes
+        permit.body_bytes += prompts
         # Not more tokens than bytes, nor than the model reads of each input.
-        most = TOKEN_BYTES * min(self.text_bytes, len(texts) * self.engine.info.max_length)
-        memory.take(held, TEXT * self.taken.size + (ARRIVING + TEXT) * prompts + most)
-        self.access.stages.begin("tokenize")
+        most = TOKEN_BYTES * min(permit.body_bytes, len(texts) * self.engine.info.max_length)
+        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * prompts + most)
+        record.stages.begin("tokenize")
         encodings, self.tokenize_s = await self.engine.tokenize(
-            texts,
-            truncation,
-            prompt,
-            self.text_bytes,
-            lambda size: memory.tokenizing(held, size),
-            client=self.client,
+            texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
         )
-        self.access.tokens = sum(map(len, encodings))
-        memory.let_go(held, most - TOKEN_BYTES * self.access.tokens)
+        record.tokens = sum(map(len, encodings))
+        memory.let_go(permit, most - TOKEN_BYTES * record.tokens)
         return encodings
 
     def style(
@@ -121,16 +105,46 @@ class Exchange:
             None if axes is None else tuple(axes),
         )
 
-    def admit(
+    async def answer(
+        self, style: AnswerStyle, encodings: Sequence[Encoding], views: Sequence[View], way_out: str
+    ) -> Response:
+        """Compute what was planned of each input, and answer with an item for each.
+
+        Raises the 413 of an answer that could be too large before anything is computed: `way_out` says how
+        to make it smaller. Raises OverloadedError, InferenceError and Problem.
+        """
+        size = self._reserve_answer(style, encodings, [view.expected for view in views], way_out)
+        stages = self.context.record.stages
+        stages["tokenize"] = self.tokenize_s
+        stages.begin("queue")
+        delivery = Delivery(
+            self.request,
+            self.context,
+            self.state,
+            self.engine.name,
+            style,
+            encodings,
+            lambda index, output: views[index].item(output),
+            size,
+        )
+        wants = [view.want for view in views]
+        if style.format == "ndjson":
+            stream = self.engine.stream(encodings, wants, self.context.permit)
+            return await delivery.deliver_lines(stream, self.in_time)
+        result = await self.engine.submit(encodings, wants, self.context.permit)
+        return await delivery.deliver(result)
+
+    def _reserve_answer(
         self,
         style: AnswerStyle,
         encodings: Sequence[Encoding],
         expected: Sequence[Expected],
         way_out: str,
     ) -> int:
-        """Refuse an answer that could be too large, before anything is computed; returns its bound.
+        """Hold the memory of the answer; returns the most bytes that it can have.
 
-        Refuses with 429 where too many large ones are on their way.
+        Raises the 413 where that is more than an answer may have, and the 429 where too many large ones are
+        on their way.
         """
         limit, size = self.state.max_response_bytes, bound(style, encodings, expected)
         if size > limit:
@@ -140,37 +154,11 @@ class Exchange:
                 members={"limit": limit, "actual": size},
             )
         try:
-            self.state.memory.take_answer(self.request.scope["state"], style.growth * size)
+            self.state.memory.take_answer(self.context.permit, style.growth * size)
         except Problem:
             self.state.readers.make_room()
             raise
         return size
-
-    async def answer(
-        self,
-        style: AnswerStyle,
-        encodings: Sequence[Encoding],
-        wants: Sequence[Want],
-        make_item: ItemMaker,
-        *,
-        size: int,
-    ) -> Response:
-        """Compute the outputs of all inputs, and make each an item of the answer, which is at most `size`.
-
-        `make_item` takes an input's index and its output; of a long answer it is called in a thread.
-        Raises OverloadedError, InferenceError and Problem.
-        """
-        stages = self.access.stages
-        stages["tokenize"] = self.tokenize_s
-        stages.begin("queue")
-        delivery = Delivery(
-            self.request, self.state, self.engine.name, style, encodings, make_item, size, stages
-        )
-        if style.format == "ndjson":
-            stream = self.engine.stream(encodings, wants, self.text_bytes, client=self.client)
-            return await delivery.deliver_lines(stream, self.in_time)
-        result = await self.engine.submit(encodings, wants, self.text_bytes, client=self.client)
-        return await delivery.deliver(result)
 
 
 def _check_prompts(size: int, settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """The OpenAPI schema: request bodies that are read by hand, and every error as problem+json."""
 
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
@@ -8,13 +9,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from service.endpoints import Endpoint, Endpoints
 from service.http.negotiation import ARRAY_TYPES, FORMATS
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
-from service.protocols.native.examples import EXAMPLES
-from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 
 _REF = "#/components/schemas/{model}"
-_BODIES: dict[str, type[BaseModel]] = {"/encode": EncodeRequest, "/attention": AttentionRequest}
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
 _DTYPE = {
     "name": "dtype",
@@ -37,7 +36,6 @@ _OTHER_FORMATS = {
     },
 }
 _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
-_OWN_PROBLEMS = {"/readyz": {"not-ready"}, "/health": {"not-ready"}, "/info": {"unauthorized"}}
 _NOT_HERE = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # of other paths and methods
 
 
@@ -46,7 +44,7 @@ def operation_id(route: APIRoute) -> str:
     return route.path_format.strip("/")
 
 
-def build_openapi(app: FastAPI, version: str, *, keys: bool) -> dict[str, Any]:
+def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: bool) -> dict[str, Any]:
     """Write the schema of the whole app; `keys` is whether it asks for one."""
     schema = get_openapi(
         title="headlight",
@@ -55,35 +53,34 @@ def build_openapi(app: FastAPI, version: str, *, keys: bool) -> dict[str, Any]:
         routes=app.routes,
     )
     mode: JsonSchemaMode = "validation"
-    models: list[type[BaseModel]] = [*_BODIES.values(), ProblemDocument]
+    requests = [endpoint.request for endpoint in endpoints if endpoint.request is not None]
+    models: list[type[BaseModel]] = [*requests, ProblemDocument]
     _, definitions = models_json_schema([(model, mode) for model in models], ref_template=_REF)
     schema["components"]["schemas"].update(definitions["$defs"])
     if keys:
         schema["components"]["securitySchemes"] = {"bearer": _BEARER}
-    for path, operations in schema["paths"].items():
-        for operation in operations.values():
-            operation["responses"].pop("422", None)
-            if keys and path in (*_BODIES, "/info"):
-                operation["security"] = [{"bearer": []}]
-            if path in _BODIES:
-                operation["parameters"] = [_DTYPE]
-                operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
-                operation["requestBody"] = {
-                    "required": True,
-                    "content": {
-                        "application/json": {
-                            "schema": _reference(_BODIES[path]),
-                            "examples": EXAMPLES[path],
-                        }
-                    },
-                }
-                operation["responses"].update(_problems(set(KINDS) - _NOT_HERE))
-            elif path in _OWN_PROBLEMS:
-                operation["responses"].update(_problems(_OWN_PROBLEMS[path]))
+    for endpoint in endpoints:
+        for operation in schema["paths"].get(endpoint.path, {}).values():
+            _describe(operation, endpoint, keys=keys)
     return schema
 
 
-def _problems(kinds: set[str]) -> dict[str, Any]:
+def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> None:
+    """Add what the framework does not know: bodies that are read by hand, formats, keys and errors."""
+    operation["responses"].pop("422", None)
+    if keys and endpoint.guarded:
+        operation["security"] = [{"bearer": []}]
+    if endpoint.request is not None:
+        operation["parameters"] = [_DTYPE]
+        operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
+        body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
+        operation["requestBody"] = {"required": True, "content": {"application/json": body}}
+        operation["responses"].update(_problems(set(KINDS) - _NOT_HERE))
+    else:
+        operation["responses"].update(_problems(endpoint.problems))
+
+
+def _problems(kinds: Collection[str]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for kind, (status, _) in KINDS.items():
         if kind not in kinds:

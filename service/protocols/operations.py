@@ -5,19 +5,17 @@ from pathlib import Path
 from typing import Literal
 
 import fastapi_offline
-from fastapi import APIRouter, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.datastructures import Headers
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.http.middleware import authorize
+from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
 from service.problems import Problem, cut
-
-router = APIRouter(tags=["operations"])
 
 # The page's script and style come with a package, so that it works without the internet.
 _PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
@@ -71,31 +69,25 @@ class Info(BaseModel):
     limits: Limits
 
 
-@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 async def root() -> RedirectResponse:
     """Lead whoever opens the address that the log prints to the page; relative, for a proxy with a prefix."""
     return RedirectResponse("docs")
 
 
-@router.get("/livez", summary="Is the process alive?")
 async def livez() -> Status:
     """Answer 200 as long as the process can answer at all."""
     return Status(status="alive")
 
 
-@router.get("/readyz", summary="Can it work?")
-@router.get("/health", summary="Can it work? The same as /readyz.")
 async def readyz(request: Request) -> Status:
     """Answer 200 only when every model is loaded, warmed up and its worker alive."""
     request.app.state.service.check_ready()
     return Status(status="ready")
 
 
-@router.get("/info", summary="What runs here?")
 async def info(request: Request) -> Info:
     """Describe the version, the served models and the limits."""
     state: ServiceState = request.app.state.service
-    authorize(request)
     settings = state.settings
     return Info(
         version=VERSION,
@@ -132,12 +124,6 @@ async def info(request: Request) -> Info:
     )
 
 
-@router.get(
-    "/metrics",
-    summary="Prometheus metrics",
-    response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-)
 async def metrics(request: Request) -> Response:
     """Expose every counter in the Prometheus text format."""
     state: ServiceState = request.app.state.service
@@ -148,13 +134,11 @@ async def metrics(request: Request) -> Response:
     return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> JSONResponse:
     """Give the schema of this API."""
     return JSONResponse(request.app.openapi())
 
 
-@router.get("/docs", include_in_schema=False)
 async def docs() -> HTMLResponse:
     """Show the schema as a page."""
     return get_swagger_ui_html(
@@ -192,9 +176,46 @@ def _bad_range(status: int, headers: Headers) -> Problem:
     return Problem("malformed-request", detail, members={"field": "Range"})
 
 
-@router.get("/docs/{name}", include_in_schema=False)
 async def docs_part(name: str) -> Response:
     """Serve the page's script and style."""
     if name not in _PAGE_PARTS:
         raise Problem("not-found", f"There is no /docs/{cut(name)}; /docs is the page.")
     return _PagePart(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])
+
+
+ENDPOINTS = (
+    Endpoint("/", root, ("GET", "HEAD"), statuses=(307, 405)),
+    Endpoint("/livez", livez, summary="Is the process alive?"),
+    Endpoint(
+        "/readyz",
+        readyz,
+        summary="Can it work?",
+        problems=frozenset({"not-ready"}),
+        statuses=(200, 405, 503),
+    ),
+    Endpoint(
+        "/health",
+        readyz,
+        summary="Can it work? The same as /readyz.",
+        problems=frozenset({"not-ready"}),
+        statuses=(200, 405, 503),
+    ),
+    Endpoint(
+        "/info",
+        info,
+        summary="What runs here?",
+        guarded=True,
+        problems=frozenset({"unauthorized"}),
+        statuses=(200, 401, 405),
+    ),
+    Endpoint(
+        "/metrics",
+        metrics,
+        summary="Prometheus metrics",
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        response_class=Response,
+    ),
+    Endpoint("/openapi.json", openapi),
+    Endpoint("/docs", docs),
+    Endpoint("/docs/{name}", docs_part, statuses=(200, 206, 400, 405, 416)),
+)

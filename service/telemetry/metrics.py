@@ -15,11 +15,10 @@ from prometheus_client import (
 )
 
 from model.contract import ModelInfo
+from service.endpoints import Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
 from service.serialization.items import Format
 
-INFERENCE_ROUTES = ("/encode", "/attention")
-OPERATIONS_ROUTES = ("/", "/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
 """The status, in metrics and logs, of requests whose client went, or was cut off, before it had the whole
@@ -53,8 +52,7 @@ _SECONDS = (
     30.0,
 )
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
-_STATUSES = {"/": (307, 405), UNMATCHED: (200, 400, 404, 405, 408, 501, 505)}
-"""Of routes beside those of inference; the others answer with 200 or 405."""
+_UNMATCHED_STATUSES = (200, 400, 404, 405, 408, 501, 505)
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
 _INFERENCE_STATUSES = sorted(
     {200, CLIENT_GONE, *(int(KINDS[kind][0]) for kind in KINDS.keys() - NOT_OF_INFERENCE)}
@@ -64,7 +62,7 @@ _INFERENCE_STATUSES = sorted(
 class Metrics:
     """What the service counts. Times are in seconds, sizes in bytes or tokens."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, endpoints: Endpoints) -> None:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -120,26 +118,23 @@ class Metrics:
         )
         self._keys: frozenset[str] = frozenset()
         self.ready = gauge("ready", "Whether every model is loaded and its worker alive.")
-        self._begin(version)
+        self._inference = endpoints.inference_labels
+        self._begin(version, endpoints)
 
-    def _begin(self, version: str) -> None:
+    def _begin(self, version: str, endpoints: Endpoints) -> None:
         """Create the series that are known before the first request."""
         self.build_info.labels(version).set(1)
-        for route in INFERENCE_ROUTES:
-            self.request_duration.labels(route)
+        for route in self._inference:
             for name in get_args(Format):
                 self.response_bytes.labels(route, name)
-            for status in _INFERENCE_STATUSES:
-                self.requests.labels(route, str(status))
-        for route in (*OPERATIONS_ROUTES, UNMATCHED):
+        statuses = [
+            (endpoint.label, _INFERENCE_STATUSES if endpoint.inference else endpoint.statuses)
+            for endpoint in endpoints
+        ]
+        for route, known in (*statuses, (UNMATCHED, _UNMATCHED_STATUSES)):
             self.request_duration.labels(route)
-            for status in _STATUSES.get(route, (200, 405)):
+            for status in known:
                 self.requests.labels(route, str(status))
-        for route in ("/readyz", "/health"):
-            self.requests.labels(route, "503")
-        self.requests.labels("/info", "401")
-        for status in (206, 400, 416):
-            self.requests.labels("/docs", str(status))
         for reason in (*REJECTIONS, SLOW_READER):
             self.rejected.labels(reason)
 
@@ -149,7 +144,7 @@ class Metrics:
         self.model_info.labels(*about).set(1)
         for stage in STAGES:
             self.stage_duration.labels(stage, name)
-        for route in INFERENCE_ROUTES:
+        for route in self._inference:
             self.inputs.labels(route, name)
         for counter in (self.input_tokens, self.truncated_inputs, self.batches, self.padding_tokens):
             counter.labels(name)
@@ -163,6 +158,11 @@ class Metrics:
         """Count one answered request."""
         self.requests.labels(route, str(status)).inc()
         self.request_duration.labels(route).observe(seconds)
+
+    def reject(self, kind: str) -> None:
+        """Count a problem, if it is one of a request that was refused or given up."""
+        if kind in REJECTIONS:
+            self.rejected.labels(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
         """Have series of these keys, and no others: a key that opens no longer is not shown any more."""

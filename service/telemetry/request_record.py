@@ -9,9 +9,6 @@ from starlette.types import Message, Receive, Send
 
 from service.telemetry.trace_context import TraceParent
 
-ACCESS = "access"
-"""Under this name a request's scope has its record, in `state`."""
-
 
 class Stages(dict[str, float]):
     """Seconds by stage, of the stages that are done; `begun` says when, in `time.perf_counter` seconds."""
@@ -26,7 +23,7 @@ class Stages(dict[str, float]):
 
 
 @dataclass(slots=True)
-class Access:
+class RequestRecord:
     """One request. Sizes are of bodies, in bytes, as they were read and handed to the connection."""
 
     request_id: str
@@ -48,17 +45,17 @@ class Access:
             self.trace_id, self.span_id = self.parent.trace_id, self.parent.span_id
 
 
-def counted(access: Access, receive: Receive, send: Send, *, bodiless: bool) -> tuple[Receive, Send]:
+def counted(record: RequestRecord, receive: Receive, send: Send, *, bodiless: bool) -> tuple[Receive, Send]:
     """Count bytes of the bodies that pass; of an answer to HEAD the server leaves the body out."""
 
     async def receive_counted() -> Message:
         message = await receive()
-        access.bytes_in += len(message.get("body", b""))
+        record.bytes_in += len(message.get("body", b""))
         return message
 
     async def send_counted(message: Message) -> None:
         await send(message)
-        access.bytes_out += 0 if bodiless else len(message.get("body", b""))
+        record.bytes_out += 0 if bodiless else len(message.get("body", b""))
 
     return receive_counted, send_counted
 
@@ -66,46 +63,46 @@ def counted(access: Access, receive: Receive, send: Send, *, bodiless: bool) -> 
 class Ended(NamedTuple):
     """A request that is over, for its line in the log; of what its client wrote, there are only valid ids."""
 
-    access: Access
+    record: RequestRecord
     route: str
     status: int
     seconds: float
 
     def fields(self) -> dict[str, Any]:
         """Say what is known of it, by the names that JSON has."""
-        access = self.access
+        record = self.record
         known = {
-            "request_id": access.request_id,
+            "request_id": record.request_id,
             "route": self.route,
             "status": self.status,
             "seconds": round(self.seconds, 6),
-            "stages": {name: round(value, 6) for name, value in access.stages.items()},
-            "model": access.model,
-            "inputs": access.inputs,
-            "tokens": access.tokens,
-            "bytes_in": access.bytes_in,
-            "bytes_out": access.bytes_out,
-            "peer": access.peer,
-            "forwarded_for": access.forwarded_for,
-            "key": access.key,
-            "trace_id": access.trace_id,
-            "span_id": access.span_id,
+            "stages": {name: round(value, 6) for name, value in record.stages.items()},
+            "model": record.model,
+            "inputs": record.inputs,
+            "tokens": record.tokens,
+            "bytes_in": record.bytes_in,
+            "bytes_out": record.bytes_out,
+            "peer": record.peer,
+            "forwarded_for": record.forwarded_for,
+            "key": record.key,
+            "trace_id": record.trace_id,
+            "span_id": record.span_id,
         }
         return {name: value for name, value in known.items() if value is not None}
 
     def text(self) -> str:
         """Say what the message does not, as `name=value`."""
-        access = self.access
+        record = self.record
         told = []
-        if access.model is not None:
-            told.append(f"model={access.model} inputs={access.inputs}")
-        if access.tokens is not None:
-            told.append(f"tokens={access.tokens}")
-        told.append(f"in={access.bytes_in} out={access.bytes_out} peer={access.peer}")
-        if access.forwarded_for is not None:
-            told.append(f"for={access.forwarded_for}")
-        if access.key is not None:
-            told.append(f"key={access.key}")
-        if access.trace_id is not None:
-            told.append(f"trace={access.trace_id}")
-        return " ".join([*told, f"id={access.request_id}"])
+        if record.model is not None:
+            told.append(f"model={record.model} inputs={record.inputs}")
+        if record.tokens is not None:
+            told.append(f"tokens={record.tokens}")
+        told.append(f"in={record.bytes_in} out={record.bytes_out} peer={record.peer}")
+        if record.forwarded_for is not None:
+            told.append(f"for={record.forwarded_for}")
+        if record.key is not None:
+            told.append(f"key={record.key}")
+        if record.trace_id is not None:
+            told.append(f"trace={record.trace_id}")
+        return " ".join([*told, f"id={record.request_id}"])

@@ -23,7 +23,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.util.types import AttributeValue
 
-from service.telemetry.request_record import Access
+from service.telemetry.request_record import RequestRecord
 from service.telemetry.trace_context import TraceParent
 
 log = logging.getLogger(__name__)
@@ -52,31 +52,31 @@ class OtlpTraces:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("headlight", version)
 
-    def record(self, access: Access, method: str, route: str, status: int, seconds: float) -> None:
+    def record(self, request: RequestRecord, method: str, route: str, status: int, seconds: float) -> None:
         """Make the spans of a request that has just ended."""
         now, to_wall_clock = time.perf_counter(), time.time_ns() - _nanoseconds(time.perf_counter())
         span = self._tracer.start_span(
             f"{method} {route}",
-            context=None if access.parent is None else set_span_in_context(_remote(access.parent)),
+            context=None if request.parent is None else set_span_in_context(_remote(request.parent)),
             kind=SpanKind.SERVER,
-            attributes=_attributes(access, method, route, status),
+            attributes=_attributes(request, method, route, status),
             start_time=_nanoseconds(now - seconds) + to_wall_clock,
         )
         context = span.get_span_context()
         if context.trace_flags.sampled:
-            access.trace_id, access.span_id = (
+            request.trace_id, request.span_id = (
                 format_trace_id(context.trace_id),
                 format_span_id(context.span_id),
             )
-            self._add_stages(span, access, to_wall_clock)
+            self._add_stages(span, request, to_wall_clock)
             if status >= 500:
                 span.set_status(Status(StatusCode.ERROR))
         span.end(_nanoseconds(now) + to_wall_clock)
 
-    def _add_stages(self, span: Span, access: Access, to_wall_clock: int) -> None:
+    def _add_stages(self, span: Span, request: RequestRecord, to_wall_clock: int) -> None:
         inside = set_span_in_context(span)
-        for stage, begun in access.stages.begun.items():
-            if (seconds := access.stages.get(stage)) is not None:
+        for stage, begun in request.stages.begun.items():
+            if (seconds := request.stages.get(stage)) is not None:
                 start = _nanoseconds(begun) + to_wall_clock
                 child = self._tracer.start_span(stage, context=inside, start_time=start)
                 child.end(start + _nanoseconds(seconds))
@@ -126,7 +126,7 @@ def _remote(parent: TraceParent) -> Span:
     )
 
 
-def _attributes(access: Access, method: str, route: str, status: int) -> dict[str, AttributeValue]:
+def _attributes(request: RequestRecord, method: str, route: str, status: int) -> dict[str, AttributeValue]:
     """Describe a request by the semantic conventions for HTTP, and what is ours under `headlight.`."""
     known: dict[str, str | int | None] = {
         "http.request.method": method,
@@ -134,16 +134,16 @@ def _attributes(access: Access, method: str, route: str, status: int) -> dict[st
         "http.response.status_code": status,
         "url.path": route,
         "url.scheme": "http",
-        "http.request.body.size": access.bytes_in,
-        "http.response.body.size": access.bytes_out,
-        "network.peer.address": access.peer,
-        "client.address": access.forwarded_for or access.peer,
+        "http.request.body.size": request.bytes_in,
+        "http.response.body.size": request.bytes_out,
+        "network.peer.address": request.peer,
+        "client.address": request.forwarded_for or request.peer,
         "error.type": str(status) if status >= 500 else None,
-        "headlight.request_id": access.request_id,
-        "headlight.key": access.key,
-        "headlight.model": access.model,
-        "headlight.inputs": access.inputs,
-        "headlight.input_tokens": access.tokens,
+        "headlight.request_id": request.request_id,
+        "headlight.key": request.key,
+        "headlight.model": request.model,
+        "headlight.inputs": request.inputs,
+        "headlight.input_tokens": request.tokens,
     }
     return {name: value for name, value in known.items() if value is not None}
 

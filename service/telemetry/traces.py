@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from service.settings import Settings
-from service.telemetry.request_record import Access
+from service.telemetry.request_record import RequestRecord
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class TracesError(Exception):
 class Traces(Protocol):
     """Where traces go."""
 
-    def record(self, access: Access, method: str, route: str, status: int, seconds: float) -> None:
+    def record(self, request: RequestRecord, method: str, route: str, status: int, seconds: float) -> None:
         """Make the spans of a request that has just ended, after `seconds`; its record gets their ids."""
 
     def close(self, seconds: float) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.telemetry.metrics import INFERENCE_ROUTES, OPERATIONS_ROUTES, Metrics
+from service.protocols.endpoints import ENDPOINTS
+from service.telemetry.metrics import Metrics
 from tests.service.test_encode_plan import INFO
 from tests.support.serving import LONG, Json, Service, answered, parse_metrics, post, serve
 
@@ -38,7 +39,7 @@ SERIES = {
 }
 _INFERENCE = (200, 400, 401, 404, 405, 406, 408, 413, 415, 422, 429, 500, 503, 504)
 STATUSES: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(INFERENCE_ROUTES, _INFERENCE),
+    **dict.fromkeys(ENDPOINTS.inference_labels, _INFERENCE),
     "/": (307, 405),
     **dict.fromkeys(["/livez", "/metrics", "/openapi.json", "/docs"], (200,)),
     "/info": (200, 401),
@@ -62,14 +63,14 @@ def assert_complete(samples: dict[str, float]) -> None:
 
 def test_every_series_is_there_before_the_first_request() -> None:
     """A scrape before any traffic has all names and labels, so that no rate begins with a hole."""
-    metrics = Metrics("1.2.3")
+    metrics = Metrics("1.2.3", ENDPOINTS)
     metrics.add_model("all-MiniLM-L6-v2", INFO)
     samples = parse_metrics(metrics.exposition().decode())
     assert_complete(samples)
     assert samples['headlight_build_info{version="1.2.3"}'] == 1
     for stage in ("tokenize", "queue", "compute", "serialize"):
         assert samples[f'headlight_stage_duration_seconds_count{{{MODEL},stage="{stage}"}}'] == 0
-    for route in INFERENCE_ROUTES:
+    for route in ENDPOINTS.inference_labels:
         assert samples[f'headlight_inputs_total{{{MODEL},route="{route}"}}'] == 0
         for name in ("json", "npz", "safetensors", "ndjson"):
             assert samples[f'headlight_response_bytes_total{{format="{name}",route="{route}"}}'] == 0
@@ -78,7 +79,7 @@ def test_every_series_is_there_before_the_first_request() -> None:
 
 def test_keys_have_series_as_long_as_they_open() -> None:
     """From the first scrape on, and none after they are gone: keys that change do not fill the memory."""
-    metrics = Metrics("1")
+    metrics = Metrics("1", ENDPOINTS)
     metrics.keys(frozenset({"old", "new"}))
     metrics.key_used("new")
     for name, used in (("old", 0), ("new", 1)):
@@ -96,7 +97,7 @@ def test_keys_have_series_as_long_as_they_open() -> None:
 
 def test_a_registry_belongs_to_its_app() -> None:
     """Two apps in one process count apart."""
-    first, second = Metrics("1"), Metrics("1")
+    first, second = Metrics("1", ENDPOINTS), Metrics("1", ENDPOINTS)
     first.request("/encode", 200, 0.1)
     name = 'headlight_requests_total{route="/encode",status="200"}'
     assert parse_metrics(first.exposition().decode())[name] == 1
@@ -140,7 +141,7 @@ def moved(service: Service, path: str, body: Json, status: int) -> dict[str, flo
     } | {"size": response.num_bytes_downloaded}
 
 
-@pytest.mark.parametrize("path", INFERENCE_ROUTES)
+@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
 def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: str) -> None:
     """Inputs, tokens, cuts, batches, bytes and stages add up to what was asked and sent."""
     small = {} if path == "/encode" else {"layers": [0], "heads": [0], "queries": [0]}
@@ -165,7 +166,7 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
     assert not [name for name in change if name.startswith(still)]
 
 
-@pytest.mark.parametrize("path", INFERENCE_ROUTES)
+@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
 def test_server_timing_agrees_with_the_metrics(quiet: Service, path: str) -> None:
     """What an answer says of its stages is what the histograms took in, and no more than the whole time."""
     small = {} if path == "/encode" else {"layers": [0], "heads": [0], "queries": [0]}
@@ -218,11 +219,11 @@ def test_unknown_paths_are_one_series(quiet: Service) -> None:
 def test_operations_routes_are_counted(quiet: Service) -> None:
     """Each by its own name, the page's parts with the page."""
     before = quiet.metrics()
-    for route in OPERATIONS_ROUTES:
+    for route in ENDPOINTS.operations_labels:
         quiet.http.get(route)
     quiet.http.get("/docs/swagger-ui.css")
     after = quiet.metrics()
-    for route in OPERATIONS_ROUTES:
+    for route in ENDPOINTS.operations_labels:
         status = 307 if route == "/" else 200
         name = f'headlight_requests_total{{route="{route}",status="{status}"}}'
         assert after[name] > before[name]

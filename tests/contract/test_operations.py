@@ -6,6 +6,7 @@ import tomllib
 import pytest
 import torch
 
+from service.protocols.endpoints import ENDPOINTS
 from tests.support.backends import instructions
 from tests.support.doubles import Watched, engine
 from tests.support.serving import ROOT, Service, answered, assert_problem, serve
@@ -131,7 +132,7 @@ def test_a_worker_that_has_ended_makes_the_service_unready() -> None:
     from service.settings import read_settings
 
     made = engine(Watched())
-    state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})
+    state = ServiceState(read_settings(), ENDPOINTS, lambda _settings, _metrics: {"mini": made})
     state.load()
     assert (state.phase, state.ready) == (Phase.READY, True)
     state.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.deploy.watching import (
     DASHBOARDS,
@@ -122,13 +123,13 @@ def test_every_metric_is_somewhere(name: str) -> None:
     """Nothing is counted that no panel of either dashboard shows."""
     shown = {s for board in DASHBOARDS for e in panel_expressions(board) for s in series_names(e.promql)}
     bare = {re.sub(r"_(bucket|sum|count|total)$", "", series) for series in shown}
-    ours = {m.name for m in Metrics("0").registry.collect() if m.name.startswith("headlight_")}
+    ours = {m.name for m in Metrics("0", ENDPOINTS).registry.collect() if m.name.startswith("headlight_")}
     assert ours <= bare
 
 
 def test_a_table_has_a_column_for_each_label(name: str) -> None:
     """What is told of a model is shown of it, under a name for people."""
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     metrics.add_model("a", INFO)
     labels = {
         sample.name: {*sample.labels, "instance"} for m in metrics.registry.collect() for sample in m.samples

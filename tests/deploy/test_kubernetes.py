@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from service.memory_limits import ANSWERS
+from service.protocols.endpoints import ENDPOINTS
 from service.settings import PREFIX, Settings
-from service.telemetry.metrics import OPERATIONS_ROUTES, Metrics
+from service.telemetry.metrics import Metrics
 from tests.deploy.kustomize import Manifest, build, find, normal, read
 from tests.support.serving import ROOT
 
@@ -147,7 +148,7 @@ def test_the_ports_are_those_of_the_service(overlay: str) -> None:
         assert allowed["port"] == port["name"]
         (endpoint,) = find(manifests, "ServiceMonitor")["spec"]["endpoints"]
         assert endpoint["port"] == find(manifests, "Service")["spec"]["ports"][0]["name"]
-        assert endpoint["path"] in OPERATIONS_ROUTES
+        assert endpoint["path"] in ENDPOINTS.operations_labels
         assert endpoint.keys() <= {"port", "path", "interval", "scrapeTimeout"}
 
 
@@ -159,7 +160,7 @@ def test_the_probes_ask_what_the_service_answers(overlay: str) -> None:
         name: described[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")
     }
     assert paths == {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"}
-    assert set(paths.values()) <= set(OPERATIONS_ROUTES)
+    assert set(paths.values()) <= set(ENDPOINTS.operations_labels)
 
 
 @every_overlay
@@ -227,7 +228,7 @@ def test_the_autoscaler_scales_the_deployment_by_metrics_that_exist(overlay: str
 
 def test_the_adapter_offers_metrics_of_ours() -> None:
     """Each series that the adapter looks for is exposed by the service, and keeps its name."""
-    exposed = {metric.name for metric in Metrics("0").registry.collect()}
+    exposed = {metric.name for metric in Metrics("0", ENDPOINTS).registry.collect()}
     for rule in read(FOLDER / "prometheus-adapter.yaml")["rules"]["custom"]:
         series = rule["seriesQuery"].partition("{")[0]
         assert series in exposed

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings
-from service.telemetry.metrics import OPERATIONS_ROUTES
 from tests.deploy.gateway_schemas import SCHEMAS
 from tests.deploy.kustomize import Manifest, build, find
 from tests.references.checkpoints import SUITED, write_bert
@@ -123,7 +123,7 @@ def test_clients_reach_what_is_for_them_and_nothing_else() -> None:
     """Inference and its documents; not the metrics, which ask for no key."""
     (rule,) = find(MANIFESTS, "HTTPRoute")["spec"]["rules"]
     paths = {match["path"]["value"] for match in rule["matches"]}
-    assert {*ROUTES, "/info"} <= paths <= {*ROUTES, *OPERATIONS_ROUTES}
+    assert {*ROUTES, "/info"} <= paths <= {*ROUTES, *ENDPOINTS.operations_labels}
     assert "/metrics" not in paths
 
 
@@ -139,7 +139,7 @@ def test_a_second_try_has_its_time_and_goes_once() -> None:
     assert policy["retry"]["numRetries"] == 1
     assert {"reset", "connect-failure", "retriable-status-codes"} <= {*policy["retry"]["retryOn"]["triggers"]}
     assert policy["retry"]["retryOn"]["httpStatusCodes"] == [429, 503]
-    assert policy["healthCheck"]["active"]["http"]["path"] in OPERATIONS_ROUTES
+    assert policy["healthCheck"]["active"]["http"]["path"] in ENDPOINTS.operations_labels
 
 
 def test_the_overlay_says_where_both_images_are() -> None:

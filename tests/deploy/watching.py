@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import FAILURES, Metrics
 from tests.service.test_encode_plan import INFO
 from tests.support.serving import ROOT, Json
@@ -91,7 +92,7 @@ def series_names(promql: str) -> set[str]:
 @cache
 def exposed_names() -> frozenset[str]:
     """The names of all samples of a service's /metrics, and of those that Prometheus adds."""
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     metrics.add_model("a", INFO)
     metrics.limits("a", queue_tokens=1, batch_tokens=1)
     metrics.inference_failure("a", FAILURES[0])

@@ -14,10 +14,11 @@ import pytest
 from model.families import FAMILIES
 from service.lifecycle import VERSION
 from service.problems import KINDS
+from service.protocols.endpoints import ENDPOINTS
 from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest
 from service.settings import PREFIX, Settings
-from service.telemetry.metrics import OPERATIONS_ROUTES, Metrics
+from service.telemetry.metrics import Metrics
 from tests.support.serving import ROOT, Service
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -146,7 +147,7 @@ def test_no_setting_is_documented_that_is_not_there() -> None:
 
 def test_every_metric_is_documented() -> None:
     """docs/operations.md names each metric, with its labels, and none that is not there."""
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     there = {m.name for m in metrics.registry.collect() if m.name.startswith("headlight_")}
     documented = {name.removesuffix("_total") for name in re.findall(r"`(headlight_[a-z_]+)`", OPERATIONS)}
     assert documented == there
@@ -155,7 +156,7 @@ def test_every_metric_is_documented() -> None:
 def test_every_route_is_documented(service: Service) -> None:
     """docs/api.md names each route of the schema, and each operations route."""
     paths = service.http.get("/openapi.json").json()["paths"]
-    for path in (*paths, *OPERATIONS_ROUTES):
+    for path in (*paths, *ENDPOINTS.operations_labels):
         assert f"{path}`" in API
 
 

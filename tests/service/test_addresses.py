@@ -8,13 +8,13 @@ import pytest
 
 from service.app import create_app
 from service.clients.addresses import (
-    CLIENT,
     NO_ADDRESS,
     Peers,
     client_of,
     peer_address,
     read_address,
 )
+from service.http.request_context import context_of
 from service.setting_values import parse_proxies
 from service.settings import Settings
 from tests.support.serving import run_command
@@ -177,8 +177,7 @@ async def ask(settings: Settings, scope: dict[str, Any]) -> str:
 
     scope |= {"method": "POST", "path": "/encode", "query_string": b"", "http_version": "1.1", "state": {}}
     await app(scope, receive, send)
-    client: str = scope["state"][CLIENT]
-    return client
+    return context_of(scope).permit.client
 
 
 def test_every_inference_request_has_its_client() -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from model.contract import STATISTICS, Axis, Output, SummaryWant, Top
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.protocols.native.attention_plan import View, plan_attention
+from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.schemas import AttentionRequest
 from service.protocols.native.words import Words
+from service.protocols.view import View
 from tests.service.test_encode_plan import INFO
 from tests.support.doubles import tokenizer
 

@@ -61,12 +61,12 @@ def test_an_index_that_does_not_exist_is_refused_with_the_range(count: int, inde
 
 def test_the_models_own_way_is_the_default() -> None:
     """Pooling, norm and the last hidden state, as the model's folder says."""
-    plan = plan_encode(encode(), replace(INFO, pooling=("cls",), normalize=False))
+    plan = plan_encode(encode().embeddings, replace(INFO, pooling=("cls",), normalize=False))
     assert plan.sentence is not None
     assert (plan.sentence.modes, plan.sentence.layers) == (("cls",), (6,))
     assert (plan.sentence.normalize, plan.sentence.dimensions) == (False, None)
     assert (plan.sentence_size, plan.token_layers) == (384, ())
-    plan = plan_encode(encode(normalize=False, pooling="mean_max"), INFO)
+    plan = plan_encode(encode(normalize=False, pooling="mean_max").embeddings, INFO)
     assert plan.sentence is not None
     assert (plan.sentence.modes, plan.sentence.normalize) == (("mean", "max"), False)
     assert plan.sentence_size == 768
@@ -74,32 +74,35 @@ def test_the_models_own_way_is_the_default() -> None:
 
 def test_what_is_not_wanted_is_not_planned() -> None:
     """Without a sentence vector nothing is pooled, and without tokens no layer is kept."""
-    plan = plan_encode(encode(outputs=["tokens"], layers=[0, -1]), INFO)
+    plan = plan_encode(encode(outputs=["tokens"], layers=[0, -1]).embeddings, INFO)
     assert (plan.sentence, plan.token_layers, plan.sentence_size) == (None, (0, 6), 0)
 
 
 def test_the_largest_vector_is_known_before_it_is_computed() -> None:
     """Components of all poolings and layers, or as many as are kept."""
-    assert plan_encode(encode(pooling="mean_max", pooling_layers=[0, 1, 2]), INFO).sentence_size == 6 * 384
-    assert plan_encode(encode(dimensions=10), INFO).sentence_size == 10
+    assert (
+        plan_encode(encode(pooling="mean_max", pooling_layers=[0, 1, 2]).embeddings, INFO).sentence_size
+        == 6 * 384
+    )
+    assert plan_encode(encode(dimensions=10).embeddings, INFO).sentence_size == 10
     with pytest.raises(OutOfRange) as refused:
-        plan_encode(encode(dimensions=769, pooling="mean_max"), INFO)
+        plan_encode(encode(dimensions=769, pooling="mean_max").embeddings, INFO)
     assert refused.value.allowed == [1, 768]
 
 
 def test_a_linear_layer_after_the_pooling_takes_vectors_of_its_own_size_only() -> None:
     """A model with dense layers cannot pool in a way of another size, and says so."""
-    assert plan_encode(encode(pooling="cls"), DENSE).sentence_size == 128
-    assert plan_encode(encode(pooling_layers=[3], dimensions=128), DENSE).sentence_size == 128
+    assert plan_encode(encode(pooling="cls").embeddings, DENSE).sentence_size == 128
+    assert plan_encode(encode(pooling_layers=[3], dimensions=128).embeddings, DENSE).sentence_size == 128
     with pytest.raises(Unsupported) as refused:
-        plan_encode(encode(pooling="mean_max"), DENSE)
+        plan_encode(encode(pooling="mean_max").embeddings, DENSE)
     assert refused.value.field == "pooling"
     with pytest.raises(Unsupported) as refused:
-        plan_encode(encode(pooling_layers=[0, 1]), DENSE)
+        plan_encode(encode(pooling_layers=[0, 1]).embeddings, DENSE)
     assert refused.value.field == "pooling_layers"
     with pytest.raises(OutOfRange):
-        plan_encode(encode(dimensions=129), DENSE)
-    assert plan_encode(encode(outputs=["tokens"]), DENSE).sentence is None
+        plan_encode(encode(dimensions=129).embeddings, DENSE)
+    assert plan_encode(encode(outputs=["tokens"]).embeddings, DENSE).sentence is None
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])
@@ -107,11 +110,11 @@ def test_a_prompt_is_pooled_only_where_the_model_does(include_prompt: bool) -> N
     """Models trained without their prompt in the pooling leave its tokens out."""
     (prompted,) = tokenizer().encode(["hello"], prompt="query: ")
     (plain,) = tokenizer().encode(["hello"])
-    plan = plan_encode(encode(), INFO)
-    want = plan.want(prompted, include_prompt=include_prompt).sentence
+    plan = plan_encode(encode().embeddings, replace(INFO, include_prompt=include_prompt))
+    want = plan.want(prompted).sentence
     assert want is not None
     assert want.skip == (0 if include_prompt else 3)  # [CLS] query :
-    without = plan.want(plain, include_prompt=include_prompt).sentence
+    without = plan.want(plain).sentence
     assert without is not None
     assert without.skip == 0
 

@@ -15,6 +15,7 @@ from model.tokenization.tokenizer import Truncation
 from service.engine.device import Device
 from service.engine.engine import Engine, Result
 from service.engine.queueing import OverloadedError
+from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Exclusive, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words
@@ -122,7 +123,7 @@ def test_a_small_request_is_not_held_up_by_what_follows_it() -> None:
 def test_a_poisonous_sequence_fails_its_own_request_alone(place: int) -> None:
     """A batch that fails is halved until the fault stands alone: its neighbours get their outputs."""
     backend = Watched()
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     texts = [f"text number {i}" for i in range(7)]
     texts[place] = f"some {POISON} here"
     with running(engine(backend, metrics)) as made:
@@ -179,7 +180,7 @@ def test_an_error_between_the_batch_and_its_requests_reaches_every_waiter() -> N
 def test_an_abandoned_request_costs_nothing() -> None:
     """What nobody waits for any more is not run, and does not count as waiting."""
     backend = Watched()
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     with running(engine(backend, metrics, max_batch_tokens=64)) as made:
 
         async def work() -> None:
@@ -243,7 +244,7 @@ def test_a_request_abandoned_half_way_runs_no_further() -> None:
 def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
     """The limit is on what waits, half of it for one client; one larger than it runs when none waits."""
     backend = Watched()
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     with running(engine(backend, metrics, max_batch_tokens=32, max_queue_tokens=100)) as made:
 
         async def work() -> None:
@@ -323,7 +324,7 @@ def test_closing_answers_what_waits() -> None:
 def test_times_of_a_request_are_those_of_its_stages() -> None:
     """A request that waited says so in its queue time, one that was computed in its compute time."""
     backend = Watched()
-    metrics = Metrics("0")
+    metrics = Metrics("0", ENDPOINTS)
     with running(engine(backend, metrics, max_batch_tokens=16)) as made:
 
         async def work() -> Result:

@@ -11,6 +11,7 @@ from model.lanes import choose_lanes
 from service.engine.device import Device
 from service.engine.queueing import WORTH_A_LANE, Job, Waiting, WaitingQueue
 from service.lifecycle import VERSION
+from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import HANG, Hanging, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, submit, until, words
@@ -53,7 +54,7 @@ def test_what_a_full_batch_leaves_is_run_beside_it() -> None:
 
 def test_a_lane_that_is_needed_no_more_passes_its_waking_on() -> None:
     """A thread that was left behind and waits beside its successor does not keep the work from it."""
-    queue, needed, found = WaitingQueue("mini", Metrics(VERSION), 100), [True], list[bool]()
+    queue, needed, found = WaitingQueue("mini", Metrics(VERSION, ENDPOINTS), 100), [True], list[bool]()
     queue._metrics.add_model("mini", minilm().info)
     left = threading.Thread(target=lambda: found.append(queue.wait(0, lambda: needed[0])), daemon=True)
     left.start()

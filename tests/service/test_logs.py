@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.telemetry.logs import JsonFormatter, set_up_logs
-from service.telemetry.request_record import Access, Ended
+from service.telemetry.request_record import Ended, RequestRecord
 from tests.support.serving import ROUTES, Service
 
 
@@ -30,7 +30,7 @@ def record(**extra: object) -> logging.LogRecord:
 
 def test_a_line_of_json_is_one_object() -> None:
     """Message, level, logger and time, on one line whatever the message is."""
-    ended = Ended(Access("abc", "::1"), "/encode", 200, 0.5)
+    ended = Ended(RequestRecord("abc", "::1"), "/encode", 200, 0.5)
     line = JsonFormatter().format(record(ended=ended, colour="x"))
     assert "\n" not in line
     written = json.loads(line)

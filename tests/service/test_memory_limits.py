@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.clients.addresses import CLIENT
+from service.engine.permit import Permit
 from service.memory_limits import SMALL_BYTES, Memory, memory_given
 from service.problems import Problem
 from tests.support.serving import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
@@ -25,7 +25,6 @@ def narrow() -> Iterator[Service]:
 
 
 MIB = 2**20
-Scope = dict[str, object]
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def test_a_body_of_single_bytes_reads_the_resident_size_seldom(
 
     monkeypatch.setattr("service.memory_limits.resident_bytes", read)
     monkeypatch.setattr("service.memory_limits.time.perf_counter", lambda: 1.0)
-    request = Scope()
+    request = Permit()
     assert memory.arrived(request, SMALL_BYTES // 2 + 1)
     for _ in range(10_000):
         assert memory.arrived(request, 1)
@@ -62,7 +61,7 @@ def test_a_body_of_single_bytes_reads_the_resident_size_seldom(
 
 def test_answers_have_a_limit_of_their_own() -> None:
     """Alone, any answer has room; beside others, only within the limit; what is held is given back once."""
-    memory, one, other = Memory(10 * SMALL_BYTES), Scope(), Scope()
+    memory, one, other = Memory(10 * SMALL_BYTES), Permit(), Permit()
     memory.take_answer(one, 20 * SMALL_BYTES)
     with pytest.raises(Problem) as refused:
         memory.take_answer(other, SMALL_BYTES + 1)
@@ -84,7 +83,7 @@ def test_the_budget_is_what_is_left_of_the_memory_of_the_process(memory: Memory)
 
 def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory) -> None:
     """The first large one is taken whatever it needs; the next when it fits; short ones long after that."""
-    first, second, short = Scope(), Scope(), Scope()
+    first, second, short = Permit(), Permit(), Permit()
     memory.take(first, 110 * MIB)
     with pytest.raises(Problem) as refused:
         memory.take(second, MIB)
@@ -106,18 +105,18 @@ def test_memory_that_no_request_holds_counts_against_large_ones(
     """What libraries keep is in use, too, also where no other request holds anything."""
     monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 220 * MIB)
     with pytest.raises(Problem):
-        memory.take({}, 12 * MIB)
-    memory.take({}, 2 * MIB)
+        memory.take(Permit(), 12 * MIB)
+    memory.take(Permit(), 2 * MIB)
     with pytest.raises(Problem):
-        memory.take({}, 12 * MIB)
-    memory.take({}, SMALL_BYTES)
+        memory.take(Permit(), 12 * MIB)
+    memory.take(Permit(), SMALL_BYTES)
 
 
 def test_a_text_that_no_budget_could_hold_is_refused(memory: Memory) -> None:
     """Also where nothing else is held: the largest request is always taken, but what it makes has a bound."""
-    with memory.tokenizing({}, memory.limit):
+    with memory.tokenizing(Permit(), memory.limit):
         pass
-    with pytest.raises(Problem) as refused, memory.tokenizing({}, 900 * 1_000_000):
+    with pytest.raises(Problem) as refused, memory.tokenizing(Permit(), 900 * 1_000_000):
         pass
     assert refused.value.kind == "input-too-long"
     assert refused.value.members == {
@@ -130,7 +129,7 @@ def test_a_text_that_no_budget_could_hold_is_refused(memory: Memory) -> None:
 
 def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) -> None:
     """Every part of it after the first one that has no room, and the connection is closed."""
-    held, body = Scope(), Scope()
+    held, body = Permit(), Permit()
     memory.take(held, 102 * MIB)
     assert memory.arrived(body, SMALL_BYTES // 2)
     assert not memory.arrived(body, MIB)
@@ -143,12 +142,12 @@ def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) 
 
 def test_a_client_that_holds_much_leaves_room_for_the_short_requests_of_others(memory: Memory) -> None:
     """Bodies that stand still, each a short one, fill all but the half of the share that is for others."""
-    stalled: list[Scope] = []
+    stalled: list[Permit] = []
     for size in (SMALL_BYTES // 2, 1024, 1):
-        stalled.append({CLIENT: "10.0.0.1"})
+        stalled.append(Permit(holder="10.0.0.1"))
         while memory.arrived(stalled[-1], size):
-            stalled.append({CLIENT: "10.0.0.1"})
-    other: Scope = {CLIENT: "10.0.0.2"}
+            stalled.append(Permit(holder="10.0.0.1"))
+    other = Permit(holder="10.0.0.2")
     assert memory.arrived(other, 1000)
     memory.take(other, SMALL_BYTES // 2)
     for body in (*stalled, other):

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
-from service.http.middleware import RequestContext, request_id
+from service.http.middleware import RequestMiddleware
+from service.http.request_context import request_id
 from service.lifecycle import ServiceState
+from service.protocols.endpoints import ENDPOINTS
 from service.settings import read_settings
 from tests.support.serving import Service, parse_metrics
 
@@ -68,7 +70,7 @@ def test_an_id_that_could_harm_a_log_is_replaced(service: Service, given: str) -
 
 def call(app: Any, path: str = "/encode", method: str = "POST") -> tuple[list[Message], ServiceState]:
     """Send one request through the middleware around an ASGI app."""
-    state = ServiceState(read_settings())
+    state = ServiceState(read_settings(), ENDPOINTS)
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -78,7 +80,7 @@ def call(app: Any, path: str = "/encode", method: str = "POST") -> tuple[list[Me
         sent.append(message)
 
     scope: Scope = {"type": "http", "path": path, "method": method, "headers": [], "query_string": b""}
-    asyncio.run(RequestContext(app, state)(scope, receive, send))
+    asyncio.run(RequestMiddleware(app, state, ENDPOINTS)(scope, receive, send))
     return sent, state
 
 
@@ -129,7 +131,7 @@ def test_inference_requests_are_in_flight_while_they_last(
 ) -> None:
     """The drain waits for inference only; HEAD is read as GET elsewhere."""
     seen: list[tuple[int, str]] = []
-    state = ServiceState(read_settings())
+    state = ServiceState(read_settings(), ENDPOINTS)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append((state.in_flight, scope["method"]))
@@ -139,6 +141,6 @@ def test_inference_requests_are_in_flight_while_they_last(
         return None
 
     scope: Scope = {"type": "http", "path": path, "method": method, "headers": [], "query_string": b""}
-    asyncio.run(RequestContext(app, state)(scope, nothing, nothing))
+    asyncio.run(RequestMiddleware(app, state, ENDPOINTS)(scope, nothing, nothing))
     assert seen == [(in_flight, seen_as)]
     assert state.in_flight == 0

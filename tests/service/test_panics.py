@@ -7,6 +7,7 @@ import pytest
 from service.engine.engine import Engine
 from service.lifecycle import Phase, ServiceState
 from service.memory_limits import Memory
+from service.protocols.endpoints import ENDPOINTS
 from service.settings import read_settings
 from tests.support.serving import JSON, NDJSON, Service, assert_problem, post, serve
 
@@ -43,7 +44,7 @@ def test_a_panic_while_loading_ends_the_start(error: type[BaseException]) -> Non
     def load(*_: object) -> dict[str, Engine]:
         raise error("at an assertion")
 
-    state = ServiceState(read_settings(), load)
+    state = ServiceState(read_settings(), ENDPOINTS, load)
     state.load()
     assert state.phase is Phase.FAILED
     assert state.failure == f"{error.__name__}: at an assertion"
@@ -56,6 +57,6 @@ def test_an_error_after_the_models_are_loaded_ends_the_start(monkeypatch: pytest
         raise ValueError("no plan")
 
     monkeypatch.setattr(Memory, "plan", fail)
-    state = ServiceState(read_settings(), lambda *_: {})
+    state = ServiceState(read_settings(), ENDPOINTS, lambda *_: {})
     state.load()
     assert state.failure == "ValueError: no plan"

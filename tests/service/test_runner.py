@@ -14,6 +14,7 @@ from model.errors import InferenceError, OutOfMemory
 from service.engine.queueing import WaitingQueue
 from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
+from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import HANG, POISON, Hanging, Watched, engine
 from tests.support.engines import SENTENCE, encode, perform, running, samples, words
@@ -60,7 +61,7 @@ def failures(metrics: Metrics, reason: str) -> float:
 
 def test_a_number_that_is_not_finite_fails_its_request_alone() -> None:
     """NaN in one output of a batch is that request's failure; the batch is not run again."""
-    metrics = Metrics(VERSION)
+    metrics = Metrics(VERSION, ENDPOINTS)
     backend = NotFinite()
     with running(engine(backend, metrics)) as made:
 
@@ -100,7 +101,7 @@ def test_what_a_smaller_dtype_may_hide_is_told() -> None:
 
 def test_without_memory_the_budget_is_halved_and_the_batch_run_in_parts() -> None:
     """Everybody is answered, later batches are smaller, and it is counted."""
-    metrics, backend = Metrics(VERSION), Small()
+    metrics, backend = Metrics(VERSION, ENDPOINTS), Small()
     backend.room = 1000
     with running(engine(backend, metrics, max_batch_tokens=100)) as made:
         backend.room = 40
@@ -117,7 +118,7 @@ def test_without_memory_the_budget_is_halved_and_the_batch_run_in_parts() -> Non
 
 def test_a_text_too_long_for_the_memory_fails_alone() -> None:
     """A single sequence that does not fit is told so, and does not shrink the batches of others."""
-    metrics, backend = Metrics(VERSION), Small()
+    metrics, backend = Metrics(VERSION, ENDPOINTS), Small()
     backend.room = 1000
     with running(engine(backend, metrics, max_batch_tokens=100)) as made:
         backend.room = 40
@@ -129,7 +130,7 @@ def test_a_text_too_long_for_the_memory_fails_alone() -> None:
 
 def test_a_thread_that_hangs_is_left_behind() -> None:
     """Its batch fails and is not run again, another thread goes on, and late outputs change nothing."""
-    metrics, backend = Metrics(VERSION), Hanging()
+    metrics, backend = Metrics(VERSION, ENDPOINTS), Hanging()
     with running(engine(backend, metrics, stuck_after_s=0.2)) as made:
 
         async def work() -> None:
@@ -247,7 +248,7 @@ def test_a_second_thread_that_hangs_ends_the_process() -> None:
 
     backend = Hanging()
     made = engine(backend, stuck_after_s=0.05)
-    state = ServiceState(read_settings(), lambda _settings, _metrics: {"mini": made})
+    state = ServiceState(read_settings(), ENDPOINTS, lambda _settings, _metrics: {"mini": made})
     state.load()
 
     async def work() -> None:

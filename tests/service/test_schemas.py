@@ -48,7 +48,7 @@ def check(request: EncodeRequest | AttentionRequest) -> None:
     """Check a request against the model, as its route does."""
     (encoding,) = tokenizer().encode(["a"])
     if isinstance(request, EncodeRequest):
-        plan_encode(request, INFO)
+        plan_encode(request.embeddings, INFO)
     else:
         plan_attention(request, INFO).view(0, encoding, "a")
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from service.engine.device import Device
+from service.engine.permit import Permit
 from tests.support.doubles import HANG, Hanging, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, submit, until, words
 from tests.support.serving import LONG, Service, assert_problem, serve
@@ -73,11 +74,11 @@ def test_a_lone_request_is_run_beside_the_batches_of_a_flood() -> None:
 
         async def work() -> None:
             encodings = [*encode(HANG), words(200)]
-            flood = asyncio.ensure_future(made.submit(encodings, [SENTENCE] * 2, client="flood"))
+            flood = asyncio.ensure_future(made.submit(encodings, [SENTENCE] * 2, Permit("flood")))
             await until(lambda: made._device.asked)
             await asyncio.sleep(0.05)
-            more = asyncio.ensure_future(made.submit([words(20)], [SENTENCE], client="flood"))
-            await asyncio.wait_for(made.submit(encode("a text"), [SENTENCE], client="lone"), 5)
+            more = asyncio.ensure_future(made.submit([words(20)], [SENTENCE], Permit("flood")))
+            await asyncio.wait_for(made.submit(encode("a text"), [SENTENCE], Permit("lone")), 5)
             assert not flood.done()
             assert not more.done()
             backend.freed.set()

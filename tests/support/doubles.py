@@ -22,6 +22,7 @@ from service.engine.device import Device
 from service.engine.engine import Engine
 from service.http.server import serve
 from service.lifecycle import VERSION
+from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, read_settings
 from service.telemetry.metrics import Metrics
 from tests.references.checkpoints import MINILM
@@ -153,7 +154,7 @@ def engine(
     texts: TextTokenizer | None = None,
 ) -> Engine:
     """An engine of the embedded model that is not started yet."""
-    metrics = metrics or Metrics(VERSION)
+    metrics = metrics or Metrics(VERSION, ENDPOINTS)
     metrics.add_model(name, backend.info)
     return Engine(
         name,

@@ -7,6 +7,7 @@ from typing import Any
 
 from model.contract import Encoding, SentenceWant, Want
 from service.engine.engine import Engine, Result
+from service.engine.permit import Permit
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import Watched, tokenizer
 from tests.support.serving import parse_metrics
@@ -54,7 +55,7 @@ def submit(
     made: Engine, encodings: Sequence[Encoding], want: Want = SENTENCE, client: str = ""
 ) -> "asyncio.Task[Result]":
     """Hand a request to an engine without waiting for its answer."""
-    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings), client=client))
+    return asyncio.ensure_future(made.submit(encodings, [want] * len(encodings), Permit(client)))
 
 
 async def until(happened: Callable[[], object]) -> None:

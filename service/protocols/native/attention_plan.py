@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate, chain
-from typing import Any
 
 from model.contract import (
     STATISTICS,
@@ -18,17 +17,16 @@ from model.contract import (
     Encoding,
     MapDtype,
     ModelInfo,
-    Output,
     Statistic,
     SummaryWant,
-    Want,
 )
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
 from service.protocols.native.encode_plan import EncodePlan, check_opens, plan_encode, resolve
-from service.protocols.native.schemas import AttentionRequest, EncodeRequest
+from service.protocols.native.schemas import AttentionRequest
 from service.protocols.native.words import Words
-from service.serialization.items import Expected, Item, columns, present
+from service.protocols.view import View
+from service.serialization.items import Expected, columns
 
 _AXES = {
     "none": ("layer", "head", "query", "key"),
@@ -36,28 +34,6 @@ _AXES = {
     "max": ("layer", "query", "key"),
     "rollout": ("query", "key"),
 }
-
-
-@dataclass(frozen=True)
-class View:
-    """One sequence of `/attention`: what must be computed, and what its answer says beside the numbers."""
-
-    want: Want
-    columns: dict[str, Any]
-    expected: Expected
-
-    def item(self, output: Output) -> Item:
-        """Make the answer to this input."""
-        top = output.top
-        arrays = present(
-            embedding=output.sentence,
-            token_embeddings=output.tokens,
-            attention=output.attention,
-            top_keys=None if top is None else top.keys,
-            top_weights=None if top is None else top.weights,
-            residual=None if top is None else top.residual,
-        )
-        return Item(self.columns, arrays, output.summary)
 
 
 @dataclass(frozen=True)
@@ -95,7 +71,7 @@ class AttentionPlan:
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises OutOfRange for rows and columns it does not have or keep."""
         words = Words.of(encoding, text) if self.request.level == "word" else None
-        said, shapes = columns(index, encoding), self.embeddings.shapes(encoding, self.info.hidden_size)
+        said, shapes = columns(index, encoding), self.embeddings.shapes(encoding)
         if words is not None:
             said |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, tuple[int, ...]] = {}
@@ -103,7 +79,7 @@ class AttentionPlan:
             named["layers"] = self.layers
         if self.request.summary or "head" in self.axes:
             named["heads"] = self.heads
-        want = self.embeddings.want(encoding, include_prompt=self.info.include_prompt)
+        want = self.embeddings.want(encoding)
         remaining = self._remaining(encoding, words)
         if self.request.maps:
             queries, keys = (
@@ -236,11 +212,4 @@ def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype =
             ("heads", request.heads, info.heads),
         )
     )
-    encode = EncodeRequest.model_construct(
-        inputs=request.inputs,
-        outputs=request.outputs,
-        pooling=request.pooling,
-        normalize=request.normalize,
-        dimensions=request.dimensions,
-    )
-    return AttentionPlan(layers, heads, plan_encode(encode, info), request, dtype, info)
+    return AttentionPlan(layers, heads, plan_encode(request.embeddings, info), request, dtype, info)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.errors import OutOfRange, Unsupported
 from service.problems import Problem
-from service.protocols.native.schemas import EncodeRequest, InputsRequest
+from service.protocols.native.schemas import EmbeddingOptions, InputsRequest
+from service.protocols.view import View
+from service.serialization.items import Expected, columns
 
 _MODES: dict[str, tuple[PoolingMode, ...]] = {
     "mean": ("mean",),
@@ -21,47 +23,53 @@ _MODES: dict[str, tuple[PoolingMode, ...]] = {
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """What one sequence of `/encode` returns; the same for all but the prompt's length."""
+    """Which embeddings each sequence returns; the same for all but the prompt's length."""
 
     sentence: SentenceWant | None
     token_layers: tuple[int, ...]
     sentence_size: int
     pooled_size: int
     """Components before the vector is cut to `dimensions`: what is computed."""
+    hidden_size: int
+    include_prompt: bool
 
-    def want(self, encoding: Encoding, *, include_prompt: bool) -> Want:
+    def view(self, index: int, encoding: Encoding) -> View:
+        """Plan one sequence."""
+        return View(self.want(encoding), columns(index, encoding), Expected(self.shapes(encoding)))
+
+    def want(self, encoding: Encoding) -> Want:
         """Write the want of one sequence."""
         sentence = self.sentence
-        if sentence is not None and encoding.prompt_length and not include_prompt:
+        if sentence is not None and encoding.prompt_length and not self.include_prompt:
             skip = min(encoding.prompt_length, len(encoding) - 1)
             sentence = SentenceWant(
                 sentence.modes, sentence.layers, sentence.normalize, sentence.dimensions, skip
             )
         return Want(sentence=sentence, token_layers=self.token_layers)
 
-    def shapes(self, encoding: Encoding, hidden_size: int) -> dict[str, tuple[int, ...]]:
+    def shapes(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
         """Say how large the arrays of one sequence can be, by their names in the answer."""
         shapes: dict[str, tuple[int, ...]] = {}
         if self.sentence is not None:
             shapes["embedding"] = (max(self.pooled_size, self.sentence_size),)
         if self.token_layers:
-            shapes["token_embeddings"] = (len(self.token_layers), len(encoding), hidden_size)
+            shapes["token_embeddings"] = (len(self.token_layers), len(encoding), self.hidden_size)
         return shapes
 
 
-def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
-    """Check what `/encode` was asked against the model; raises OutOfRange or Unsupported."""
+def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
+    """Check which embeddings are asked for against the model; raises OutOfRange or Unsupported."""
     states = info.layers + 1
     there = f"there are {states} hidden states"
     token_layers: tuple[int, ...] = ()
-    if "tokens" in request.outputs:
-        token_layers = resolve(request.layers, states, option="layers", there=there)
+    if "tokens" in options.outputs:
+        token_layers = resolve(options.layers, states, option="layers", there=there)
         _check_given(info, token_layers, "layers")
-    if "sentence" not in request.outputs:
-        return EncodePlan(None, token_layers, 0, 0)
-    layers = resolve(request.pooling_layers, states, option="pooling_layers", there=there)
+    if "sentence" not in options.outputs:
+        return EncodePlan(None, token_layers, 0, 0, info.hidden_size, info.include_prompt)
+    layers = resolve(options.pooling_layers, states, option="pooling_layers", there=there)
     _check_given(info, layers, "pooling_layers")
-    modes = _MODES[request.pooling] if request.pooling else info.pooling
+    modes = _MODES[options.pooling] if options.pooling else info.pooling
     size = pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense:
         if size != info.hidden_size * len(info.pooling):
@@ -72,16 +80,23 @@ def plan_encode(request: EncodeRequest, info: ModelInfo) -> EncodePlan:
                 field="pooling_layers" if len(layers) > 1 else "pooling",
             )
         size = info.sentence_size
-    if request.dimensions is not None and request.dimensions > size:
+    if options.dimensions is not None and options.dimensions > size:
         raise OutOfRange(
-            f"dimensions is {request.dimensions} and the vectors have {size} components: choose 1 to {size}.",
+            f"dimensions is {options.dimensions} and the vectors have {size} components: choose 1 to {size}.",
             field="dimensions",
-            actual=request.dimensions,
+            actual=options.dimensions,
             allowed=(1, size),
         )
-    normalize = info.normalize if request.normalize is None else request.normalize
-    sentence = SentenceWant(modes, layers, normalize, request.dimensions)
-    return EncodePlan(sentence, token_layers, request.dimensions or size, pooled_size)
+    normalize = info.normalize if options.normalize is None else options.normalize
+    sentence = SentenceWant(modes, layers, normalize, options.dimensions)
+    return EncodePlan(
+        sentence,
+        token_layers,
+        options.dimensions or size,
+        pooled_size,
+        info.hidden_size,
+        info.include_prompt,
+    )
 
 
 def check_opens(info: ModelInfo, what: str, field: str) -> None:

@@ -2,28 +2,27 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
-from model.contract import Encoding, Output
+from model.contract import Encoding
 from model.tokenization.tokenizer import Truncation
+from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import Taken, take_in
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
+from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest, InputsRequest
-from service.serialization.items import Expected, Item, columns, present
-
-router = APIRouter(tags=["inference"])
 
 # Of Python, to find the word that a token belongs to and the tokens that are kept.
 _STEPS_PER_TOKEN = 5
 _NO_MAPS = "uint8 is for maps, and there are none in this answer"
 
 
-@router.post("/encode", summary="Sentence and token embeddings", responses={200: {"model": EncodeResponse}})
 async def encode(request: Request) -> Response:
     """Turn texts into sentence vectors, contextual token vectors, or both."""
     taken = await take_in(request, EncodeRequest)
@@ -33,7 +32,6 @@ async def encode(request: Request) -> Response:
     return await exchange.in_time(_encode(exchange, taken.body))
 
 
-@router.post("/attention", summary="Per-head attention maps", responses={200: {"model": AttentionResponse}})
 async def attention(request: Request) -> Response:
     """Return the attention of chosen layers, heads, queries and keys.
 
@@ -67,23 +65,11 @@ async def _tokenize(exchange: Exchange, body: InputsRequest) -> list[Encoding]:
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
-    info = exchange.engine.info
-    plan = plan_encode(body, info)
+    plan = plan_encode(body.embeddings, exchange.engine.info)
     encodings = await _tokenize(exchange, body)
-    style = exchange.style()
-    size = exchange.admit(
-        style,
-        encodings,
-        [Expected(plan.shapes(encoding, info.hidden_size)) for encoding in encodings],
-        "ask for fewer inputs, fewer `layers` or `pooling_layers`, or no `tokens` in `outputs`",
-    )
-    wants = [plan.want(encoding, include_prompt=info.include_prompt) for encoding in encodings]
-
-    def item(index: int, output: Output) -> Item:
-        arrays = present(embedding=output.sentence, token_embeddings=output.tokens)
-        return Item(columns(index, encodings[index]), arrays)
-
-    return await exchange.answer(style, encodings, wants, item, size=size)
+    views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
+    way_out = "ask for fewer inputs, fewer `layers` or `pooling_layers`, or no `tokens` in `outputs`"
+    return await exchange.answer(exchange.style(), encodings, views, way_out)
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
@@ -96,14 +82,7 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
     )
     style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
-    size = exchange.admit(
-        style,
-        encodings,
-        [view.expected for view in views],
-        _way_out(body, exchange.taken),
-    )
-    wants = [view.want for view in views]
-    return await exchange.answer(style, encodings, wants, lambda i, output: views[i].item(output), size=size)
+    return await exchange.answer(style, encodings, views, _way_out(body, exchange.taken))
 
 
 def _way_out(body: AttentionRequest, taken: Taken[Any]) -> str:
@@ -118,3 +97,29 @@ def _way_out(body: AttentionRequest, taken: Taken[Any]) -> str:
         elif taken.dtype == "float32":
             ways.append("add ?dtype=float16" if body.weights == "score" else "add ?dtype=uint8")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}"
+
+
+ENDPOINTS = (
+    Endpoint(
+        "/encode",
+        encode,
+        ("POST",),
+        tag="inference",
+        summary="Sentence and token embeddings",
+        request=EncodeRequest,
+        examples=EXAMPLES["/encode"],
+        responses={200: {"model": EncodeResponse}},
+        guarded=True,
+    ),
+    Endpoint(
+        "/attention",
+        attention,
+        ("POST",),
+        tag="inference",
+        summary="Per-head attention maps",
+        request=AttentionRequest,
+        examples=EXAMPLES["/attention"],
+        responses={200: {"model": AttentionResponse}},
+        guarded=True,
+    ),
+)

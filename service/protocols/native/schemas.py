@@ -1,6 +1,7 @@
 """What clients send; the field descriptions are the API's documentation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -162,6 +163,18 @@ def _check_pooled(request: InputsRequest, outputs: Sequence[str]) -> None:
             raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingOptions:
+    """Which embeddings are asked for, whatever else a request wants."""
+
+    outputs: Sequence[Output]
+    pooling: Pooling | None
+    normalize: bool | None
+    dimensions: int | None
+    pooling_layers: Sequence[int] = (-1,)
+    layers: Sequence[int] = (-1,)
+
+
 class EncodeRequest(InputsRequest):
     """Texts to be turned into sentence vectors, contextual token vectors, or both."""
 
@@ -188,6 +201,13 @@ class EncodeRequest(InputsRequest):
                 "layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"'
             )
         return self
+
+    @property
+    def embeddings(self) -> EmbeddingOptions:
+        """The embeddings that are asked for."""
+        return EmbeddingOptions(
+            self.outputs, self.pooling, self.normalize, self.dimensions, self.pooling_layers, self.layers
+        )
 
 
 class AttentionRequest(InputsRequest):
@@ -266,6 +286,11 @@ class AttentionRequest(InputsRequest):
                 "renormalize", 'divides by sums, and those of "weights": "score" may be 0: leave it out'
             )
         return self
+
+    @property
+    def embeddings(self) -> EmbeddingOptions:
+        """The embeddings that are asked for, of the last layer."""
+        return EmbeddingOptions(self.outputs, self.pooling, self.normalize, self.dimensions)
 
     def _check_without_maps(self) -> None:
         if not self.summary:

@@ -1,0 +1,34 @@
+"""Errors of ours, of `model/` and of the framework as answers."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.errors import ModelError
+from service.http.request_context import context_of
+from service.lifecycle import ServiceState
+from service.problems import Problem, cut, from_model_error
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Answer an error in the form of the endpoint, and count it; raises what is no answer."""
+    problem = _as_problem(request, error)
+    state: ServiceState = request.app.state.service
+    state.metrics.reject(problem.kind)
+    return context_of(request.scope).error(problem)
+
+
+def _as_problem(request: Request, error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case ModelError():
+            return from_model_error(error)
+        case HTTPException(status_code=405):
+            allowed = (error.headers or {}).get("Allow", "")
+            detail = f"{cut(request.url.path)} takes {allowed}, not {request.method}."
+            return Problem("method-not-allowed", detail, headers={"Allow": allowed})
+        case HTTPException(status_code=404):
+            return Problem("not-found", f"There is no {cut(request.url.path)}; /docs shows what there is.")
+        case _:
+            raise error

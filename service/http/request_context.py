@@ -1,0 +1,89 @@
+"""What is known of a request while it is served: the connection, the app and the answer share it."""
+
+import asyncio
+import itertools
+import re
+import uuid
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from service.clients.addresses import Peers, client_of, peer_address
+from service.endpoints import Endpoint
+from service.engine.permit import Permit
+from service.problems import Problem
+from service.telemetry.request_record import RequestRecord
+from service.telemetry.trace_context import read_traceparent
+
+# Under this name a request's scope has its context, in `state`.
+_KEY = "headlight"
+_SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
+# An id is this process and a number: unique like a random one, which costs a system call each.
+_PROCESS = uuid.uuid4().hex[:20]
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(slots=True, eq=False)
+class RequestContext:
+    """One request."""
+
+    record: RequestRecord
+    permit: Permit
+    path: str = ""
+    endpoint: Endpoint | None = None
+    """None where the path is not one of ours."""
+    task: asyncio.Task[object] | None = None
+    """What computes its answer, for as long as it does."""
+    gone: bool = False
+    """Whether its client has closed the connection, which has ended the task."""
+    cut_off: bool = False
+    """Whether the connection was closed because its client did not read the answer."""
+
+    @property
+    def request_id(self) -> str:
+        """The client's own id, or one of ours."""
+        return self.record.request_id
+
+    def error(self, problem: Problem) -> Response:
+        """Make the answer that says what is wrong, in the form of the endpoint."""
+        render = Problem.response if self.endpoint is None else self.endpoint.render_error
+        return render(problem, self.path, self.request_id)
+
+
+def context_of(scope: Mapping[str, Any]) -> RequestContext:
+    """Find the context of a request."""
+    context: RequestContext = scope["state"][_KEY]
+    return context
+
+
+def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContext:
+    """Begin the context of a request from its head: who asks, and within which trace.
+
+    The connection calls it, since bodies arrive before the app runs; with another server the app does.
+    """
+    state = scope.setdefault("state", {})
+    if _KEY in state:
+        return context_of(scope)
+    given, parents, states = None, [], []
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given = given or value.decode("latin-1")
+        elif name == b"traceparent":
+            parents.append(value)
+        elif name == b"tracestate":
+            states.append(value)
+    parent = read_traceparent(parents, states) if parents else None
+    record = RequestRecord(request_id(given), peer_address(scope), peers.forwarded_for(scope), parent)
+    client = client_of(record.forwarded_for or record.peer)
+    context: RequestContext = RequestContext(record, Permit(client, holder=client))
+    state[_KEY] = context
+    return context
+
+
+def request_id(given: str | None) -> str:
+    """Keep the client's own id when it is a sane token, else make one."""
+    if given is not None and _SANE_ID.fullmatch(given):
+        return given
+    return f"{_PROCESS}{next(_NUMBERS):012x}"
