@@ -27,6 +27,8 @@ import orjson
 ROOT = Path(__file__).parent.parent
 _REQUESTS = 200
 _START_S = 120.0
+# Of the options, this share is given in a request.
+_SHARE = 0.2
 _TEXT = (
     "the animal did not cross street because it was too tired embedding ünïcode 漢字 naïve 🙂 transformers "
     "attention heads look at separators antidisestablishmentarianism 3.14 don't e-mail"
@@ -50,17 +52,19 @@ def asks(count: int = _REQUESTS, seed: int = 0) -> list[Ask]:
 
 
 def _encode(chance: random.Random) -> Ask:
-    body = _inputs(chance) | _some(
-        chance,
-        {
-            "outputs": (["sentence"], ["tokens"], ["sentence", "tokens"]),
-            "pooling": ("mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"),
-            "pooling_layers": ([-1], [2, 5], [0]),
-            "normalize": (True, False),
-            "dimensions": (8, 384, 0),
-        },
-    )
-    if "tokens" in body.get("outputs", ()):
+    outputs = chance.choice((["sentence"], ["sentence"], ["tokens"], ["sentence", "tokens"]))
+    body = _inputs(chance) | {"outputs": outputs}
+    if "sentence" in outputs:
+        body |= _some(
+            chance,
+            {
+                "pooling": ("mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"),
+                "pooling_layers": ([-1], [2, 5], [0]),
+                "normalize": (True, False),
+                "dimensions": (8, 384, 2000),
+            },
+        )
+    if "tokens" in outputs:
         body |= _some(chance, {"layers": ([0], [-1, 3], [7])})
     return Ask("/encode", body, chance.choice(_FORMATS))
 
@@ -75,15 +79,17 @@ def _attention(chance: random.Random) -> Ask:
             "keys": ([1], [0, 0, 2], "all"),
             "aggregate": ("none", "mean", "max", "rollout"),
             "weights": ("probability", "score", "value_norm"),
-            "special_tokens": ("keep", "drop", "renormalize"),
+            "special_tokens": ("keep", "drop"),
             "level": ("token", "word"),
-            "top_k": (1, 3, 0),
+            "renormalize": (True, False),
+            "top_k": (1, 3),
             "summary": (True,),
             "outputs": (["sentence"], ["tokens"]),
         },
     )
     accept = chance.choice(_FORMATS)
-    return Ask("/attention" + chance.choice(("", "", "?dtype=float16", "?dtype=uint8")), body, accept)
+    dtype = chance.choice(("", "?dtype=float16", "?dtype=uint8")) if accept in _FORMATS[1:3] else ""
+    return Ask(f"/attention{dtype}", body, accept)
 
 
 def _inputs(chance: random.Random) -> dict[str, Any]:
@@ -92,14 +98,13 @@ def _inputs(chance: random.Random) -> dict[str, Any]:
     def text() -> str:
         return " ".join(chance.choices(words, k=chance.choice((1, 3, 8, 20, 60))))
 
-    inputs: list[Any] = [
-        [text(), text()] if chance.random() < 0.2 else text() for _ in range(chance.choice((1, 1, 2, 5)))
-    ]
-    return {"inputs": inputs} | _some(chance, {"truncate": (True, False), "prompt": ("query: ",)}, each=0.15)
+    count = chance.choice((1, 1, 2, 5))
+    inputs: list[Any] = [[text(), text()] if chance.random() < 0.2 else text() for _ in range(count)]
+    return {"inputs": inputs} | _some(chance, {"truncation_side": ("left",), "prompt": ("query: ",)})
 
 
-def _some(chance: random.Random, options: Mapping[str, tuple[Any, ...]], each: float = 0.3) -> dict[str, Any]:
-    return {name: chance.choice(values) for name, values in options.items() if chance.random() < each}
+def _some(chance: random.Random, options: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    return {name: chance.choice(values) for name, values in options.items() if chance.random() < _SHARE}
 
 
 def main() -> None:
