@@ -16,17 +16,24 @@ VERSIONED := Dockerfile README.md docker-compose.yml docker-compose.gpu.yml docs
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
-.PHONY: serve test lint lock clean image test-deploy version
+.PHONY: serve test test-rest test-all lint lock clean image wheel test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
 
+# What to run before each commit. Two files of tests at a time: most wait for a service to start.
 test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile -m "not deploy and not alone"
+	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -m "not deploy and not alone and not thorough"
+
+# The rest: more of the same with other backends, and what is timed so closely that nothing else may run beside it.
+test-rest: $(VENV)/.test
+	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy"
 	$(BIN)/pytest -m "alone and not deploy"
+
+test-all: test test-rest
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .
@@ -43,6 +50,13 @@ image:
 	set -x; $$build --target $(TARGET) --tag headlight:$(VERSION)-$(TARGET) \
 	  --label org.opencontainers.image.revision="$$(git rev-parse HEAD 2> /dev/null)" \
 	  --label org.opencontainers.image.created="$$(date -u +%Y-%m-%dT%H:%M:%SZ)" $(IMAGE_OPTIONS) .
+
+# The service with its compiled kernels, for this kind of processor, and the Python client, into dist/.
+wheel: $(VENV)/.test
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . client/python
+	@ls dist/*-linux_*.whl > /dev/null 2>&1 || { echo "The kernels could not be compiled: see above." >&2; exit 1; }
+	@ls dist
 
 version:
 	@test -n "$(NEW)" || { echo "make version NEW=…: which one?" >&2; exit 1; }

@@ -21,9 +21,16 @@ settings.load_profile("steady")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked `both_backends`, and needs one, with each."""
+    """Run what is marked `both_backends`, and needs one, with each.
+
+    What clients see over HTTP hardly depends on what runs the model, whose numbers are proven in process: there
+    all but the first are `thorough`.
+    """
     if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_backends"):
-        metafunc.parametrize("backend", BACKENDS, indirect=True, scope="session")
+        over_http = "kept" in metafunc.fixturenames
+        marks = {name: [pytest.mark.thorough] if over_http and name != BACKENDS[0] else [] for name in BACKENDS}
+        backends = [pytest.param(name, marks=marks[name]) for name in BACKENDS]
+        metafunc.parametrize("backend", backends, indirect=True, scope="session")
 
 
 PROMPTS = {"query": "the man: ", "passage": "hello world "}

@@ -10,6 +10,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.clients.slow_readers import Reader, unread
+from service.http.head_meter import HeadMeter
 from service.http.request_body import HOPELESS
 from service.http.request_context import context_of, open_context, request_id
 from service.http.request_head import check_head
@@ -19,13 +20,6 @@ from service.telemetry.metrics import SLOW_READER, UNMATCHED
 
 log = logging.getLogger(__name__)
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Of a request line, its headers, and what may follow a chunked body as headers, together."""
-MAX_HEADERS = 256
-"""In memory each takes many times its bytes."""
-
-# Around a header: a colon, a space, and the end of the line.
-_AROUND_HEADER = 4
 # Parsed at a time, as long as no request waits behind another: one that waits has up to a hundred times its
 # bytes in memory.
 _PIECE_BYTES = 8 * 1024
@@ -66,12 +60,8 @@ class Protocol(HttpToolsProtocol):
         self._patience_s = state.settings.request_timeout_s
         self._repeating_head = False
         self._spoken = False
-        self._in_head = False
-        self._head_bytes = 0
-        self._headers = 0
+        self._head = HeadMeter()
         self._unparsed = b""
-        self._told = False  # whether the parser had anything to tell of the last piece
-        self._untold_bytes = 0
         self._unwanted_bytes = 0
         self._fault: Problem | None = None  # of a head that is HTTP
         self._refusal: Problem | None = None
@@ -129,7 +119,7 @@ class Protocol(HttpToolsProtocol):
         until = time.perf_counter() + _TURN_S
         while self._unparsed and not self.pipeline:
             piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
-            self._told = False
+            self._head.feed()
             try:
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
@@ -140,7 +130,8 @@ class Protocol(HttpToolsProtocol):
                 self._refuse_malformed()
                 return
             else:
-                self._bound_untold(len(piece))
+                if self._head.endless(len(piece)):
+                    self.transport.abort()
             if self.transport.is_closing():
                 return
             if self._unparsed and not self.pipeline and time.perf_counter() > until:
@@ -163,10 +154,11 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._repeating_head:
-            self._in_head = self._spoken = self._told = True
+            self._head.begin()
+            self._spoken = True
             self._arriving = False
             self._unset_keepalive_if_required()
-            self._head_bytes = self._headers = self._unwanted_bytes = 0
+            self._unwanted_bytes = 0
             _cancel(self._head_timer)
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
             super().on_message_begin()
@@ -174,23 +166,20 @@ class Protocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """Take a part of the target."""
         if not self._repeating_head:
-            self._told = True
-            self._count_head(len(url))
+            self._head.target(len(url))
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header, and only count one behind the body."""
         if not self._repeating_head:
-            self._told = True
-            self._headers += 1
-            self._count_head(len(name) + len(value) + _AROUND_HEADER)
-            if self._in_head:
+            self._head.header(name, value)
+            if self._head.open:
                 super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Start to serve the request, if its head is one that can be served."""
         if not self._repeating_head:
-            self._in_head = False
+            self._head.end()
             _cancel(self._head_timer)
             version = self.parser.get_http_version()
             try:
@@ -206,7 +195,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body; nobody wants more of one that is answered, and much more ends it."""
-        self._told = True
+        self._head.body()
         if not self.cycle.response_complete and not self._state.memory.arrived(
             context_of(self.cycle.scope).permit, len(body)
         ):
@@ -233,7 +222,7 @@ class Protocol(HttpToolsProtocol):
         answered = self._served
         super().on_response_complete()  # may begin to serve another one
         self._idle_since = time.monotonic()
-        if self._in_head:
+        if self._head.open:
             self._unset_keepalive_if_required()  # the next request has begun
         if answered is not None and answered.more_body:
             # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
@@ -249,7 +238,7 @@ class Protocol(HttpToolsProtocol):
     @property
     def idle_since(self) -> float | None:
         """When it became idle, in `time.monotonic` seconds; None while something is read or answered."""
-        busy = self._in_head or bool(self._unparsed) or self.transport.is_closing()
+        busy = self._head.open or bool(self._unparsed) or self.transport.is_closing()
         if busy or not (self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)):
             return None
         return self._idle_since
@@ -315,36 +304,17 @@ class Protocol(HttpToolsProtocol):
         framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
         return b"".join(b"%b: %b\r\n" % pair for pair in framing)
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
-            raise ValueError("the head is too large")  # the parser makes it an HttpParserError
-
-    def _bound_untold(self, size: int) -> None:
-        """Stop a header that never ends, or what may be said of a chunk: the parser tells of whole ones."""
-        self._untold_bytes = 0 if self._told else self._untold_bytes + size
-        if self._untold_bytes > 2 * MAX_HEAD_BYTES:
-            self.transport.abort()
-
     def _head_is_late(self) -> None:
-        if self._in_head and self.pipeline:  # its end may be here already, but others come first
+        if self._head.open and self.pipeline:  # its end may be here already, but others come first
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
-        elif self._in_head:
+        elif self._head.open:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
             self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
         elif not self._spoken:
             self.transport.close()
 
     def _refuse_malformed(self) -> None:
-        if self._fault is not None:
-            self._refuse(self._fault)
-            return
-        detail = "This is not an HTTP request."
-        if self._head_bytes > MAX_HEAD_BYTES:
-            detail = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
-        elif self._headers > MAX_HEADERS:
-            detail = f"The request has more than {MAX_HEADERS} headers."
-        self._refuse(Problem("malformed-request", detail))
+        self._refuse(self._fault or self._head.problem())
 
     def _refuse(self, problem: Problem) -> None:
         """Refuse what came last, after the answers to what came before."""

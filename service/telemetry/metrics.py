@@ -63,63 +63,71 @@ class Metrics:
     """What the service counts. Times are in seconds, sizes in bytes or tokens."""
 
     def __init__(self, version: str, endpoints: Endpoints) -> None:
-        registry = self.registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        GCCollector(registry=registry)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._define_requests()
+        self._define_batches()
+        self._define_service()
+        self._keys: frozenset[str] = frozenset()
+        self._inference = endpoints.inference_labels
+        self._begin(version, endpoints)
 
-        def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(f"headlight_{name}", about, labels, registry=registry)
-
-        def gauge(name: str, about: str, *labels: str) -> Gauge:
-            return Gauge(f"headlight_{name}", about, labels, registry=registry)
-
-        def histogram(name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-            return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=registry)
-
-        self.requests = counter("requests_total", "Requests answered.", "route", "status")
-        self.request_duration = histogram(
+    def _define_requests(self) -> None:
+        self.requests = self._counter("requests_total", "Requests answered.", "route", "status")
+        self.request_duration = self._histogram(
             "request_duration_seconds",
             "From the head of a request to the end of its answer.",
             _SECONDS,
             "route",
         )
-        self.stage_duration = histogram(
+        self.stage_duration = self._histogram(
             "stage_duration_seconds", "Where the time of inference requests goes.", _SECONDS, "stage", "model"
         )
-        self.inputs = counter("inputs_total", "Texts and pairs answered.", "route", "model")
-        self.input_tokens = counter("input_tokens_total", "Tokens run, padding excluded.", "model")
-        self.truncated_inputs = counter("truncated_inputs_total", "Inputs that were cut.", "model")
-        self.rejected = counter("rejected_total", "Requests refused or given up.", "reason")
-        self.batches = counter("batches_total", "Batches run.", "model")
-        self.batch_inputs = histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
-        self.batch_tokens = histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
-        self.padding_tokens = counter(
-            "padding_tokens_total", "Tokens run only to fill a batch up to a suitable size.", "model"
-        )
-        self.queue_inputs = gauge("queue_inputs", "Sequences that wait.", "model")
-        self.queue_tokens = gauge("queue_tokens", "Tokens that wait.", "model")
-        self.queue_limit = gauge("queue_tokens_limit", "Tokens that may wait.", "model")
-        self.batch_limit = gauge("batch_tokens_limit", "Token budget of a batch.", "model")
-        self.in_flight = gauge("requests_in_flight", "Inference requests being answered.")
-        self.response_bytes = counter(
+        self.inputs = self._counter("inputs_total", "Texts and pairs answered.", "route", "model")
+        self.truncated_inputs = self._counter("truncated_inputs_total", "Inputs that were cut.", "model")
+        self.rejected = self._counter("rejected_total", "Requests refused or given up.", "reason")
+        self.in_flight = self._gauge("requests_in_flight", "Inference requests being answered.")
+        self.response_bytes = self._counter(
             "response_bytes_total", "Bytes of answers, as they were sent.", "route", "format"
         )
-        self.inference_failures = counter(
-            "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
-        )
-        self.model_info = gauge(
-            "model_info", "What is served.", "model", "family", "backend", "device", "dtype", "kernels"
-        )
-        self.build_info = gauge("build_info", "The version that runs.", "version")
-        self.key_requests = counter("key_requests_total", "Requests that an API key opened.", "key")
-        self.key_last_used = gauge(
+        self.key_requests = self._counter("key_requests_total", "Requests that an API key opened.", "key")
+        self.key_last_used = self._gauge(
             "key_last_used_timestamp_seconds", "When a key opened last; 0 if not since the start.", "key"
         )
-        self._keys: frozenset[str] = frozenset()
-        self.ready = gauge("ready", "Whether every model is loaded and its worker alive.")
-        self._inference = endpoints.inference_labels
-        self._begin(version, endpoints)
+
+    def _define_batches(self) -> None:
+        self.input_tokens = self._counter("input_tokens_total", "Tokens run, padding excluded.", "model")
+        self.batches = self._counter("batches_total", "Batches run.", "model")
+        self.batch_inputs = self._histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
+        self.batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
+        self.padding_tokens = self._counter(
+            "padding_tokens_total", "Tokens run only to fill a batch up to a suitable size.", "model"
+        )
+        self.queue_inputs = self._gauge("queue_inputs", "Sequences that wait.", "model")
+        self.queue_tokens = self._gauge("queue_tokens", "Tokens that wait.", "model")
+        self.queue_limit = self._gauge("queue_tokens_limit", "Tokens that may wait.", "model")
+        self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model")
+        self.inference_failures = self._counter(
+            "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
+        )
+
+    def _define_service(self) -> None:
+        self.model_info = self._gauge(
+            "model_info", "What is served.", "model", "family", "backend", "device", "dtype", "kernels"
+        )
+        self.build_info = self._gauge("build_info", "The version that runs.", "version")
+        self.ready = self._gauge("ready", "Whether every model is loaded and its worker alive.")
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"headlight_{name}", about, labels, registry=self.registry)
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(f"headlight_{name}", about, labels, registry=self.registry)
+
+    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=self.registry)
 
     def _begin(self, version: str, endpoints: Endpoints) -> None:
         """Create the series that are known before the first request."""
