@@ -23,13 +23,14 @@ settings.load_profile("steady")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked `both_backends`, and needs one, with each.
 
-    What clients see over HTTP hardly depends on what runs the model, whose numbers are proven in process: there
-    all but the first are `thorough`.
+    What clients see over HTTP hardly depends on what runs the model, whose numbers are proven in process:
+    there all but the first are `thorough`.
     """
     if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_backends"):
         over_http = "kept" in metafunc.fixturenames
-        marks = {name: [pytest.mark.thorough] if over_http and name != BACKENDS[0] else [] for name in BACKENDS}
-        backends = [pytest.param(name, marks=marks[name]) for name in BACKENDS]
+        first, *others = BACKENDS
+        marks = [pytest.mark.thorough] if over_http else []
+        backends = [first, *(pytest.param(name, marks=marks) for name in others)]
         metafunc.parametrize("backend", backends, indirect=True, scope="session")
 
 
