@@ -12,7 +12,7 @@ DEPLOY_TESTS ?= tests/deploy
 DEPLOY_PARTS ?=
 
 # What names the version beside pyproject.toml: `make version NEW=…` changes it, docs/releasing.md says when.
-VERSIONED := Dockerfile README.md docker-compose.yml docker-compose.gpu.yml docs/operations.md \
+VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/operations.md \
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
