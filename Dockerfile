@@ -2,17 +2,17 @@
 #
 #     docker build --target cpu --tag headlight:0.1.0-cpu .
 #
-# Of BASE_IMAGE only `python3` with `venv` and apt (or g++) are asked for, of CUDA_IMAGE apt, CUDA 13 and cuDNN 9.
+# BASE_IMAGE needs `python3` with `venv`, and apt or g++. CUDA_IMAGE needs apt, CUDA 13 and cuDNN 9.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 ARG CUDA_IMAGE=nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04
 
-# ---- What builds. pip has an environment of its own, so that the one that is shipped has none.
+# ---- Build stages. pip lives in its own environment, so that the shipped one does not contain it.
 FROM ${BASE_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /pip && python3 -m venv --without-pip /opt/headlight
 WORKDIR /source
 
-# With g++, which compiles the kernels of `model/pytorch/kernels` into the wheel: none of it reaches an image that runs.
+# g++ compiles `model/pytorch/kernels` into the wheel; the final images do not contain it.
 FROM build AS wheel
 # hadolint ignore=DL3008
 RUN command -v g++ > /dev/null \
@@ -32,7 +32,7 @@ COPY --from=wheel /wheel /wheel
 RUN /pip/bin/pip --python /opt/headlight install --no-deps /wheel/*.whl
 
 FROM build AS torch-packages
-# Which build of PyTorch: uv knows where each is to be had. Empty: the one that pip finds.
+# Which build of PyTorch: uv knows the index of each. Empty: the build that pip finds.
 ARG TORCH_BACKEND=cpu
 RUN if [ -n "${TORCH_BACKEND}" ]; then \
       /pip/bin/pip install uv==0.13.8 \
@@ -44,11 +44,11 @@ RUN /pip/bin/pip --python /opt/headlight install torch==2.13.0 --requirement req
 COPY --from=wheel /wheel /wheel
 RUN /pip/bin/pip --python /opt/headlight install --no-deps /wheel/*.whl
 
-# The embedded model as a graph, held to PyTorch before its folder appears.
+# The embedded model as a graph, compared with PyTorch before its folder appears.
 FROM torch-packages AS exported
 RUN mkdir /models && /opt/headlight/bin/headlight export all-MiniLM-L6-v2 /models/all-MiniLM-L6-v2
 
-# The same for the Python of the CUDA image, with the other package of ONNX Runtime.
+# The same for the CUDA image's Python, with ONNX Runtime's GPU package.
 FROM ${CUDA_IMAGE} AS gpu-build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 # hadolint ignore=DL3008
@@ -63,7 +63,7 @@ RUN sed -i 's/^onnxruntime==/onnxruntime-gpu==/' requirements-onnx.lock \
 COPY --from=wheel /wheel /wheel
 RUN /pip/bin/pip --python /opt/headlight install --no-deps /wheel/*.whl
 
-# ---- What runs. Nothing is written; /var/cache/headlight is for models of the hub, where they are allowed.
+# ---- Final images. The service writes nothing; /var/cache/headlight is for hub models, if downloads are allowed.
 FROM ${BASE_IMAGE} AS runtime
 RUN groupadd --gid 10001 headlight \
  && useradd --no-log-init --uid 10001 --gid 10001 --no-create-home --home-dir /tmp headlight \
@@ -139,7 +139,7 @@ LABEL org.opencontainers.image.title="headlight" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 
-# The last, so that it is what is built where no target is named.
+# Last, so that it is the default target.
 FROM runtime AS cpu
 COPY --from=onnx-packages /opt/headlight /opt/headlight
 COPY --from=exported /models /models

@@ -3,16 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Of the container: which of `cpu`, `torch` and `gpu`, and what else the builder is to be told.
+# For `make image`: the target (`cpu`, `torch` or `gpu`) and further options for the builder.
 TARGET ?= cpu
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
-# Of the deployment's tests: which of them, and what `tests/deploy/install.sh` installs for them, all by default.
+# For `make test-deploy`: which tests to run, and which parts `tests/deploy/install.sh` installs; all by default.
 DEPLOY_TESTS ?= tests/deploy
 DEPLOY_PARTS ?=
 
-# What names the version beside pyproject.toml: `make version NEW=…` changes it, docs/releasing.md says when.
-VERSIONED := Dockerfile README.md docker-compose.yml docker-compose.gpu.yml docs/operations.md \
+# Files besides pyproject.toml that contain the version. `make version NEW=…` updates them; see docs/releasing.md.
+VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/operations.md \
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
@@ -40,8 +40,8 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
-# HEALTHCHECK is kept by images in Docker's format alone, which podman and buildah must be told. Labels are not given
-# as arguments, since older ones of these take those of an earlier build out of their cache.
+# Only Docker's image format keeps HEALTHCHECK, so podman and buildah need --format docker. Labels are not build
+# arguments, because older versions of these tools would take an earlier build's labels from their cache.
 image:
 	@if docker info > /dev/null 2>&1; then build="docker build"; \
 	elif command -v podman > /dev/null; then build="podman build --format docker"; \
@@ -63,12 +63,12 @@ version:
 	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml client/python/pyproject.toml
 	perl -pi -e 's/(headlight:|headlight-exporter:|newTag: |version":"|version=")\Q$(VERSION)\E(?=[-"])/$${1}$(NEW)/g' $(VERSIONED)
 
-# On Debian 12, as root: the image, compose, Prometheus, really built and really run.
+# On Debian 12, as root: builds and runs the images, compose and Prometheus.
 test-deploy: $(VENV)/.test
 	tests/deploy/install.sh $(DEPLOY_PARTS)
 	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)
 
-# torch is pinned apart and without a hash, so that a CPU build serves where it is the one at hand.
+# torch is pinned separately and without a hash, so that any build of it, such as the CPU build, is accepted.
 $(VENV)/.serve: pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/*.py)
 	@echo "Installing into $(VENV), which takes a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -82,7 +82,7 @@ $(VENV)/.test: $(VENV)/.serve requirements-dev.lock
 	$(BIN)/python -m pip install --quiet -r requirements-dev.lock
 	touch $@
 
-# Exact versions, no hosts and no hashes. torch and its CUDA companions stay out: see above.
+# Exact versions without hosts or hashes. torch and its CUDA packages are excluded: see above.
 lock: $(VENV)/.test
 	$(BIN)/python -m pip install --quiet uv==0.13.8
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --upgrade --python-version 3.11 \

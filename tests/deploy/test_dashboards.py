@@ -107,7 +107,7 @@ def test_it_opens_on_what_happens_now(name: str) -> None:
     assert board["schemaVersion"] >= 39
     assert board["time"] == {"from": "now-1h", "to": "now"}
     assert board["refresh"] == "10s"
-    assert {annotation["name"] for annotation in board["annotations"]["list"]} == {"Starts", "Alarms"}
+    assert {annotation["name"] for annotation in board["annotations"]["list"]} == {"Starts", "Alerts"}
 
 
 def test_it_leads_to_the_others(name: str) -> None:

@@ -134,14 +134,14 @@ def test_a_day_of_the_service(watched: Prometheus, port: int) -> None:
         bad(watched, service)
         service.process.kill()
         service.wait()
-        watched.wait_until(lambda: watched.firing() >= {"HeadlightDown", "HeadlightNobodyReady"})
+        watched.wait_until(lambda: watched.firing() >= {"HeadlightDown", "HeadlightNoInstanceReady"})
         assert "HeadlightAbsent" not in watched.firing()
     with small(port, wait=False) as service:
         watched.wait_until(lambda: "HeadlightDown" not in watched.firing())
         assert "HeadlightRestarts" not in watched.ever_fired()
         service.process.kill()
     with small(port):
-        gone = {"HeadlightDown", "HeadlightNobodyReady", "HeadlightNotReady"}
+        gone = {"HeadlightDown", "HeadlightNoInstanceReady", "HeadlightNotReady"}
         watched.wait_until(lambda: "HeadlightRestarts" in watched.firing() and not gone & watched.firing())
 
 

@@ -22,7 +22,7 @@ from tests.deploy.watching import (
 )
 from tests.support.serving import ROOT, Json
 
-_, _, _ALARMS = OPERATIONS.partition("\n## Alarms\n")
+_, _, _ALARMS = OPERATIONS.partition("\n## Alerts\n")
 _ALARMS = _ALARMS.partition("\n## ")[0]
 RUNBOOKS = dict(re.findall(r"^### (\S+)\n\n(.+?)(?=\n+### |\Z)", _ALARMS, flags=re.DOTALL | re.MULTILINE))
 
@@ -52,7 +52,7 @@ def test_an_alarm_says_what_it_means(name: str) -> None:
 
 
 def test_every_alarm_has_a_runbook_and_every_runbook_an_alarm() -> None:
-    """The headings under "Alarms" are the alarms, none missing and none left over."""
+    """The headings under "Alerts" are the alerts, none missing and none left over."""
     assert sorted(RUNBOOKS) == sorted(alerts())
 
 
