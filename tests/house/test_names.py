@@ -1,8 +1,10 @@
 """What anybody is told to install is what it is meant to be, and what is installed is whole."""
 
 import os
+import platform
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -82,24 +84,55 @@ def test_the_distribution_has_a_name_of_its_own() -> None:
     assert "Private :: Do Not Upload" in told.get_all("Classifier", [])
 
 
-def wheel(source: Path, into: Path) -> set[str]:
-    """The files of a wheel, made without a compiler: what is compiled is tested elsewhere."""
+def copy_of_the_source(target: Path) -> Path:
+    """What git tracks, so that nothing is built in the repository itself."""
+    for name, text in texts().items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(text, encoding="utf-8")
+    return target
+
+
+def wheel(source: Path, into: Path, compiler: str = "no-compiler") -> zipfile.ZipFile:
+    """Build a wheel."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    environment = os.environ | {"CXX": str(into / "none"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    subprocess.run([*command, "--wheel-dir", into, source], check=True, timeout=120, env=environment)
+    environment = os.environ | {"CXX": compiler, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run([*command, "--wheel-dir", into, source], check=True, timeout=300, env=environment)
     (made,) = into.glob("*.whl")
-    return set(zipfile.ZipFile(made).namelist())
+    return zipfile.ZipFile(made)
 
 
 def test_wheels_say_that_they_have_types(tmp_path: Path) -> None:
     """Type checkers of other people's programs read our annotations: each package has its `py.typed`."""
-    source = tmp_path / "source"
-    for name, text in texts().items():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text, encoding="utf-8")
-    server, client = wheel(source, tmp_path / "server"), wheel(source / "client/python", tmp_path / "client")
+    source = copy_of_the_source(tmp_path / "source")
+    server = set(wheel(source, tmp_path / "server").namelist())
+    client = set(wheel(source / "client/python", tmp_path / "client").namelist())
     for package in ("service", "model", "export"):
         assert {f"{package}/__init__.py", f"{package}/py.typed"} <= server
     assert not any(name.startswith(("tests/", "benchmarks/", "deploy/", "client/")) for name in server)
     assert {"headlight_client/__init__.py", "headlight_client/py.typed"} <= client
     assert all(name.startswith("headlight_client") for name in client), "and nothing else"
+
+
+@pytest.mark.thorough
+def test_a_wheel_brings_the_compiled_kernels(tmp_path: Path) -> None:
+    """Where it is installed no compiler is needed: they are found, and are those of these sources."""
+    compiler = shutil.which("g++")
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("kernels are compiled by GCC, for x86-64")
+    installed = tmp_path / "installed"
+    made = wheel(copy_of_the_source(tmp_path / "source"), tmp_path / "wheel", compiler)
+    assert Path(str(made.filename)).name.endswith("-py3-none-linux_x86_64.whl")
+    made.extractall(installed)
+    program = "from model.pytorch.kernels import library; library._library(); print(library.FILE)"
+    environment = os.environ | {"PYTHONPATH": str(installed), "CXX": "no-compiler"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        cwd=installed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(installed / "model/pytorch/kernels/libheadlight.so")
