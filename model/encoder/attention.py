@@ -26,7 +26,7 @@ Indices = slice | NDArray[np.int64] | Tensor
 Rotary = tuple[Tensor, Tensor]
 """Cosines and sines of the angles of rotary positions, as `positions.rotary_angles` computes them."""
 Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Tensor | None], None]
-"""Observes one layer: its attention, the rotated queries and keys and the values (T, H, D), the position bias."""
+"""Observes a layer: its attention, its queries, keys and values (T, H, D), rotated, and its position bias."""
 
 # The scores of longer sequences need too much memory.
 _LONGEST = 512
