@@ -38,18 +38,18 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
     return stack.kernels
 
 
-def steps(last: int, probed: Collection[int], numbers: int) -> Iterator[range]:
-    """Cut the layers below `last` into those that one call takes, so that little is kept of what is probed.
+def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
+    """Cut the layers below `last` into those that one call takes, so that little is kept of what is observed.
 
     `numbers` are those of a hidden state.
     """
     most = max(1, _ROOM // max(1, 3 * numbers))
-    start, looked = 0, 0
+    start, kept = 0, 0
     for layer in range(last):
-        looked += layer in probed
-        if looked == most or layer + 1 == last:
+        kept += layer in observed
+        if kept == most or layer + 1 == last:
             yield range(start, layer + 1)
-            start, looked = layer + 1, 0
+            start, kept = layer + 1, 0
 
 
 class NativeStack:
