@@ -32,7 +32,7 @@ Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Tensor | None], No
 _LONGEST = 512
 # The heads of sequences that are no longer are copied together in less time than calls take one by one.
 _SHORT = 32
-# What FlashAttention asks of head sizes, and of devices: Ampere and later.
+# What FlashAttention needs of head sizes, and of devices: Ampere and later.
 _FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
 _LOWEST = torch.finfo(torch.float32).min
 
@@ -61,7 +61,7 @@ def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tens
 
 
 def visible(visibility: Visibility, window: int, length: int, device: torch.device) -> Tensor | None:
-    """Which keys each query may see: bool (N, N), axes (query, key), or None when it is all of them."""
+    """Which keys each query attends to: bool (N, N), axes (query, key), or None when it is all of them."""
     if visibility == "bidirectional":
         return None
     position = torch.arange(length, device=device)
@@ -194,7 +194,7 @@ class SelfAttention(nn.Module):
         """Compute the scores of chosen heads and query positions before the softmax, in float32.
 
         `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
-        (b, heads, rows, N); a key that a query may not see has the lowest number there is. Nothing but what
+        (b, heads, rows, N); a key that is hidden from a query has the lowest number there is. Nothing but what
         is chosen is computed, and from float32 queries and keys whatever their dtype: rounded scores would
         move an entropy by 5e-4.
         """
