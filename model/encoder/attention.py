@@ -194,7 +194,7 @@ class SelfAttention(nn.Module):
         """Compute the scores of chosen heads and query positions before the softmax, in float32.
 
         `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
-        (b, heads, rows, N); a key that is hidden from a query has the lowest number there is. Nothing but what
+        (b, heads, rows, N); a key hidden from a query has the lowest number there is. Nothing but what
         is chosen is computed, and from float32 queries and keys whatever their dtype: rounded scores would
         move an entropy by 5e-4.
         """
