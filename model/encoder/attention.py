@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from model.encoder.config import EncoderConfig, Similarity, Visibility
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing, Run
+from model.encoder.padded_runs import attend_in_padded_runs
 from model.encoder.positions import rotate
-from model.encoder.rectangles import attend_in_rectangles
 
 Indices = slice | NDArray[np.int64] | Tensor
 """What is selected along an axis: neighbours, or positions (int64)."""
@@ -150,8 +150,8 @@ class SelfAttention(nn.Module):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
         """Mix the values within each sequence, head by head: q, k, v (T, H, D) to (T, H, D)."""
-        if self.in_rectangles(packing):
-            return attend_in_rectangles(q, k, v, packing.rectangles)
+        if self.pads_runs(packing):
+            return attend_in_padded_runs(q, k, v, packing.padded_runs)
         if self.packed(packing):
             # Imported here: it takes more than a second, and only CUDA needs it.
             from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
@@ -175,8 +175,8 @@ class SelfAttention(nn.Module):
         suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
         return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
 
-    def in_rectangles(self, packing: Packing) -> bool:
-        """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""
+    def pads_runs(self, packing: Packing) -> bool:
+        """Whether these sequences attend in padded runs: in bfloat16 on a CPU, without masks and biases."""
         place, short = self.qkv.bias, max(packing.lengths, default=0) <= _LONGEST
         suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
         return suited and short and self.config.plain_attention

@@ -80,14 +80,14 @@ class Block(nn.Module):
         self.feed_forward_norm = _norm(config)
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Compute what attends, of hidden states x (…, C): (…, C)."""
+        """Compute what attends from hidden states x (…, C): (…, C), normalised where norms come first."""
         return self.attention_norm(x) if self.pre_norm else x
 
     def forward(self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor] = _select_all) -> Tensor:
-        """Compute the next hidden states from x (…, C), float32 (…, C).
+        """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
 
-        This is the only description of a block's order of steps. Callers say how its input attends, and may
-        `select` which tokens go on to the feed-forward network, of (…, C).
+        Packed sequences and exported graphs both run these steps, each in its own way of attending. `select`
+        may leave out tokens of (…, C) that do not go on to the feed-forward network.
         """
         x = x + attend(self.attention_input(x))
         if self.pre_norm:
