@@ -1,4 +1,4 @@
-"""Looks into a pass for whoever asked: which layers, and whose queries and keys there."""
+"""Observes a pass: plans which layers, and which sequences' queries and keys there."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -23,9 +23,9 @@ Look = Maps | Rollout | Summaries
 
 
 class Looking:
-    """Computes, in each layer, what somebody asked for of its attention, and nothing else.
+    """Computes, in each layer, what sequences want of its attention, and nothing else.
 
-    Neighbouring sequences of one length that want the same are looked at together; what is found depends
+    Neighbouring sequences of one length that want the same are observed together; what is computed depends
     on their own queries, keys and values alone, not on the batch they are in.
     """
 
@@ -97,7 +97,7 @@ class Looking:
             look.look(number, mine)
 
     def of(self, index: int) -> Output:
-        """Give what was found for one sequence; nothing where it asked for nothing."""
+        """Give what one sequence wants of attention; nothing where it wants nothing."""
         output = Output()
         if index in self._maps:
             maps, place = self._maps[index]
