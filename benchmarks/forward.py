@@ -42,6 +42,7 @@ from model.checkpoints.source import EMBEDDED, resolve
 from model.contract import FloatArray
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
+from model.encoder.plan import Plan
 from model.pytorch.backend import TorchBackend
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -186,11 +187,11 @@ def encoder_pass(backend: TorchBackend, texts: Sequence[Sequence[int]]) -> Calla
     """Prepare the bare encoder: packed ids, sorted by length, to the last hidden state."""
     ordered = sorted(texts, key=len)
     ids = torch.tensor([i for text in ordered for i in text])
-    last = {backend.info.layers}
+    last = Plan({backend.info.layers})
 
     def run() -> object:
         packing = Packing.of(len(text) for text in ordered)
-        return backend.encoder(ids, torch.zeros_like(ids), packing, hidden=last)
+        return backend.encoder(ids, torch.zeros_like(ids), packing, last)
 
     return run
 

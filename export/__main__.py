@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quantize",
         choices=("int8",),
-        help="multiply in eight bits, which is about twice as fast on a CPU; where attention is asked for, "
+        help="multiply in eight bits, which is about twice as fast on a CPU; where attention is observed, "
         "products stay float32",
     )
     parser.add_argument(

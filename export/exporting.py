@@ -48,7 +48,7 @@ _HALF: Mapping[Quantity, float] = {
     "summaries": 0.01,
     "1 - sentence cosine": 1e-4,
 }
-# Where nobody looks, products are rounded to eight bits; where somebody does, they are those of float32.
+# What no output observes is computed from products in eight bits; what one observes, in float32.
 _EIGHT_BITS: Mapping[Quantity, float] = {
     "attention": 0.02,
     "scores": 0.01,

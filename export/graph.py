@@ -1,12 +1,12 @@
-"""The encoder as a graph of rectangles, whose attention can be asked for: what is traced and written as ONNX.
+"""The encoder as it is traced and written as ONNX: over padded sequences, and with its attention as outputs.
 
-It is made of the modules of `model/encoder/encoder.py` and computes what they do. What differs is what a
-graph needs: sequences lie in a padded rectangle, queries, keys and values are three products, and what is
-looked at is chosen by lists of indices that are inputs, since a runtime computes every output of a graph,
+It runs the blocks of `model/encoder/encoder.py`, whose order of steps stands there alone. What differs is the
+way of attending: sequences lie in a rectangle (B, N), queries, keys and values are three products, and lists
+of indices select what is observed. These lists are inputs, since a runtime computes every output of a graph,
 fetched or not.
 """
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,12 @@ from model.encoder.attention import similarity_scores, visible
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Block, Encoder
 from model.encoder.linear import Linear
-from model.encoder.positions import relative_buckets, rotary_angles, rotate
+from model.encoder.positions import relative_bias, rotary_angles, rotate
 
 _LOWEST = torch.finfo(torch.float32).min
 
 
-class Graph(nn.Module):
+class TracedEncoder(nn.Module):
     """An encoder over B sequences of N tokens; inputs and outputs are those of `model/onnx/names.py`.
 
     The encoder must have plain weights: not prepacked, on the CPU.
@@ -31,7 +31,7 @@ class Graph(nn.Module):
         super().__init__()
         self.config = encoder.config
         self.embeddings = encoder.embeddings
-        self.layers = nn.ModuleList(_Layer(self.config, cast(Block, block)) for block in encoder.blocks)
+        self.layers = nn.ModuleList(_TracedBlock(self.config, cast(Block, block)) for block in encoder.blocks)
         self.final_norm = encoder.final_norm
         self.relative_bias = encoder.relative_bias
 
@@ -47,27 +47,49 @@ class Graph(nn.Module):
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)  # (N,)
         x = self.embeddings(input_ids, token_type_ids, positions)  # (B, N, C)
         real = attention_mask
-        states, looks = [_rows(x, tokens[0])], []
+        states, observed = [_select(x, tokens[0])], []
         for i, layer in enumerate(self.layers):
-            *looked, cells = lists[5 * i : 5 * i + 5]
-            x, seen = layer(x, real, self._bias(x.shape[1], x.device), *looked, cells)
+            *selected, cells = lists[5 * i : 5 * i + 5]
+            x, found = layer(x, self._sequences(real), _Selected(*selected), cells)
             real = F.embedding(cells, real.reshape(-1, 1)).squeeze(-1)  # (B, N)
             last = i + 1 == len(self.layers)
-            states.append(_rows(self.final_norm(x) if last else x, tokens[i + 1]))
-            looks += seen
-        return (*states, *looks)
+            states.append(_select(self.final_norm(x) if last else x, tokens[i + 1]))
+            observed += found
+        return (*states, *observed)
 
-    def _bias(self, length: int, device: torch.device) -> Tensor | None:
-        """Look up the bias of every distance: (H, N, N)."""
-        if self.relative_bias is None:
-            return None
-        config = self.config
-        buckets = relative_buckets(length, config.relative_buckets, config.relative_max_distance, device)
-        return F.embedding(buckets, self.relative_bias).permute(2, 0, 1)
+    def _sequences(self, real: Tensor) -> "_Sequences":
+        """Describe sequences of which `real` (B, N) are tokens and the rest padding."""
+        config, (count, length) = self.config, real.shape
+        mask = real.bool()[:, None, None, :].expand(count, 1, length, length)
+        pairs = visible(config.visibility, config.window, length, real.device)
+        return _Sequences(
+            mask if pairs is None else mask & pairs,
+            None
+            if self.relative_bias is None
+            else relative_bias(self.relative_bias, length, config.relative_max_distance),
+        )
 
 
-class _Layer(nn.Module):
-    """A block of the encoder with queries, keys and values as three products."""
+class _Sequences(NamedTuple):
+    """What attention needs to know of the sequences in a rectangle."""
+
+    mask: (
+        Tensor  # bool (B, 1, N, N), laid out, as the runtime's kernel wants it: which keys a query attends to
+    )
+    bias: Tensor | None  # (H, N, N)
+
+
+class _Selected(NamedTuple):
+    """What is observed of a layer: lists of int64, each of which may be empty."""
+
+    heads: Tensor  # of softmax weights
+    rows: Tensor  # of softmax weights: positions of queries
+    pair_heads: Tensor  # of queries and keys
+    norm_heads: Tensor  # of value norms
+
+
+class _TracedBlock(nn.Module):
+    """A block of the encoder whose queries, keys and values are three products, and are observed."""
 
     def __init__(self, config: EncoderConfig, block: Block) -> None:
         super().__init__()
@@ -79,65 +101,59 @@ class _Layer(nn.Module):
         self.factor = nn.Parameter(attention.factor_output(), requires_grad=False)  # (H, D, D)
 
     def forward(
-        self,
-        x: Tensor,
-        real: Tensor,
-        bias: Tensor | None,
-        heads: Tensor,
-        rows: Tensor,
-        pair_heads: Tensor,
-        norm_heads: Tensor,
-        cells: Tensor,
+        self, x: Tensor, sequences: _Sequences, selected: _Selected, cells: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run x (B, N, C), of which `real` (B, N) are tokens; gives the next x, and what was looked at."""
-        block = self.block
-        inner = block.attention_norm(x) if block.pre_norm else x
-        q, k, v = (self._split(linear(inner)) for linear in (self.query, self.key, self.value))
-        q, k = self._turned(q), self._turned(k)
-        q, k, v = (t.transpose(1, 2) for t in (q, k, v))  # (B, H, N, D) each
-        mask = self._visible(real)  # (B, 1, N, N)
-        seen = [
-            self._weights(q, k, bias, mask, heads, rows),
-            q.index_select(1, pair_heads).float(),
-            k.index_select(1, pair_heads).float(),
-            self._norms(v, norm_heads),
-        ]
+        """Run the block on x (B, N, C).
+
+        Returns the next x, of the tokens `cells` (B, N) that go on, and what is observed: softmax weights
+        (B, heads, rows, N), queries and keys (B, heads, N, D) each, and value norms (B, heads, N).
+        """
+        observed: list[Tensor] = []
+
+        def attend(x: Tensor) -> Tensor:
+            q, k, v = self._project(x)
+            observed.extend(self._observe(q, k, v, sequences, selected))
+            return self._mix(q, k, v, sequences)
+
+        return self.block(x, attend, lambda x: F.embedding(cells, x.flatten(0, 1))), observed
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn hidden states (B, N, C) into queries, keys and values, each (B, H, N, D)."""
+        config, shape = self.config, (*x.shape[:2], self.config.num_heads, self.config.head_size)
+        q, k, v = (linear(x).view(shape) for linear in (self.query, self.key, self.value))
+        if config.positions == "rotary":
+            positions = torch.arange(x.shape[1], device=x.device)
+            rotary = rotary_angles(positions, config.head_size, config.rotary_base)
+            q, k = rotate(q, *rotary), rotate(k, *rotary)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
+        """Attend within each sequence: q, k, v (B, H, N, D) to what is added to hidden states, (B, N, C)."""
+        mask, bias = sequences
         added = mask if bias is None else torch.where(mask, bias, -torch.inf).to(q.dtype)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added)  # (B, H, N, D)
-        x = x + self.output(mixed.transpose(1, 2).flatten(2))
-        x = x if block.pre_norm else block.attention_norm(x)
-        x = F.embedding(cells, x.flatten(0, 1))  # what goes on: (B, N, C)
-        if block.pre_norm:
-            return x + block.feed_forward(block.feed_forward_norm(x)), seen
-        return block.feed_forward_norm(x + block.feed_forward(x)), seen
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return output
 
-    def _turned(self, x: Tensor) -> Tensor:
-        """Turn queries or keys (B, N, H, D) by their positions where the encoder has rotary ones."""
-        if self.config.positions != "rotary":
-            return x
-        positions = torch.arange(x.shape[1], device=x.device)
-        return rotate(x, *rotary_angles(positions, self.config.head_size, self.config.rotary_base))
+    def _observe(
+        self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences, selected: _Selected
+    ) -> list[Tensor]:
+        """Compute what is selected of one layer from its q, k, v (B, H, N, D), all in float32."""
+        return [
+            self._weights(q, k, sequences, selected.heads, selected.rows),
+            q.index_select(1, selected.pair_heads).float(),
+            k.index_select(1, selected.pair_heads).float(),
+            self._norms(v, selected.norm_heads),
+        ]
 
-    def _visible(self, real: Tensor) -> Tensor:
-        """Say which keys each query sees: bool (B, 1, N, N), laid out, as the runtime's kernel wants it."""
-        count, length = real.shape
-        mask = real.bool()[:, None, None, :].expand(count, 1, length, length)
-        seen = visible(self.config.visibility, self.config.window, length, real.device)
-        return mask if seen is None else mask & seen
-
-    def _split(self, x: Tensor) -> Tensor:
-        """View (B, N, C) as (B, N, H, D)."""
-        return x.view(*x.shape[:2], self.config.num_heads, self.config.head_size)
-
-    def _weights(
-        self, q: Tensor, k: Tensor, bias: Tensor | None, mask: Tensor, heads: Tensor, rows: Tensor
-    ) -> Tensor:
+    def _weights(self, q: Tensor, k: Tensor, sequences: _Sequences, heads: Tensor, rows: Tensor) -> Tensor:
         """Compute the softmax weights of the listed heads and rows, in float32: (B, heads, rows, N)."""
+        mask, bias = sequences
         q = q.index_select(1, heads).index_select(2, rows).float()
         scores = similarity_scores(q, k.index_select(1, heads).float(), "dot_product")
         if bias is not None:
             scores = scores + bias.index_select(0, heads).index_select(1, rows)
-        # All rows of a mask are the same unless some queries see less than others.
+        # All rows of a mask are the same unless some queries attend to fewer keys than others.
         plain = self.config.visibility == "bidirectional"
         mask = mask[:, :, :1] if plain else mask.index_select(2, rows)
         return torch.softmax(torch.where(mask, scores, _LOWEST), dim=-1)
@@ -159,6 +175,6 @@ def _thirds(qkv: Linear, size: int) -> tuple[Linear, Linear, Linear]:
     return query, key, value
 
 
-def _rows(x: Tensor, tokens: Tensor) -> Tensor:
-    """Choose tokens of hidden states (B, N, C), counted through all sequences: (tokens, C)."""
+def _select(x: Tensor, tokens: Tensor) -> Tensor:
+    """Select tokens of hidden states (B, N, C), counted through all sequences: (tokens, C)."""
     return x.flatten(0, 1).index_select(0, tokens)

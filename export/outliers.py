@@ -21,7 +21,7 @@ from model.onnx.session import Graph, choose_processor
 
 _EXPONENT = 0.75  # of how large inputs are, against that of weights: more than ½, for inputs share a scale
 _APART = 8
-_LEAST = 1e-3  # of the largest: a channel that was never seen large may yet be
+_LEAST = 1e-3  # of the largest: a channel that was never large may yet be
 _BATCH, _LENGTH, _SEED = 64, 16, 0
 
 
@@ -68,7 +68,7 @@ def largest_inputs(model: ModelProto, values: Sequence[str], folder: Path) -> di
 
 
 def _random_tokens(model: ModelProto, inputs: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-    """Feed a rectangle of random tokens, of which nothing is looked at."""
+    """Feed a rectangle of random tokens, of which nothing is observed."""
     tables = {node.input[0] for node in model.graph.node if names.INPUT_IDS in node.input}
     vocabulary = min(tensor.dims[0] for tensor in model.graph.initializer if tensor.name in tables)
     cells = np.arange(_BATCH * _LENGTH).reshape(_BATCH, _LENGTH)

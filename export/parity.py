@@ -173,7 +173,7 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     at_once = max(1, _ROOM // numbers)
     parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
-    # Alone first: a graph may compute what nobody looks at in other ways than what somebody does.
+    # Alone first: a graph may compute what is not observed in other ways than what is.
     yield [Want(sentence=pooling, token_layers=tuple(range(info.layers + 1))) for _ in batch]
     first, *others = parts
     yield [
@@ -199,7 +199,7 @@ _CONTINUOUS = tuple(name for name in STATISTICS if not name.startswith("argmax")
 
 
 def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantity, float]]:
-    """Compare what one sequence was told."""
+    """Compare the outputs of one sequence."""
     if ours.sentence is not None:
         yield "sentence vectors", _distance("sentence vectors", ours.sentence, theirs.sentence)
         yield "1 - sentence cosine", _below_one(ours.sentence, theirs.sentence)
@@ -218,10 +218,10 @@ def _distance(what: Quantity, ours: FloatArray, theirs: FloatArray | None) -> fl
     if theirs is None or ours.shape != theirs.shape:
         return np.inf
     if what == "scores":
-        seen = ours > _HIDDEN
-        if not np.array_equal(seen, theirs > _HIDDEN):
+        visible = ours > _HIDDEN
+        if not np.array_equal(visible, theirs > _HIDDEN):
             return np.inf
-        ours, theirs = ours[seen], theirs[seen]
+        ours, theirs = ours[visible], theirs[visible]
     difference = float(np.abs(ours - theirs).max(initial=0.0))
     unit = max(1.0, float(np.abs(ours).max(initial=0.0))) if what in _RELATIVE else 1.0
     return difference / unit

@@ -1,4 +1,4 @@
-"""An exported graph with int8 products, which run in float32 where somebody looks at what follows.
+"""An exported graph with int8 products, which run in float32 where what follows from them is observed.
 
 Weights are rounded to int8, one scale per output; what is multiplied with them is rounded to uint8 when
 it is known, one scale per run, so that a text's vector depends a little on what it runs with. Sums are
@@ -6,7 +6,7 @@ exact where processors have instructions for them (VNNI, or those of ARM); x86 w
 pairs. It is precise enough for sentence vectors, but not for attention: a softmax tells apart what differs by
 less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products repairs that:
 rounding the weights alone moves maps by 0.1. So each product that a map, queries, keys or value norms
-depend on keeps its float32 weights as well, and runs with those in a run that asks for one of these.
+depend on keeps its float32 weights as well, and uses those in a run that computes one of these.
 Which they are is read from the graph: the products upstream of what `model.onnx.names.layer_outputs` names.
 
 The table of token embeddings, of which a run reads a few rows, is stored in float16: exact to 2⁻¹¹.
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir
+from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from export.outliers import Channels, evened, largest_inputs, set_apart
@@ -53,7 +54,9 @@ class _Product:
         return [self.matmul] if self.add is None else [self.matmul, self.add]
 
 
-_Groups = dict[tuple[str, tuple[int, ...]], list[_Product]]  # by input, and by the layers of looks
+_Groups = dict[
+    tuple[str, tuple[int, ...]], list[_Product]
+]  # by input, and by the layers whose observed outputs follow
 
 
 def quantize(source: Path, target: Path) -> None:
@@ -85,11 +88,11 @@ def _quantize(model: ModelProto, folder: Path) -> None:
 
 
 def _groups(graph: GraphProto) -> _Groups:
-    """Find all products; those of one input and of the same looks stand together."""
-    looks = _looks(graph)
+    """Find all products; those of one input, on which outputs of the same layers depend, stand together."""
+    layers = _observable_layers(graph)
     groups: _Groups = {}
     for product in _products(graph):
-        key = (product.matmul.input[0], looks.get(product.matmul.output[0], ()))
+        key = (product.matmul.input[0], layers.get(product.matmul.output[0], ()))
         groups.setdefault(key, []).append(product)
     return groups
 
@@ -110,7 +113,7 @@ def _quantize_products(graph: GraphProto, groups: _Groups, largest: dict[str, Fl
     kept = [new for old in graph.node for new in replaced.get(old.output[0], [old])]
     del graph.node[:]
     for layers in sorted({layers for _, layers in groups if layers}):
-        graph.node.extend(_asked(layers))
+        graph.node.extend(_observes(layers))
     graph.node.extend(kept)
     graph.initializer.append(numpy_helper.from_array(np.array(0, np.int64), _NONE))
 
@@ -132,27 +135,27 @@ def _products(graph: GraphProto) -> Iterator[_Product]:
         yield _Product(node, add, biases[0]) if biases else _Product(node, None, "")
 
 
-def _looks(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """For each value, the layers of which something that can be looked at depends on it, in order."""
+def _observable_layers(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+    """For each value, the layers of which an observed output depends on it, in order."""
     made_by = {output: node for node in graph.node for output in node.output}
     outputs = {output.name for output in graph.output}
     found: dict[str, tuple[int, ...]] = {}
     for layer in range(len(outputs)):
-        open_ = [name for name in names.layer_outputs(layer) if name in outputs]
-        if not open_:
+        pending = [name for name in names.layer_outputs(layer) if name in outputs]
+        if not pending:
             break
-        seen = set()
-        while open_:
-            name = open_.pop()
-            if name not in seen and name in made_by:
-                seen.add(name)
-                open_ += made_by[name].input
-        found |= {name: (*found.get(name, ()), layer) for name in seen}
+        upstream = set()
+        while pending:
+            name = pending.pop()
+            if name not in upstream and name in made_by:
+                upstream.add(name)
+                pending += made_by[name].input
+        found |= {name: (*found.get(name, ()), layer) for name in upstream}
     return found
 
 
-def _asked(layers: tuple[int, ...]) -> list[NodeProto]:
-    """Tell whether a run looks at one of these layers: whether one of their lists of heads is not empty."""
+def _observes(layers: tuple[int, ...]) -> list[NodeProto]:
+    """Compute whether a run observes one of these layers: whether a list of heads of theirs is not empty."""
     name = _condition(layers)
     lists = [of(i) for i in layers for of in (names.heads, names.pair_heads, names.norm_heads)]
     return [
@@ -167,7 +170,7 @@ def _condition(layers: tuple[int, ...]) -> str:
 
 
 def _choice(layers: tuple[int, ...], products: list[_Product], quantized: list[NodeProto]) -> NodeProto:
-    """Run products of one input in float32 where somebody looks at one of these layers, else in int8."""
+    """Run products of one input in float32 where a run observes one of these layers, else in int8."""
     float_ = [node for product in products for node in product.nodes]
     results = [product.result for product in products]
     branches = {}
@@ -201,34 +204,53 @@ def _int8(
     x: str, products: Mapping[_Product, FloatArray], channels: Channels | None
 ) -> tuple[list[NodeProto], list[TensorProto]]:
     """Round x once, and multiply it with each of the rounded weights; gives nodes and their constants."""
+    nodes, constants = _rounded_input(x, channels)
+    apart = None if channels is None or not len(channels.apart) else channels.apart
+    for product, weight in products.items():
+        result = product.result if apart is None else f"{product.result}.most"
+        nodes.append(_integer_product(x, product, result))
+        constants += _rounded_weight(product.weight, weight, channels)
+        if apart is not None:
+            more, rows = _float_product(x, product, weight, result, apart)
+            nodes += more
+            constants += rows
+    return nodes, constants
+
+
+def _rounded_input(x: str, channels: Channels | None) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Multiply x with the factors of its channels, and round it to uint8 with one scale and zero point."""
     nodes, constants, even = [], [], x
     if channels is not None:
         even = f"{x}.even"
         constants.append(numpy_helper.from_array(channels.factors, f"{x}.factors"))
         nodes.append(helper.make_node("Mul", [x, f"{x}.factors"], [even], name=even))
-    value, scale, zero = (f"{x}.{part}" for part in ("int8", "scale", "zero"))
-    nodes.append(helper.make_node("DynamicQuantizeLinear", [even], [value, scale, zero], name=value))
-    for product, weight in products.items():
-        name, apart = product.weight, channels is not None and len(channels.apart) > 0
-        constants += _rounded(name, weight, channels)
-        operands = [value, f"{name}.int8", scale, f"{name}.scale", zero, "", product.bias]
-        result = f"{product.result}.most" if apart else product.result
-        nodes.append(
-            helper.make_node("MatMulIntegerToFloat", operands, [result], name=result, domain=_CONTRIB)
-        )
-        if channels is not None and apart:
-            constants.append(numpy_helper.from_array(channels.apart, f"{name}.apart"))
-            constants.append(numpy_helper.from_array(weight[channels.apart], f"{name}.rows"))
-            few = f"{product.result}.few"
-            nodes += [
-                helper.make_node("Gather", [x, f"{name}.apart"], [f"{few}.x"], name=f"{few}.x", axis=-1),
-                helper.make_node("MatMul", [f"{few}.x", f"{name}.rows"], [few], name=few),
-                helper.make_node("Add", [result, few], [product.result], name=f"{few}.added"),
-            ]
+    outputs = [f"{x}.{part}" for part in ("int8", "scale", "zero")]
+    nodes.append(helper.make_node("DynamicQuantizeLinear", [even], outputs, name=outputs[0]))
     return nodes, constants
 
 
-def _rounded(name: str, weight: FloatArray, channels: Channels | None) -> list[TensorProto]:
+def _integer_product(x: str, product: _Product, result: str) -> NodeProto:
+    """Multiply what `_rounded_input` makes of x with a rounded weight, and add the bias."""
+    name = product.weight
+    operands = [f"{x}.int8", f"{name}.int8", f"{x}.scale", f"{name}.scale", f"{x}.zero", "", product.bias]
+    return helper.make_node("MatMulIntegerToFloat", operands, [result], name=result, domain=_CONTRIB)
+
+
+def _float_product(
+    x: str, product: _Product, weight: FloatArray, most: str, apart: NDArray[np.int64]
+) -> tuple[list[NodeProto], list[TensorProto]]:
+    """Multiply the channels that are set apart in float32, and add what that gives to `most`."""
+    name, few = product.weight, f"{product.result}.few"
+    nodes = [
+        helper.make_node("Gather", [x, f"{name}.apart"], [f"{few}.x"], name=f"{few}.x", axis=-1),
+        helper.make_node("MatMul", [f"{few}.x", f"{name}.rows"], [few], name=few),
+        helper.make_node("Add", [most, few], [product.result], name=f"{few}.added"),
+    ]
+    rows = numpy_helper.from_array(weight[apart], f"{name}.rows")
+    return nodes, [numpy_helper.from_array(apart, f"{name}.apart"), rows]
+
+
+def _rounded_weight(name: str, weight: FloatArray, channels: Channels | None) -> list[TensorProto]:
     """Round a weight (in, out) to the int8 multiples of a scale for each output: (in, out) and (out,)."""
     if channels is not None:
         factors = channels.factors[:, None]

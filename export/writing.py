@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.export import Dim
 
-from export.graph import Graph
+from export.graph import TracedEncoder
 from model.encoder.encoder import Encoder
 from model.errors import Unsupported
 from model.onnx import names
@@ -68,7 +68,7 @@ def _trace(encoder: Encoder) -> onnx_ir.Model:
         list_axes.append({0: Dim(f"batch_{layer}"), 1: Dim(f"length_{layer}")})
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
-            Graph(encoder).eval(),
+            TracedEncoder(encoder).eval(),
             (ids, mask, segments, tokens, tuple(lists)),
             dynamo=True,
             opset_version=OPSET,

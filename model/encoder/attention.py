@@ -1,11 +1,12 @@
 """Scaled dot-product attention: the readable path, and the fast path that gives the same outputs.
 
 Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1). The readable path builds the
-probabilities; it serves whoever wants to see them, and the similarities other than the dot product.
+probabilities; it serves observers, and the similarities other than the dot product.
 The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
 """
 
 import math
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -17,16 +18,21 @@ from torch.nn import functional as F
 from model.encoder.config import EncoderConfig, Similarity, Visibility
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing, Run
-from model.encoder.rectangles import attend_in_rectangles
+from model.encoder.padded_runs import attend_in_padded_runs
+from model.encoder.positions import rotate
 
 Indices = slice | NDArray[np.int64] | Tensor
-"""What is chosen along an axis: neighbours, or positions (int64)."""
+"""What is selected along an axis: neighbours, or positions (int64)."""
+Rotary = tuple[Tensor, Tensor]
+"""Cosines and sines of the angles of rotary positions, as `positions.rotary_angles` computes them."""
+Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Tensor | None], None]
+"""Observes a layer: its attention, its queries, keys and values (T, H, D), rotated, and its position bias."""
 
 # The scores of longer sequences need too much memory.
 _LONGEST = 512
 # The heads of sequences that are no longer are copied together in less time than calls take one by one.
 _SHORT = 32
-# What FlashAttention asks of head sizes, and of devices: Ampere and later.
+# What FlashAttention needs of head sizes, and of devices: Ampere and later.
 _FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
 _LOWEST = torch.finfo(torch.float32).min
 
@@ -55,7 +61,7 @@ def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tens
 
 
 def visible(visibility: Visibility, window: int, length: int, device: torch.device) -> Tensor | None:
-    """Which keys each query may see: bool (N, N), axes (query, key), or None when it is all of them."""
+    """Which keys each query attends to: bool (N, N), axes (query, key), or None when it is all of them."""
     if visibility == "bidirectional":
         return None
     position = torch.arange(length, device=device)
@@ -110,26 +116,48 @@ class SelfAttention(nn.Module):
         )
         self._factor: Tensor | None = None
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Turn hidden states (T, C) into queries, keys and values, each (T, H, D)."""
-        return self.split(self.qkv(x))
+    def project(self, x: Tensor, rotary: Rotary | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn hidden states (T, C) into queries, keys and values, each (T, H, D).
+
+        Queries and keys are rotated by their positions where there are `rotary` ones.
+        """
+        q, k, v = self.split(self.qkv(x))
+        if rotary is not None:
+            q, k = rotate(q, *rotary), rotate(k, *rotary)
+        return q, k, v
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """View what `qkv` computes, (T, 3·C), as queries, keys and values, each (T, H, D)."""
         q, k, v = qkv.view(len(qkv), 3, self.config.num_heads, self.config.head_size).unbind(1)
         return q, k, v
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
-        """Attend within each sequence: q, k, v (T, H, D) to (T, C); `bias` (H, longest, longest)."""
-        if self.in_rectangles(packing):
-            return self.output(attend_in_rectangles(q, k, v, packing.rectangles).flatten(1))  # (T, C)
+    def forward(
+        self,
+        x: Tensor,
+        packing: Packing,
+        rotary: Rotary | None = None,
+        bias: Tensor | None = None,
+        observe: Observer | None = None,
+    ) -> Tensor:
+        """Attend within each sequence: hidden states (T, C) to what attention adds to them, (T, C).
+
+        `bias` (H, longest, longest) is added to the scores. Padding rows mix nothing.
+        """
+        q, k, v = self.project(x, rotary)  # (T, H, D) each
+        if observe is not None:
+            observe(self, q, k, v, bias)
+        return self.output(self.mix(q, k, v, packing, bias).flatten(1))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+        """Mix the values within each sequence, head by head: q, k, v (T, H, D) to (T, H, D)."""
+        if self.pads_runs(packing):
+            return attend_in_padded_runs(q, k, v, packing.padded_runs)
         if self.packed(packing):
             # Imported here: it takes more than a second, and only CUDA needs it.
             from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
             starts, longest = packing.boundaries(q.device), max(packing.lengths)
-            outputs = varlen_attn(q, k, v, starts, starts, longest, longest)  # (T, H, D)
-            return self.output(cast(Tensor, outputs).flatten(1))  # (T, C)
+            return cast(Tensor, varlen_attn(q, k, v, starts, starts, longest, longest))
         mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
         mixed[packing.tokens :] = 0
         for run in packing.runs:
@@ -137,7 +165,7 @@ class SelfAttention(nn.Module):
             heads = self._attend(_by_head(q[rows], run), _by_head(k[rows], run), _by_head(v[rows], run), bias)
             # (b, H, n, D) back to (b, n, H, D)
             mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
-        return self.output(mixed.flatten(1))  # (T, C)
+        return mixed
 
     def packed(self, packing: Packing) -> bool:
         """Whether sequences of all lengths attend in one call, on CUDA by FlashAttention (Dao 2023)."""
@@ -147,8 +175,8 @@ class SelfAttention(nn.Module):
         suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
         return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
 
-    def in_rectangles(self, packing: Packing) -> bool:
-        """Whether these sequences attend in rectangles: in bfloat16 on a CPU, without masks and biases."""
+    def pads_runs(self, packing: Packing) -> bool:
+        """Whether these sequences attend in padded runs: in bfloat16 on a CPU, without masks and biases."""
         place, short = self.qkv.bias, max(packing.lengths, default=0) <= _LONGEST
         suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
         return suited and short and self.config.plain_attention
@@ -166,7 +194,7 @@ class SelfAttention(nn.Module):
         """Compute the scores of chosen heads and query positions before the softmax, in float32.
 
         `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
-        (b, heads, rows, N); a key that a query may not see has the lowest number there is. Nothing but what
+        (b, heads, rows, N); a key hidden from a query has the lowest number there is. Nothing but what
         is chosen is computed, and from float32 queries and keys whatever their dtype: rounded scores would
         move an entropy by 5e-4.
         """

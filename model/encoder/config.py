@@ -28,7 +28,7 @@ class EncoderConfig:
     """The choices that make an encoder.
 
     `norm`: layer norm before ("pre", with one more after the last block) or after ("post") each
-    sub-layer. `window`: with `visibility="windowed"`, a query sees keys at most that many positions
+    sub-layer. `window`: with `visibility="windowed"`, a query attends to keys at most that many positions
     away on either side. `gated`: the feed-forward's first product is split into a gate and a value
     (Shazeer 2020, GLU variants). `scale_embeddings` multiplies token embeddings by the square root of
     `hidden_size` (Vaswani et al. 2017, §3.4).
@@ -97,7 +97,7 @@ class EncoderConfig:
 
     @cached_property
     def plain_attention(self) -> bool:
-        """Whether every token looks at every other through the dot product alone: no masks, no biases."""
+        """Whether every token attends to every other by the dot product alone: no masks, no biases."""
         unbiased = self.similarity == "dot_product" and self.positions != "relative_bias"
         return unbiased and self.visibility == "bidirectional"
 

@@ -5,44 +5,35 @@ runs within each sequence (`model/encoder/attention.py`).
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.attention import SelfAttention
+from model.encoder.attention import Rotary, SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.feed_forward import FeedForward
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
-from model.encoder.positions import relative_buckets, rotary_angles, rotate, sinusoidal
+from model.encoder.plan import Plan
+from model.encoder.positions import relative_bias, rotary_angles, sinusoidal
 
-Probe = Callable[[int, Any, Tensor, Tensor, Tensor, Tensor | None], None]
-"""Called in a layer with its number, its attention, queries, keys and values (T, H, D), and position bias."""
-InPass = Callable[[int], Any]
-"""Gives what is looked at in a layer while it attends, in the form that an executor takes."""
+Attend = Callable[[Tensor], Tensor]
+"""A way of attending: from the hidden states, normalised or not, to what attention adds to them, (…, C)."""
 
 
 class Executor(Protocol):
     """Runs all blocks of an encoder faster than they run themselves, with the same numbers."""
 
-    def __call__(
-        self,
-        x: Tensor,
-        packing: Packing,
-        wanted: Collection[int],
-        probe: Probe | None,
-        probed: Collection[int],
-        in_pass: InPass | None,
-        passed: Collection[int],
-    ) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C), through the blocks; returns the `wanted` states by number.
+    def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
+        """Run hidden state 0, float32 (T, C), as far as the plan goes.
 
-        `probe` is called for the layers in `probed`, `in_pass` for those in `passed`, which are observed
-        while they attend. Layers count from 0; none past the last one that is needed is run. Each state is
-        (T, C). Raises MemoryError.
+        Returns the plan's states after 0 by number, each (T, C), and observes what it names. Raises
+        MemoryError.
         """
         ...
 
@@ -73,6 +64,10 @@ class Embeddings(nn.Module):
         return self.norm(x)
 
 
+def _select_all(x: Tensor) -> Tensor:
+    return x
+
+
 class Block(nn.Module):
     """Attention and feed-forward, each with a residual around it and a layer norm before or after."""
 
@@ -84,23 +79,21 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = _norm(config)
 
-    def queries_keys_values(
-        self, x: Tensor, rotary: tuple[Tensor, Tensor] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Project hidden states (T, C) to what attention compares and mixes, each (T, H, D)."""
-        q, k, v = self.attention.project(self.attention_norm(x) if self.pre_norm else x)
-        if rotary is not None:
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
-        return q, k, v
+    def attention_input(self, x: Tensor) -> Tensor:
+        """Compute what attends from hidden states x (…, C): (…, C), normalised where norms come first."""
+        return self.attention_norm(x) if self.pre_norm else x
 
-    def forward(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None
-    ) -> Tensor:
-        """Finish the block: x (T, C) and its q, k, v to the next hidden states (T, C)."""
-        x = x + self.attention(q, k, v, packing, bias)
+    def forward(self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor] = _select_all) -> Tensor:
+        """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
+
+        Packed sequences and exported graphs both run these steps, each in its own way of attending. `select`
+        may leave out tokens of (…, C) that do not go on to the feed-forward network.
+        """
+        x = x + attend(self.attention_input(x))
         if self.pre_norm:
+            x = select(x)
             return x + self.feed_forward(self.feed_forward_norm(x))
-        x = self.attention_norm(x)
+        x = select(self.attention_norm(x))
         return self.feed_forward_norm(x + self.feed_forward(x))
 
 
@@ -164,58 +157,43 @@ class Encoder(nn.Module):
 
     @torch.inference_mode()
     def forward(
-        self,
-        input_ids: Tensor,
-        segment_ids: Tensor,
-        packing: Packing,
-        *,
-        hidden: Iterable[int],
-        probe: Probe | None = None,
-        probe_layers: Iterable[int] = (),
-        in_pass: InPass | None = None,
-        passed: Collection[int] = (),
+        self, input_ids: Tensor, segment_ids: Tensor, packing: Packing, plan: Plan
     ) -> dict[int, Tensor]:
-        """Run packed sequences and return the `hidden` states asked for, each (T, C).
+        """Run packed sequences as a plan says; returns its hidden states by number, each (T, C).
 
-        `input_ids`, `segment_ids` int64 (T,). `probe` sees queries, keys and values of `probe_layers`; an
-        executor looks at `passed` layers while they attend. What lies past the last state and
-        the last layer that anyone asked for is not computed. There may be more rows than `packing` has
-        tokens; they are run and belong to no sequence.
+        `input_ids`, `segment_ids` int64 (T,). There may be more rows than `packing` has tokens: padding
+        rows, which are run and belong to no sequence. Raises MemoryError.
         """
-        wanted, probed = set(hidden), set(probe_layers)
         positions = F.pad(packing.positions(input_ids.device), (0, len(input_ids) - packing.tokens))  # (T,)
         x = self.embeddings(input_ids, segment_ids, positions)  # (T, C)
-        rotary, bias = self._rotary(positions), self._bias(packing, input_ids.device)
-        states = {0: x} if 0 in wanted else {}
-        deepest = max(wanted, default=0)
+        states = {0: x} if 0 in plan.states else {}
         if self.executor is not None:
-            return states | self.executor(x, packing, wanted - {0}, probe, probed, in_pass, passed)
-        for layer in range(max(deepest, max(probed, default=-1) + 1)):
-            block = cast(Block, self.blocks[layer])
-            q, k, v = block.queries_keys_values(x, rotary)  # (T, H, D) each
-            if probe is not None and layer in probed:
-                probe(layer, block.attention, q, k, v, bias)
-            if layer == max(probed, default=-1) and layer >= deepest:
-                break
-            x = block(x, q, k, v, packing, bias)  # (T, C)
-            if layer + 1 in wanted:
-                states[layer + 1] = self.final_norm(x) if layer + 1 == len(self.blocks) else x
+            return states | self.executor(x, packing, plan)
+        rotary, bias = self._rotary(positions), self._bias(packing)
+        blocks = cast(Sequence[Block], self.blocks)
+        for number, block in enumerate(islice(blocks, plan.blocks)):
+            observe = plan.observers.get(number)
+            attend = partial(block.attention, packing=packing, rotary=rotary, bias=bias, observe=observe)
+            x = block(x, attend)  # (T, C)
+            if number + 1 in plan.states:
+                states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
+        if plan.ends_observing:
+            block = blocks[plan.blocks]
+            q, k, v = block.attention.project(block.attention_input(x), rotary)
+            plan.observers[plan.blocks](block.attention, q, k, v, bias)
         return states
 
-    def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _rotary(self, positions: Tensor) -> Rotary | None:
         if self.config.positions != "rotary":
             return None
         return rotary_angles(positions, self.config.head_size, self.config.rotary_base)
 
-    def _bias(self, packing: Packing, device: torch.device) -> Tensor | None:
+    def _bias(self, packing: Packing) -> Tensor | None:
         """Look up the bias of every distance, once for all layers: (H, longest, longest)."""
         if self.relative_bias is None:
             return None
-        config = self.config
-        buckets = relative_buckets(
-            max(packing.lengths, default=0), config.relative_buckets, config.relative_max_distance, device
-        )
-        return F.embedding(buckets, self.relative_bias).permute(2, 0, 1)
+        longest = max(packing.lengths, default=0)
+        return relative_bias(self.relative_bias, longest, self.config.relative_max_distance)
 
 
 def _norm(config: EncoderConfig) -> nn.LayerNorm:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.encoder.rectangles import Rectangle, make_rectangles
+from model.encoder.padded_runs import PaddedRun, make_padded_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Packing:
         return runs
 
     @cached_property
-    def rectangles(self) -> list[Rectangle]:
+    def padded_runs(self) -> list[PaddedRun]:
         """Neighbours of near-equal length, together, padded to the same."""
-        return make_rectangles(self.lengths)
+        return make_padded_runs(self.lengths)
 
     @property
     def tokens(self) -> int:

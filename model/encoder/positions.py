@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def sinusoidal(positions: Tensor, size: int) -> Tensor:
@@ -53,3 +54,9 @@ def relative_buckets(length: int, buckets: int, max_distance: int, device: torch
     logarithmic = exact + (far.log() / math.log(max_distance / exact) * (half - exact)).long()
     bucket = torch.where(distance.abs() < exact, distance.abs(), logarithmic.clamp(max=half - 1))
     return bucket + half * (distance > 0)
+
+
+def relative_bias(table: Tensor, length: int, max_distance: int) -> Tensor:
+    """Read the bias of each distance from a table (buckets, H): its dtype, (H, length, length)."""
+    buckets = relative_buckets(length, len(table), max_distance, table.device)
+    return F.embedding(buckets, table).permute(2, 0, 1)

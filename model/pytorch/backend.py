@@ -115,7 +115,7 @@ class TorchBackend:
         return self._rows(sum(lengths))
 
     def give_back(self) -> None:
-        """Do nothing: on CPUs PyTorch keeps nothing, and on a GPU nobody else wants it."""
+        """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""
 
     def _rows(self, tokens: int) -> int:
         return suitable_rows(tokens) if self.device.type == "cpu" else tokens
@@ -136,25 +136,22 @@ class TorchBackend:
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
-        # Equal lengths become neighbours: few, long runs; and among them those that look at the same.
-        looks: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
-        looked = [looks.setdefault((want.attention, want.summary), len(looks)) for want in batch.wants]
-        order = np.lexsort((np.array(looked, np.int64), lengths))
+        # Equal lengths become neighbours: few, long runs; and among them those that observe the same.
+        kinds: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
+        observed = [kinds.setdefault((want.attention, want.summary), len(kinds)) for want in batch.wants]
+        order = np.lexsort((np.array(observed, np.int64), lengths))
         packing = Packing.of(lengths[order].tolist())
         wants = [batch.wants[i] for i in order]
-        tokens = np.zeros(self._rows(packing.tokens), np.int64)  # rows of nobody repeat the first token
+        tokens = np.zeros(self._rows(packing.tokens), np.int64)  # padding rows repeat the first token
         shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
         tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
-        looking = Looking(packing, wants, self.device, in_pass=self._kernels is not None)
+        looking = Looking(packing, wants, self.device, native=self._kernels is not None)
+        wanted = {i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))}
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
             packing,
-            hidden={i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))},
-            probe=looking.look,
-            probe_layers=looking.layers,
-            in_pass=lambda number: looking.in_pass(number, self.info.heads),
-            passed=looking.passed,
+            looking.plan(wanted, self.info.heads),
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
         outputs = [

@@ -1,8 +1,9 @@
-"""Looks into a pass for whoever asked: which layers, and whose queries and keys there."""
+"""Observes a pass: plans which layers, and which sequences' queries and keys there."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TypeGuard
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from model.contract import Output, Want
 from model.encoder.attention import SelfAttention
 from model.encoder.packing import Packing, Run
+from model.encoder.plan import Plan
 from model.inspection.blocks import Layer
 from model.inspection.maps import Maps, Rollout
 from model.inspection.summaries import Summaries
@@ -21,21 +23,21 @@ Look = Maps | Rollout | Summaries
 
 
 class Looking:
-    """Computes, in each layer, what somebody asked for of its attention, and nothing else.
+    """Computes, in each layer, what sequences want of its attention, and nothing else.
 
-    Neighbouring sequences of one length that want the same are looked at together; what is found depends
+    Neighbouring sequences of one length that want the same are observed together; what is computed depends
     on their own queries, keys and values alone, not on the batch they are in.
     """
 
     def __init__(
-        self, packing: Packing, wants: Sequence[Want], device: torch.device, *, in_pass: bool = False
+        self, packing: Packing, wants: Sequence[Want], device: torch.device, *, native: bool = False
     ) -> None:
-        """Sort what is wanted; `in_pass` is whether there are kernels that look while they attend."""
-        self.layers: dict[int, list[tuple[Look, Run]]] = defaultdict(list)
-        self.passed: dict[int, list[tuple[Maps | Summaries, int]]] = defaultdict(list)
-        """Layer -> what is found while it attends, and for which sequences: from this one on."""
+        """Sort what is wanted; `native` is whether native kernels observe layers while they attend."""
+        self._layers: dict[int, list[tuple[Look, Run]]] = defaultdict(list)
+        self._in_kernels: dict[int, list[tuple[Maps | Summaries, int]]] = defaultdict(list)
+        """Layer -> what kernels observe of it while they attend, and of which sequences: from this one on."""
         self._wants = len(wants)
-        self._in_pass = in_pass
+        self._native = native
         self._slots: dict[int, tuple[Slots, Slots | None]] = {}  # by id: the same in each layer
         self._maps: dict[int, tuple[Maps | Rollout, int]] = {}  # sequence -> where its maps are
         self._summaries: dict[int, tuple[Summaries, int]] = {}
@@ -60,15 +62,20 @@ class Looking:
 
     def _add(self, look: Look, run: Run, first: int) -> None:
         for layer in look.layers:
-            if self._in_pass and _plain(look):
-                self.passed[layer].append((look, first))
+            if self._native and _plain(look):
+                self._in_kernels[layer].append((look, first))
             else:
-                self.layers[layer].append((look, run))
+                self._layers[layer].append((look, run))
 
-    def in_pass(self, number: int, heads: int) -> Looks:
-        """Say what is found while a layer with `heads` heads attends."""
+    def plan(self, states: Collection[int], heads: int) -> Plan:
+        """Plan a pass that returns hidden states and observes what is wanted of layers with `heads` heads."""
+        observers = {number: partial(self._observe, number) for number in self._layers}
+        return Plan(states, observers, {number: self._looks(number, heads) for number in self._in_kernels})
+
+    def _looks(self, number: int, heads: int) -> Looks:
+        """Say what kernels observe while a layer attends."""
         looks = Looks(self._wants, heads)
-        for look, first in self.passed[number]:
+        for look, first in self._in_kernels[number]:
             if id(look) not in self._slots:
                 self._slots[id(look)] = _slots(look, heads)
             chosen, rows = self._slots[id(look)]
@@ -79,18 +86,18 @@ class Looking:
                 looks.weights(first, weights, chosen, rows, finite)
         return looks
 
-    def look(
+    def _observe(
         self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     ) -> None:
-        """Look at one layer: q, k, v (T, H, D)."""
-        for look, run in self.layers[number]:
+        """Observe one layer; see `Observer`."""
+        for look, run in self._layers[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
             mine = Layer(attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias)
             look.look(number, mine)
 
     def of(self, index: int) -> Output:
-        """Give what was found for one sequence; nothing where it asked for nothing."""
+        """Give what one sequence wants of attention; nothing where it wants nothing."""
         output = Output()
         if index in self._maps:
             maps, place = self._maps[index]

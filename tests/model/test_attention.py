@@ -21,7 +21,7 @@ from model.encoder.config import EncoderConfig, Similarity, Visibility
 from model.encoder.packing import Packing
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import similarity, softmax
-from tests.support.product import Array, encode, naive, probe_maps, random_encoder
+from tests.support.product import Array, encode, naive, observed_maps, random_encoder
 
 CPU = torch.device("cpu")
 SIMILARITIES: tuple[Similarity, ...] = ("dot_product", "cosine", "manhattan", "mahalanobis")
@@ -145,7 +145,7 @@ def test_an_encoder_runs_on_any_similarity(kind: Similarity) -> None:
     encoder, ids = random_encoder(config(similarity=kind, positions="sinusoidal")), [1, 5, 5, 0, 9, 3]
     states, maps = naive(encoder)(ids)
     assert relative_distance(encode(encoder, [[2, 2], ids])[1], states) < 1e-5
-    weights = probe_maps(encoder, ids)
+    weights = observed_maps(encoder, ids)
     assert distance(weights, maps) < 1e-5
     assert distance(weights.sum(-1), np.ones(weights.shape[:-1])) < 1e-6
 
@@ -170,9 +170,8 @@ def by_hand(module: SelfAttention, x: Array, heads: int) -> Array:
 def test_many_heads_are_separate_heads_side_by_side(heads: int) -> None:
     """Concat(head_1 … head_H) W^O with d_k = C/H; with H = 1 it is single attention."""
     module, x = attention(num_heads=heads), normal(7, 24, seed=12)
-    q, k, v = module.project(x)
-    assert q.shape == (7, heads, 24 // heads)
-    outputs = module(q, k, v, Packing.of([7]), None)
+    assert {part.shape for part in module.project(x)} == {(7, heads, 24 // heads)}
+    outputs = module(x, Packing.of([7]))
     assert distance(outputs, by_hand(module, x.double().numpy(), heads)) < 1e-5
 
 
@@ -180,7 +179,7 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
     """Attention runs within each sequence, whatever lies beside it, in any order of lengths."""
     module, lengths = attention(), [3, 3, 1, 5, 3]
     x = normal(sum(lengths), 24, seed=13)
-    together = module(*module.project(x), Packing.of(lengths), None)
+    together = module(x, Packing.of(lengths))
     alone = [by_hand(module, part.double().numpy(), 4) for part in torch.split(x, lengths)]
     assert distance(together, np.concatenate(alone)) < 1e-5
 
@@ -259,17 +258,18 @@ import re, sys, torch
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
+from model.encoder.plan import Plan
 torch.set_num_threads(1)
 config = EncoderConfig(vocab_size=8, hidden_size=32, num_layers=1, num_heads=4, intermediate_size=32,
                        positions="none")
 encoder = Encoder.from_seed(config, 0)
 encoder.reduce_precision(getattr(torch, sys.argv[2]))
-def probe(layer, attention, q, k, v, bias):
+def observe(attention, q, k, v, bias):
     attention.scores(q[None], k[None], slice(0, 1), slice(0, 4), bias)
 def run(length):
     ids = torch.zeros(length, dtype=torch.int64)
-    probed = [0] if sys.argv[1] == "rows" else []
-    encoder(ids, ids, Packing.of([length]), hidden=[1], probe=probe, probe_layers=probed)
+    observers = {0: observe} if sys.argv[1] == "rows" else {}
+    encoder(ids, ids, Packing.of([length]), Plan([1], observers))
     if sys.argv[1] == "map":
         q = torch.zeros(length, 4, 8)
         encoder.blocks[0].attention.scores(q[None], q[None], slice(0, 1), slice(0, length), None)

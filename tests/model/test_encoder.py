@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -16,11 +17,12 @@ from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Block, Encoder
 from model.encoder.packing import Packing
+from model.encoder.plan import Plan
 from model.pytorch.kernels.library import NoKernels
 from model.pytorch.kernels.stack import run_on_kernels
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import sinusoid
-from tests.support.product import encode, naive, probe_maps, random_encoder
+from tests.support.product import encode, naive, observed_maps, random_encoder
 
 SIZES = {"vocab_size": 13, "hidden_size": 24, "num_layers": 3, "num_heads": 4, "intermediate_size": 40}
 IDS = [4, 0, 12, 7, 7, 1, 9]
@@ -30,9 +32,9 @@ def config(**options: Any) -> EncoderConfig:
     return EncoderConfig(**{**SIZES, **options})
 
 
-def forward(encoder: Encoder, ids: list[int], *, hidden: list[int], **options: Any) -> dict[int, Tensor]:
+def forward(encoder: Encoder, ids: list[int], plan: Plan) -> dict[int, Tensor]:
     tokens = torch.tensor(ids)
-    return encoder(tokens, torch.zeros_like(tokens), Packing.of([len(ids)]), hidden=hidden, **options)
+    return encoder(tokens, torch.zeros_like(tokens), Packing.of([len(ids)]), plan)
 
 
 # ----------------------------------------------------------------------------------- embeddings
@@ -42,7 +44,7 @@ def test_a_token_embedding_is_a_row_of_the_table() -> None:
     """E[t] with E of shape (V, C): a gather, in the table's dtype, repeated tokens alike."""
     encoder = random_encoder(config(positions="none", embedding_norm=False))
     assert encoder.embeddings.token.shape == (13, 24)
-    state = forward(encoder, IDS, hidden=[0])[0]
+    state = forward(encoder, IDS, Plan([0]))[0]
     assert state.shape == (7, 24)
     assert state.dtype == torch.float32
     assert torch.equal(state, encoder.embeddings.token[IDS])
@@ -58,7 +60,7 @@ def test_embeddings_are_added_and_normalised() -> None:
     norm = embeddings.norm
     assert isinstance(norm, nn.LayerNorm)
     expected = nn.functional.layer_norm(total, (24,), norm.weight, norm.bias, 1e-12)
-    states = encoder(torch.tensor(IDS), segments, Packing.of([7]), hidden=[0])
+    states = encoder(torch.tensor(IDS), segments, Packing.of([7]), Plan([0]))
     assert distance(states[0], expected) < 1e-5
 
 
@@ -85,7 +87,7 @@ def test_every_choice_of_the_config_is_computed(choice: dict[str, Any]) -> None:
     """Hidden states and maps equal a naive numpy encoder's, prepacked or not, alone or beside others."""
     encoder = random_encoder(config(**choice))
     states, maps = naive(encoder)(IDS)
-    assert distance(probe_maps(encoder, IDS), maps) < 2e-5
+    assert distance(observed_maps(encoder, IDS), maps) < 2e-5
     assert relative_distance(encode(encoder, [IDS])[0], states) < 2e-5
     encoder.prepack()
     with suppress(NoKernels):
@@ -148,7 +150,7 @@ def test_a_block_is_a_transformer_encoder_layer(norm: str, activation: str) -> N
     """Layer norm before or after each sub-layer, residual around it: one block is `torch.nn`'s layer."""
     encoder = random_encoder(config(norm=norm, activation=activation, positions="none", norm_eps=1e-5))
     stack = torch_encoder(encoder)
-    states = forward(encoder, IDS, hidden=[0, 1, 2])
+    states = forward(encoder, IDS, Plan([0, 1, 2]))
     with torch.no_grad():
         for layer in range(2):
             expected = stack.layers[layer](states[layer][None])[0]
@@ -168,7 +170,7 @@ def test_the_paper_s_encoder_is_that_of_torch_nn(norm: Any, dtype: torch.dtype) 
     embedded = encoder.embeddings.token[ids] * math.sqrt(64) + codes
     with torch.no_grad():
         expected = torch_encoder(encoder)(embedded[None])[0]
-    output = forward(encoder, ids, hidden=[6])[6]
+    output = forward(encoder, ids, Plan([6]))[6]
     assert relative_distance(output, expected) <= 1e-6
     if dtype == torch.float64:  # without the rounding of float32, whose last digit is 2.4e-7 at ‖h‖∞ > 2
         assert distance(output, expected) <= 1e-6
@@ -207,7 +209,7 @@ def test_mixed_lengths_in_a_batch_equal_each_alone(batch: list[list[int]]) -> No
         assert relative_distance(together, encode(_MIXED, [ids])[0]) < 2e-6
 
 
-# ------------------------------------------------------------------------- only what is asked for
+# --------------------------------------------------------------------------- only what is planned
 
 
 class Calls:
@@ -225,7 +227,7 @@ class Calls:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "probed", "blocks", "projections"),
+    ("wanted", "observed", "blocks", "projections"),
     [
         ([0], [], [], []),
         ([1], [], [0], [0]),
@@ -237,31 +239,33 @@ class Calls:
         ([2], [0], [0, 1], [0, 1]),
     ],
 )
-def test_work_past_the_last_layer_asked_for_is_not_done(
-    hidden: list[int], probed: list[int], blocks: list[int], projections: list[int]
+def test_work_past_the_last_wanted_layer_is_not_done(
+    wanted: list[int], observed: list[int], blocks: list[int], projections: list[int]
 ) -> None:
     """A map of layer 0 needs its queries and keys, not its output; a state needs the blocks up to it."""
-    encoder, seen = random_encoder(config()), []
+    encoder, layers = random_encoder(config()), []
     calls = Calls(encoder)
 
-    def probe(
+    def observe(
         layer: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     ) -> None:
+        assert attention is encoder.blocks[layer].attention
         assert (q.shape, k.shape, bias) == ((7, 4, 6), (7, 4, 6), None)
-        seen.append(layer)
+        layers.append(layer)
 
-    states = forward(encoder, IDS, hidden=hidden, probe=probe, probe_layers=probed)
-    assert sorted(states) == sorted(hidden)
-    assert seen == sorted(probed)
+    plan = Plan(wanted, {layer: partial(observe, layer) for layer in observed})
+    states = forward(encoder, IDS, plan)
+    assert sorted(states) == sorted(wanted)
+    assert layers == sorted(observed)
     assert (calls.blocks, calls.projections) == (blocks, projections)
 
 
 def test_stopping_early_changes_no_number() -> None:
     """A state is the same whether or not deeper ones were asked for."""
     encoder = random_encoder(config(norm="pre"))
-    whole = forward(encoder, IDS, hidden=[0, 1, 2, 3])
+    whole = forward(encoder, IDS, Plan([0, 1, 2, 3]))
     for layer in range(4):
-        assert torch.equal(forward(encoder, IDS, hidden=[layer])[layer], whole[layer])
+        assert torch.equal(forward(encoder, IDS, Plan([layer]))[layer], whole[layer])
 
 
 @pytest.mark.parametrize(

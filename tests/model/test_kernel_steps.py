@@ -1,24 +1,216 @@
-"""How many layers one call of the kernels takes: as many as little is kept for."""
+"""The native kernels run a block as `Block` does, or refuse to; and in as few calls as memory allows.
+
+The order of a block's steps is compiled a second time. So each field of EncoderConfig, and each of its
+values where they can be listed, stands in one of the three tables below, which the tests hold to the code.
+"""
+
+from ctypes import CFUNCTYPE, c_int, c_void_p
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
+from model.encoder.attention import SelfAttention
+from model.encoder.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.encoder.packing import Packing
+from model.encoder.plan import Plan
 from model.pytorch.kernels import stack
-from model.pytorch.kernels.stack import steps
+from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.looks import Looks
+from model.pytorch.kernels.stack import NativeStack, steps
+from model.pytorch.kernels.structures import Attention
+from tests.references.comparing import distance, relative_distance
+from tests.support.kernel import stand_ins
+from tests.support.product import random_encoder
+
+LENGTHS = [3, 5, 5, 1]
+BASE = EncoderConfig(vocab_size=9, hidden_size=64, num_layers=3, num_heads=2, intermediate_size=48)
+
+RUN: dict[str, list[dict[str, Any]]] = {
+    "hidden_size": [{"hidden_size": 128}],
+    "num_layers": [{"num_layers": 1}],
+    "num_heads": [{"num_heads": 1}],
+    "intermediate_size": [{"intermediate_size": 40}],
+    "norm_eps": [{"norm_eps": 0.5}],
+    "activation": [{"activation": a} for a in ("relu", "gelu", "gelu_tanh", "silu")],
+}
+"""What changes a block, and the kernels do too."""
+
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "norm": [{"norm": "pre"}],
+    "gated": [{"gated": True}],
+    "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
+    "visibility": [{"visibility": "causal"}, {"visibility": "windowed", "window": 2}],
+    "window": [{"visibility": "windowed", "window": 1}],
+    "positions": [{"positions": "rotary"}, {"positions": "relative_bias"}],
+    "rotary_base": [{"positions": "rotary", "rotary_base": 100.0}],
+    "relative_buckets": [{"positions": "relative_bias", "relative_buckets": 8}],
+    "relative_max_distance": [{"positions": "relative_bias", "relative_max_distance": 16}],
+}
+"""What changes a block, and the kernels refuse."""
+
+EMBEDDED: dict[str, list[dict[str, Any]]] = {
+    "vocab_size": [{"vocab_size": 20}],
+    "positions": [{"positions": "sinusoidal"}, {"positions": "none"}],
+    "max_positions": [{"max_positions": 40}],
+    "segments": [{"segments": 2}],
+    "embedding_norm": [{"embedding_norm": False}],
+    "scale_embeddings": [{"scale_embeddings": True}],
+}
+"""What changes the embeddings alone."""
+
+HINTS = get_type_hints(EncoderConfig)
+
+
+def every(table: dict[str, list[dict[str, Any]]]) -> Any:
+    """Run a test with each choice in a table."""
+    choices = [choice for listed in table.values() for choice in listed]
+    return pytest.mark.parametrize("choice", choices, ids=lambda choice: "-".join(map(str, choice.values())))
+
+
+class Given(nn.Module):
+    """Stands for embeddings, and gives what it was given."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.x = x
+
+    def forward(self, *_: Tensor) -> Tensor:
+        return self.x
+
+
+def encoder_of(config: EncoderConfig) -> Encoder:
+    """An encoder whose blocks start from the same hidden states, whatever their embeddings."""
+    encoder = random_encoder(config)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(sum(LENGTHS) + 2, config.hidden_size, generator=generator)  # two padding rows
+    encoder.embeddings = cast(Any, Given(x))
+    return encoder
+
+
+def prepared(config: EncoderConfig) -> tuple[Encoder, NativeStack]:
+    """A prepacked encoder, and what runs its blocks natively with stand-ins; skips where neither runs."""
+    encoder = encoder_of(config)
+    if not encoder.prepack():
+        pytest.skip("this build of PyTorch lays out no weights for this processor")
+    try:
+        return encoder, NativeStack(config, encoder.blocks, stand_ins())
+    except NoKernels as error:
+        pytest.skip(str(error))
+
+
+def run(encoder: Encoder, plan: Plan) -> dict[int, Tensor]:
+    """The states that a plan wants, without their padding rows."""
+    packing, ids = Packing.of(LENGTHS), torch.zeros(sum(LENGTHS) + 2, dtype=torch.int64)
+    return {number: x[: packing.tokens] for number, x in encoder(ids, ids, packing, plan).items()}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(EncoderConfig)])
+def test_every_field_of_the_config_is_run_refused_or_of_the_embeddings(field: str) -> None:
+    """A field, or a value, that is new stands in no table, and this fails until it is in the right one."""
+    choices = [choice for table in (RUN, REFUSED, EMBEDDED) for choice in table.get(field, [])]
+    values = {getattr(BASE, field), *(choice[field] for choice in choices)}
+    hint = HINTS[field]
+    if hint is bool or get_origin(hint) is Literal:
+        assert values == set(get_args(hint) or (True, False))
+    else:
+        assert len(values) > 1, f"{field} is in none of the tables with another value than {values}"
+
+
+@every(RUN)
+def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
+    """States, queries, keys and values of each layer are those of the blocks themselves."""
+    encoder, native = prepared(replace(BASE, **choice))
+    assert changes_blocks(choice) or choice == {"activation": BASE.activation}
+    layers = encoder.config.num_layers
+
+    def pass_() -> tuple[dict[int, Tensor], list[Tensor]]:
+        found: list[Tensor] = []
+
+        def observe(number: int, attention: SelfAttention, *projected: Tensor | None) -> None:
+            assert attention is encoder.blocks[number].attention
+            found.extend(x[: sum(LENGTHS)].clone() for x in projected if x is not None)
+
+        plan = Plan(range(1, layers + 1), {n: partial(observe, n) for n in range(layers)})
+        ending = Plan((), {layers - 1: partial(observe, layers - 1)})
+        return run(encoder, plan) | run(encoder, ending), found
+
+    expected, projected = pass_()
+    encoder.executor = native
+    states, found = pass_()
+    assert states.keys() == expected.keys() == {*range(1, layers + 1)}
+    assert len(found) == len(projected) == 3 * (layers + 1)
+    for ours, theirs in zip([*states.values(), *found], [*expected.values(), *projected], strict=True):
+        assert relative_distance(ours, theirs) < 2e-5
+
+
+def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
+    """It attends for its observers alone, without outputs; the layers before it run as ever."""
+    encoder, native = prepared(BASE)
+    attended: list[tuple[bool, bool]] = []
+    attend = native.kernels.attend
+
+    def record(address: int) -> int:
+        arguments = Attention.from_address(address)
+        attended.append((arguments.output is not None, arguments.looks is not None))
+        return int(attend(address))
+
+    native.kernels = native.kernels._replace(attend=CFUNCTYPE(c_int, c_void_p)(record))
+    encoder.executor = native
+    looks = Looks(len(LENGTHS), BASE.num_heads)
+    assert run(encoder, Plan((), in_kernels={1: looks})) == {}
+    assert attended == [(True, False), (False, True)]
+    attended.clear()
+    assert {*run(encoder, Plan((2,), in_kernels={1: looks}))} == {2}
+    assert attended == [(True, False), (True, True)]
+
+
+@every(REFUSED)
+def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
+    """Whatever this processor has, the reason is the block."""
+    with pytest.raises(NoKernels, match="they are for attention, norms and feed-forward layers as in BERT"):
+        NativeStack.of(replace(BASE, **choice), (), torch.float32)
+
+
+@every(EMBEDDED)
+def test_what_is_of_the_embeddings_changes_no_block(choice: dict[str, Any]) -> None:
+    """With the same weights and the same hidden state 0, every later one is the same."""
+    assert not changes_blocks(choice)
+
+
+def changes_blocks(choice: dict[str, Any]) -> bool:
+    """Whether blocks of the same weights, run from the same hidden states, differ; or cannot be the same."""
+    base, other = encoder_of(BASE), encoder_of(replace(BASE, **choice))
+    weights = base.blocks.state_dict()
+    shapes, others = ({n: x.shape for n, x in e.blocks.state_dict().items()} for e in (base, other))
+    if shapes != others:
+        return True
+    other.blocks.load_state_dict(weights)
+    last = Plan((BASE.num_layers,))
+    (ours,), (theirs,) = (run(encoder, last).values() for encoder in (other, base))
+    return distance(ours, theirs) > 1e-4
+
+
+# ------------------------------------------------------------------------------------- how many calls
 
 
 @given(st.integers(0, 30), st.sets(st.integers(0, 30)), st.integers(1, 2**22))
-def test_each_layer_is_in_one_call(last: int, probed: set[int], numbers: int) -> None:
-    """In order, none twice, and what is kept of a call's probed layers fits the room, or is one layer's."""
-    calls = list(steps(last, probed, numbers))
+def test_each_layer_is_in_one_call(last: int, observed: set[int], numbers: int) -> None:
+    """In order, none twice, and what is kept of a call's observed layers fits the room, or is one layer's."""
+    calls = list(steps(last, observed, numbers))
     assert [layer for call in calls for layer in call] == list(range(last))
     for call in calls:
-        kept = len(probed & {*call})
+        kept = len(observed & {*call})
         assert kept <= 1 or 3 * numbers * kept <= stack._ROOM
 
 
-@pytest.mark.parametrize(("probed", "calls"), [(set(), 1), ({0}, 1), ({0, 5}, 1), ({0, 1, 2, 3, 4, 5}, 3)])
-def test_calls_are_as_few_as_that_allows(probed: set[int], calls: int) -> None:
-    """What nobody looks at is never a reason for another call."""
-    assert len(list(steps(6, probed, stack._ROOM // 6))) == calls
+@pytest.mark.parametrize(("observed", "calls"), [(set(), 1), ({0}, 1), ({0, 5}, 1), ({0, 1, 2, 3, 4, 5}, 3)])
+def test_calls_are_as_few_as_that_allows(observed: set[int], calls: int) -> None:
+    """A layer that is not observed is never a reason for another call."""
+    assert len(list(steps(6, observed, stack._ROOM // 6))) == calls

@@ -12,7 +12,7 @@ from model.encoder.encoder import Encoder
 from model.encoder.positions import relative_buckets, rotary_angles, rotate, sinusoidal
 from tests.references.comparing import distance
 from tests.references.encoder import sinusoid, turn
-from tests.support.product import encode, probe_maps, random_encoder
+from tests.support.product import encode, observed_maps, random_encoder
 
 VOCABULARY = ("the", "man", "beats", "boy")
 KINDS: tuple[Positions, ...] = ("sinusoidal", "learned", "rotary", "relative_bias")
@@ -88,7 +88,7 @@ def test_rotary_scores_depend_on_the_distance_only() -> None:
 
 def test_a_rotary_encoder_scores_by_distance_only() -> None:
     """In a sequence of one repeated token, the log-ratio of two weights of a row is the same in all rows."""
-    logs = np.log(probe_maps(small("rotary"), [3] * 12)[0])  # layer 0: (H, N, N)
+    logs = np.log(observed_maps(small("rotary"), [3] * 12)[0])  # layer 0: (H, N, N)
     for gap in (1, 4):
         ratios = [logs[:, i, i + gap] - logs[:, i, i] for i in range(12 - gap)]
         assert distance(ratios, [ratios[0]] * len(ratios)) < 1e-4
@@ -112,7 +112,7 @@ def test_a_relative_bias_moves_the_scores_by_distance() -> None:
     """With equal tokens the scores are equal, so the weights are the softmax of the learned bias alone."""
     encoder = small("relative_bias", relative_buckets=8, relative_max_distance=20)
     assert encoder.relative_bias is not None
-    weights = probe_maps(encoder, [5] * 9)[0]
+    weights = observed_maps(encoder, [5] * 9)[0]
     table = encoder.relative_bias.double().numpy()  # (buckets, H)
     buckets = relative_buckets(9, 8, 20, torch.device("cpu")).numpy()
     expected = np.exp(table[buckets].transpose(2, 0, 1))

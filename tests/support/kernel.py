@@ -1,14 +1,18 @@
-"""Attention by the compiled kernels, called by itself, where there are some."""
+"""The compiled kernels in parts: attention by itself, or the order of a block's steps by itself."""
 
-from ctypes import byref
+import math
+from ctypes import CFUNCTYPE, byref, c_float, c_int, c_int64, c_void_p
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from model.pytorch.kernels import library
 from model.pytorch.kernels.library import Kernels, check
 from model.pytorch.kernels.looks import IntArray, Looks
-from model.pytorch.kernels.structures import Attention
+from model.pytorch.kernels.structures import Attention, Norm
 from tests.support.backends import instructions
 
 needs_kernels = pytest.mark.skipif(
@@ -48,3 +52,51 @@ def attend(
         None if looks is None else looks.address,
     )
     check(kernels.attend(byref(arguments)))
+
+
+def stand_ins() -> Kernels:
+    """Kernels whose attention and norms are PyTorch's in float32: any processor runs them.
+
+    What is compiled of them is the order of a block's steps. Raises NoKernels where nothing was built.
+    """
+    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers)
+
+
+def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
+    """View float32 numbers (rows, …) at an address, each row `stride` numbers after the one before."""
+    width = math.prod(shape[1:])
+    stride = width if stride is None else stride
+    buffer = (c_float * ((shape[0] - 1) * stride + width)).from_address(address)
+    return (
+        torch.frombuffer(buffer, dtype=torch.float32).as_strided((shape[0], width), (stride, 1)).view(shape)
+    )
+
+
+@CFUNCTYPE(c_int, c_void_p)
+def _attend(address: int) -> int:
+    """Do what `headlight_attend_float32` does, but observe nothing."""
+    given = Attention.from_address(address)
+    if given.output is None:
+        return 0
+    shape = (given.tokens, given.heads, given.head_size)
+    q, k, v = (_floats(x, *shape, stride=given.token_stride) for x in (given.q, given.k, given.v))
+    output = _floats(given.output, *shape)
+    for start, stop in pairwise((c_int64 * (given.sequences + 1)).from_address(given.starts)):
+        of_sequence = [x[start:stop].transpose(0, 1) for x in (q, k, v)]  # (H, N, D) each
+        weights = torch.softmax(of_sequence[0] @ of_sequence[1].mT * given.scale, dim=-1)
+        output[start:stop] = (weights @ of_sequence[2]).transpose(0, 1)
+    return 0
+
+
+@CFUNCTYPE(c_int, c_void_p)
+def _add_norm(address: int) -> int:
+    """Do what `headlight_add_norm_float32` does."""
+    given = Norm.from_address(address)
+    shape = (given.tokens, given.size)
+    gain, bias = (_floats(x, given.size) for x in (given.gain, given.bias))
+    total = _floats(given.x, *shape) + _floats(given.added, *shape)
+    normed = F.layer_norm(total, (given.size,), gain, bias, given.epsilon)
+    _floats(given.output, *shape).copy_(normed)
+    if given.rounded is not None:
+        _floats(given.rounded, *shape).copy_(normed)
+    return 0

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from model.contract import STATISTICS, AttentionWant, Backend, Batch, Encoding, 
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
+from model.encoder.plan import Plan
 from model.inspection.blocks import Layer
 from model.pytorch.backend import TorchBackend
 from tests.references.checkpoints import MINILM
@@ -57,27 +58,26 @@ def encode(encoder: Encoder, sequences: Sequence[Ids], hidden: Sequence[int] | N
     layers = range(encoder.config.num_layers + 1) if hidden is None else hidden
     packing = Packing.of(len(ids) for ids in sequences)
     tokens = torch.tensor([token for ids in sequences for token in ids])
-    states = encoder(tokens, torch.zeros_like(tokens), packing, hidden=layers)
+    states = encoder(tokens, torch.zeros_like(tokens), packing, Plan(layers))
     stacked = torch.stack([states[layer] for layer in layers]).numpy()
     return [
         stacked[:, start : start + len(ids)] for start, ids in zip(packing.starts, sequences, strict=False)
     ]
 
 
-def probe_maps(encoder: Encoder, ids: Ids) -> Array:
+def observed_maps(encoder: Encoder, ids: Ids) -> Array:
     """The attention weights (L, H, N, N) of one sequence, as the product computes them on request."""
     maps: dict[int, Array] = {}
     layers = range(encoder.config.num_layers)
 
-    def probe(layer: int, attention: Any, q: Any, k: Any, v: Any, bias: Any) -> None:
+    def observe(layer: int, attention: Any, q: Any, k: Any, v: Any, bias: Any) -> None:
         whole = slice(0, len(ids))
         block = Layer(attention, q[None], k[None], v[None], bias)
         maps[layer] = block.weights("probability", slice(0, 1), slice(0, q.shape[1]), whole)[0].numpy()
 
     tokens = torch.tensor(list(ids))
-    encoder(
-        tokens, torch.zeros_like(tokens), Packing.of([len(ids)]), hidden=(), probe=probe, probe_layers=layers
-    )
+    plan = Plan((), {layer: partial(observe, layer) for layer in layers})
+    encoder(tokens, torch.zeros_like(tokens), Packing.of([len(ids)]), plan)
     return np.stack([maps[layer] for layer in layers])
 
 

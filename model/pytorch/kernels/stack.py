@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from model.encoder.config import EncoderConfig
-from model.encoder.encoder import Encoder, InPass, Probe
+from model.encoder.encoder import Encoder
 from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
+from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
@@ -37,18 +38,18 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
     return stack.kernels
 
 
-def steps(last: int, probed: Collection[int], numbers: int) -> Iterator[range]:
-    """Cut the layers below `last` into those that one call takes, so that little is kept of what is probed.
+def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
+    """Cut the layers below `last` into those that one call takes, so that little is kept of what is observed.
 
     `numbers` are those of a hidden state.
     """
     most = max(1, _ROOM // max(1, 3 * numbers))
-    start, looked = 0, 0
+    start, kept = 0, 0
     for layer in range(last):
-        looked += layer in probed
-        if looked == most or layer + 1 == last:
+        kept += layer in observed
+        if kept == most or layer + 1 == last:
             yield range(start, layer + 1)
-            start, looked = layer + 1, 0
+            start, kept = layer + 1, 0
 
 
 class NativeStack:
@@ -78,38 +79,22 @@ class NativeStack:
             raise NoKernels(f"heads are {config.head_size} wide, which is no multiple of {step}")
         return NativeStack(config, blocks, find_kernels(dtype))
 
-    def __call__(
-        self,
-        x: Tensor,
-        packing: Packing,
-        wanted: Collection[int],
-        probe: Probe | None = None,
-        probed: Collection[int] = (),
-        in_pass: InPass | None = None,
-        passed: Collection[int] = (),
-    ) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
-
-        `probe` sees the layers that are `probed` (by their number, from 0); those that are `passed` are
-        looked at while they attend. Raises MemoryError.
-        """
+    def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
+        """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Looks`."""
+        wanted = [number for number in plan.states if number]
         if not x.numel():
             return dict.fromkeys(wanted, x)
-        deepest = max(wanted, default=0)
-        last = max(deepest, *(number + 1 for number in (*probed, *passed)), 0)
+        last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
         room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype)
-        for some in steps(last, probed, x.numel()):
-            seen = {number: room.projected() for number in some if number in probed}
-            looks: dict[int, Looks | None] = {
-                number: in_pass(number) for number in some if in_pass and number in passed
-            }
-            self._run(room, some, states, seen, looks, ends_looking=some.stop == last > deepest)
+        for some in steps(last, plan.observers, x.numel()):
+            seen = {number: room.projected() for number in some if number in plan.observers}
+            ends_looking = some.stop == last and plan.ends_observing
+            self._run(room, some, states, seen, plan.in_kernels, ends_looking=ends_looking)
             for number, qkv in seen.items():
-                if probe is not None:
-                    attention = self._blocks[number].attention
-                    q, k, v = attention.split(qkv)
-                    probe(number, attention, q, k, v, None)
+                attention = self._blocks[number].attention
+                q, k, v = attention.split(qkv)
+                plan.observers[number](attention, q, k, v, None)
         return states
 
     def _run(
@@ -118,7 +103,7 @@ class NativeStack:
         some: range,
         states: Mapping[int, Tensor],
         seen: Mapping[int, Tensor],
-        looks: Mapping[int, Looks | None],
+        looks: Mapping[int, Looks],
         *,
         ends_looking: bool,
     ) -> None:

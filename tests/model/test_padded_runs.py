@@ -1,4 +1,4 @@
-"""Attention in padded rectangles, against the plain one of every sequence alone."""
+"""Attention in padded runs, against the plain one of every sequence alone."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
-from model.encoder.rectangles import (
+from model.encoder.padded_runs import (
     SHORT,
     STEP,
-    Rectangle,
-    attend_in_rectangles,
-    make_rectangles,
+    PaddedRun,
+    attend_in_padded_runs,
+    make_padded_runs,
     product_attention,
 )
 
@@ -54,7 +54,7 @@ def test_every_sequence_attends_to_itself_alone(lengths: list[int], heads: int, 
     lengths.sort()
     packing = Packing.of(lengths)
     q, k, v = queries_keys_values(packing.tokens, heads, size, scale=2.0)
-    got = attend_in_rectangles(q, k, v, packing.rectangles)
+    got = attend_in_padded_runs(q, k, v, packing.padded_runs)
     assert got.shape == q.shape
     for start, length in zip(packing.starts, lengths, strict=False):
         rows = slice(start, start + length)
@@ -68,8 +68,8 @@ def test_large_scores_of_neighbours_do_not_leak(tokens: int) -> None:
     packing = Packing.of([tokens, tokens + 1])
     q, k, v = queries_keys_values(packing.tokens, 2, 32, scale=1.0)
     q, k = q * 0 + 8, k * 0 - 8  # every score is 8 · -8 · 32 / √32, about -362
-    (rectangle,) = packing.rectangles if tokens == 3 else packing.rectangles[:1]
-    got = product_attention(q, k, v, rectangle)[:tokens]
+    (run,) = packing.padded_runs if tokens == 3 else packing.padded_runs[:1]
+    got = product_attention(q, k, v, run)[:tokens]
     mean = v[:tokens].double().mean(0)
     assert torch.allclose(got.double(), mean.expand_as(got), atol=2**-7)
 
@@ -79,43 +79,41 @@ def test_what_is_not_finite_stays_in_its_sequence() -> None:
     packing = Packing.of([3, 5, 6, 9])
     for bad, (start, length) in enumerate(zip(packing.starts, packing.lengths, strict=False)):
         q, k, v = queries_keys_values(packing.tokens, 2, 16, scale=1.0)
-        expected = attend_in_rectangles(q, k, v, packing.rectangles)
+        expected = attend_in_padded_runs(q, k, v, packing.padded_runs)
         for x in (q, k, v):
             x[start : start + length] = torch.nan if bad % 2 else torch.inf
-        got = attend_in_rectangles(q, k, v, packing.rectangles)
+        got = attend_in_padded_runs(q, k, v, packing.padded_runs)
         others = [i for i in range(packing.tokens) if not start <= i < start + length]
         assert torch.equal(got[others], expected[others])
         assert not got[start : start + length].isfinite().any()
 
 
 @given(lengths=st.lists(st.integers(1, 600), max_size=60))
-def test_rectangles_cover_every_token_once_in_few_shapes(lengths: list[int]) -> None:
+def test_padded_runs_cover_every_token_once_in_few_shapes(lengths: list[int]) -> None:
     """In order, without a gap; each cell of a token is its own; heights and lengths are few."""
-    rectangles = make_rectangles(sorted(lengths))
-    assert [r.start for r in rectangles] == [0, *(r.stop for r in rectangles[:-1])][: len(rectangles)]
-    assert (rectangles[-1].stop if rectangles else 0) == sum(lengths)
-    for rectangle in rectangles:
-        assert rectangle.length == SHORT or rectangle.length % STEP == 0
-        assert rectangle.rows in {1, 2, 3} or any(
-            rectangle.rows in (2**i, 3 * 2 ** (i - 1)) for i in range(2, 12)
-        )
-        if rectangle.source is None or rectangle.cells is None:
-            assert rectangle.rows * rectangle.length == rectangle.stop - rectangle.start
+    runs = make_padded_runs(sorted(lengths))
+    assert [r.start for r in runs] == [0, *(r.stop for r in runs[:-1])][: len(runs)]
+    assert (runs[-1].stop if runs else 0) == sum(lengths)
+    for run in runs:
+        assert run.length == SHORT or run.length % STEP == 0
+        assert run.rows in {1, 2, 3} or any(run.rows in (2**i, 3 * 2 ** (i - 1)) for i in range(2, 12))
+        if run.source is None or run.cells is None:
+            assert run.rows * run.length == run.stop - run.start
         else:
-            assert rectangle.source.shape == (rectangle.rows * rectangle.length,)
-            tokens = list(range(rectangle.stop - rectangle.start))
-            assert rectangle.source[rectangle.cells].tolist() == tokens
+            assert run.source.shape == (run.rows * run.length,)
+            tokens = list(range(run.stop - run.start))
+            assert run.source[run.cells].tolist() == tokens
 
 
-def test_plain_attention_in_bfloat16_runs_in_rectangles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_attention_in_bfloat16_runs_in_padded_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing else does: not float32, not a very long text, not a window."""
     ran: list[int] = []
 
-    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, some: list[Rectangle]) -> torch.Tensor:
+    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, some: list[PaddedRun]) -> torch.Tensor:
         ran.append(1)
-        return attend_in_rectangles(q, k, v, some)
+        return attend_in_padded_runs(q, k, v, some)
 
-    monkeypatch.setattr("model.encoder.attention.attend_in_rectangles", spy)
+    monkeypatch.setattr("model.encoder.attention.attend_in_padded_runs", spy)
 
     def attends(lengths: list[int], dtype: torch.dtype = torch.bfloat16, **options: object) -> bool:
         config = EncoderConfig(
@@ -128,9 +126,8 @@ def test_plain_attention_in_bfloat16_runs_in_rectangles(monkeypatch: pytest.Monk
             **options,  # type: ignore[arg-type]
         )
         attention = SelfAttention(config).to(dtype)
-        q = torch.ones(sum(lengths), 2, 16, dtype=dtype)
         ran.clear()
-        attention(q, q, q, Packing.of(lengths), None)
+        attention(torch.ones(sum(lengths), 32), Packing.of(lengths))
         return bool(ran)
 
     assert attends([10, 12])

@@ -1,4 +1,4 @@
-"""Attention on the CPU in bfloat16: sequences of near-equal length as rectangles, two batched products each.
+"""Attention on the CPU in bfloat16: neighbours padded to one length, two batched products each.
 
 PyTorch's fused kernel is made for long sequences: on short ones its own bookkeeping costs more than the
 products. Two plain batched products with a softmax between are faster up to hundreds of tokens, if their
@@ -16,7 +16,7 @@ from torch import Tensor
 
 SHORT = 16
 STEP = 32
-"""Rectangles are SHORT long, or a multiple of STEP: vectors of bfloat16 hold 32 numbers."""
+"""Padded runs are SHORT long, or a multiple of STEP: vectors of bfloat16 hold 32 numbers."""
 
 _HIDDEN = np.float32(-1e30)
 _SCORES_PER_HEAD = 2**14
@@ -24,7 +24,7 @@ _SCORES_AT_ONCE = 2**18
 """A megabyte of scores stays in the cache, and is not given back to the system in between."""
 
 
-class Rectangle(NamedTuple):
+class PaddedRun(NamedTuple):
     """Neighbouring sequences, the packed tokens `start` to `stop`, padded to `rows` rows of `length` cells.
 
     `source`, int64 (rows·length,), is the token, counted from `start`, that lies in each cell; padding
@@ -42,20 +42,20 @@ class Rectangle(NamedTuple):
     mask: Tensor | None = None
 
 
-def make_rectangles(lengths: Sequence[int]) -> list[Rectangle]:
-    """Put neighbours together that are padded to the same length; sorting makes rectangles few.
+def make_padded_runs(lengths: Sequence[int]) -> list[PaddedRun]:
+    """Put neighbours together that are padded to the same length; sorting makes padded runs few.
 
     oneDNN generates code for each new shape of a product, which takes milliseconds, and keeps it. So shapes
-    are few: a rectangle has 1, 2, 3, 4, 6, 8, 12, … rows, some of them only padding.
+    are few: a padded run has 1, 2, 3, 4, 6, 8, 12, … rows, some of them only padding.
     """
-    rectangles, start = [], 0
+    runs, start = [], 0
     for length, group in groupby(lengths, key=_padded):
         members = list(group)
         most = max(1, _SCORES_PER_HEAD // length**2)
         for i in range(0, len(members), most):
-            rectangles.append(_rectangle(start, length, members[i : i + most]))
-            start = rectangles[-1].stop
-    return rectangles
+            runs.append(_padded_run(start, length, members[i : i + most]))
+            start = runs[-1].stop
+    return runs
 
 
 def _padded(length: int) -> int:
@@ -68,18 +68,18 @@ def _rows(count: int) -> int:
     return 3 * power // 4 if count <= 3 * power // 4 else power
 
 
-def _rectangle(start: int, length: int, members: Sequence[int]) -> Rectangle:
+def _padded_run(start: int, length: int, members: Sequence[int]) -> PaddedRun:
     rows = _rows(len(members))
     lengths = np.zeros(rows, np.int64)
     lengths[: len(members)] = members
     tokens, position = int(lengths.sum()), np.arange(length)
     real = position < lengths[:, None]  # (rows, length)
     if real.all():
-        return Rectangle(start, start + tokens, rows, length)
+        return PaddedRun(start, start + tokens, rows, length)
     first = np.where(lengths > 0, lengths.cumsum() - lengths, 0)
     source = first[:, None] + np.where(real, position, 0)
     mask = np.where(real, np.float32(0), _HIDDEN)
-    return Rectangle(
+    return PaddedRun(
         start,
         start + tokens,
         rows,
@@ -90,27 +90,27 @@ def _rectangle(start: int, length: int, members: Sequence[int]) -> Rectangle:
     )
 
 
-def attend_in_rectangles(q: Tensor, k: Tensor, v: Tensor, rectangles: list[Rectangle]) -> Tensor:
+def attend_in_padded_runs(q: Tensor, k: Tensor, v: Tensor, runs: list[PaddedRun]) -> Tensor:
     """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero where no sequence is."""
     mixed = torch.empty(q.shape, dtype=q.dtype)
-    for rectangle in rectangles:
-        mixed[rectangle.start : rectangle.stop] = product_attention(q, k, v, rectangle)
-    mixed[rectangles[-1].stop if rectangles else 0 :] = 0
+    for run in runs:
+        mixed[run.start : run.stop] = product_attention(q, k, v, run)
+    mixed[runs[-1].stop if runs else 0 :] = 0
     return mixed
 
 
-def product_attention(q: Tensor, k: Tensor, v: Tensor, rectangle: Rectangle) -> Tensor:
-    """Compute the attention of a rectangle's sequences: q, k, v (T, H, D) to outputs (stop − start, H, D).
+def product_attention(q: Tensor, k: Tensor, v: Tensor, run: PaddedRun) -> Tensor:
+    """Compute the attention of a padded run's sequences: q, k, v (T, H, D) to outputs (stop − start, H, D).
 
     The softmax is computed in float32.
     """
     heads, size = q.shape[1], q.shape[2]
     # Not in place: with one head, q may still be the caller's.
-    q = _by_sequence_and_head(q, rectangle) * size**-0.5  # (rows, H, length, D), like the others
-    k, v = _by_sequence_and_head(k, rectangle), _by_sequence_and_head(v, rectangle)
+    q = _by_sequence_and_head(q, run) * size**-0.5  # (rows, H, length, D), like the others
+    k, v = _by_sequence_and_head(k, run), _by_sequence_and_head(v, run)
     outputs = torch.empty(q.shape, dtype=q.dtype)
-    mask = rectangle.mask
-    step = _heads_at_once(heads, rectangle.rows * rectangle.length * rectangle.length)
+    mask = run.mask
+    step = _heads_at_once(heads, run.rows * run.length * run.length)
     for i in range(0, heads, step):
         weights = torch.matmul(q[:, i : i + step], k[:, i : i + step].transpose(2, 3)).float()
         if mask is not None:
@@ -118,21 +118,21 @@ def product_attention(q: Tensor, k: Tensor, v: Tensor, rectangle: Rectangle) -> 
         weights = torch.softmax(weights, dim=-1)  # (rows, heads, query, key)
         outputs[:, i : i + step] = torch.matmul(weights.to(v.dtype), v[:, i : i + step])
     outputs = outputs.transpose(1, 2).reshape(-1, heads, size)
-    cells = rectangle.cells
+    cells = run.cells
     return outputs if cells is None else outputs.index_select(0, cells)
 
 
 def _heads_at_once(heads: int, scores: int, room: int = _SCORES_AT_ONCE) -> int:
-    """Find the largest divisor of `heads` with room for so many scores each, 1 when there is none."""
+    """Find the largest divisor of `heads` with room for that many times `scores`, 1 when there is none."""
     for count in range(heads, 1, -1):
         if heads % count == 0 and count * scores <= room:
             return count
     return 1
 
 
-def _by_sequence_and_head(x: Tensor, rectangle: Rectangle) -> Tensor:
-    x, source = x[rectangle.start : rectangle.stop], rectangle.source
+def _by_sequence_and_head(x: Tensor, run: PaddedRun) -> Tensor:
+    x, source = x[run.start : run.stop], run.source
     if source is not None:
         x = x.index_select(0, source)
-    x = x.view(rectangle.rows, rectangle.length, x.shape[1], x.shape[2])
+    x = x.view(run.rows, run.length, x.shape[1], x.shape[2])
     return x.transpose(1, 2).contiguous()
