@@ -74,12 +74,6 @@ class Looks:
             look.row_slots, look.map_rows = slots, count
             look.finite = told + i if told else None
 
-    def log_sum_exp(self, first: int, out: FloatArray) -> None:
-        """Have log Σ exp of the scores of each row of all heads written to `out`, float32 (b, H, N)."""
-        self._kept.append(out)
-        for look, address in self._each(first, out):
-            look.log_sum_exp = address
-
     def _each(self, first: int, out: NDArray[Any]) -> Iterator[tuple[Look, int]]:
         start, step = out.ctypes.data, out.strides[0]
         for i in range(len(out)):

@@ -16,7 +16,6 @@ class Look(ctypes.Structure):
         ("head_slots", _POINTER),
         ("row_slots", _POINTER),
         ("finite", _POINTER),
-        ("log_sum_exp", _POINTER),
         ("statistic_heads", _INT64),
         ("map_heads", _INT64),
         ("map_rows", _INT64),

@@ -54,8 +54,7 @@ class Head {
           words_(size_ / P::PER_WORD),
           slot_(look_ && look_->statistics ? look_->statistic_slots[head] : -1),
           map_(look_ && look_->maps ? look_->head_slots[head] : -1),
-          sums_of_rows_(look_ && look_->log_sum_exp ? look_->log_sum_exp + head * n_ : nullptr),
-          every_row_(all.output || slot_ >= 0 || sums_of_rows_) {}
+          every_row_(all.output || slot_ >= 0) {}
 
     // Compute what is wanted of it; false when there is no memory.
     bool run(Scratch &scratch) {
@@ -119,7 +118,6 @@ class Head {
             sums[r] = row.sum;
             if (MEASURED) measure(row, e, query_[r]);
             if (map_ >= 0) keep(e, 1 / row.sum, query_[r]);
-            if (sums_of_rows_) sums_of_rows_[query_[r]] = row.largest + std::log(row.sum);
         }
         if (all_.output) mix(rows, sums);
     }
@@ -183,7 +181,6 @@ class Head {
     const Look *look_;
     const int64_t first_, n_, head_, columns_, size_, words_;
     const int slot_, map_;
-    float *const sums_of_rows_;
     const bool every_row_;
     double sums_[STATISTICS] = {};
     uint32_t *keys_, *values_, *queries_;

@@ -24,7 +24,6 @@ struct Look {
     const int32_t *head_slots;  // (H,)
     const int32_t *row_slots;   // (N,); null: all queries, in order
     uint8_t *finite;           // becomes 0 when a row of `maps` is not; null: nobody asks
-    float *log_sum_exp;        // (H, N): the logarithm of each row's sum of exponentiated scores; null: not wanted
     int64_t statistic_heads, map_heads, map_rows;
     int32_t half;  // whether maps are float16, else float32
 };

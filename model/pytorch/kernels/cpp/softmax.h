@@ -9,7 +9,6 @@ namespace headlight {
 
 // What a row of weights tells, before it is divided by `sum`; x are the scores less the largest of them.
 struct Row {
-    float largest;   // of the scores
     float sum;       // Σ eˣ: the largest weight is 1 / sum
     float product;   // Σ eˣ·x: the entropy is log sum − product / sum
     float distance;  // Σ eˣ·|query − key|
@@ -47,8 +46,7 @@ inline float largest(const float *scores, int64_t n) {
 // Instantiated twice: where nobody looks, nothing but the sum is formed.
 template <bool LOOKED>
 inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, int64_t query, const float *special) {
-    const float highest = largest(scores, n);
-    const __m512 most = _mm512_set1_ps(highest), by = _mm512_set1_ps(scale);
+    const __m512 most = _mm512_set1_ps(largest(scores, n)), by = _mm512_set1_ps(scale);
     const __m512 step = _mm512_set1_ps(LANES);
     __m512 sum = _mm512_setzero_ps(), product = sum, distances = sum, specials = sum;
     __m512 away = _mm512_sub_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
@@ -68,7 +66,7 @@ inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, 
         }
         _mm512_store_ps(scores + j, e);
     }
-    Row row{scale * highest, _mm512_reduce_add_ps(sum), 0, 0, 0};
+    Row row{_mm512_reduce_add_ps(sum), 0, 0, 0};
     if constexpr (LOOKED) {
         row.product = _mm512_reduce_add_ps(product);
         row.distance = _mm512_reduce_add_ps(distances);
