@@ -29,7 +29,7 @@ Statistic = Literal[
     "argmax_next",
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-"""What a summary tells of each head, in this order; `model/inspection/measures.py` defines them."""
+"""What a summary measures of each head, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 

@@ -1,7 +1,6 @@
 """Statistics of attention from queries and keys in numpy, block by block, without building a map.
 
-`measures.py` defines each statistic, and is what these are tested against; `summaries.py` does the same
-with tensors.
+`summaries.py` does the same with tensors; both are tested against `tests/references/measures.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import FloatArray, Statistic, SummaryWant
-from model.inspection import measures
+from model.inspection import reduction
 from model.inspection.array_layer import ArrayLayer
 from model.inspection.selection import Heads, IntArray, Units, in_blocks
 
@@ -56,9 +55,9 @@ def _block(scores: FloatArray, want: SummaryWant, units: Units, rows: slice, spe
     every = slice(0, len(units))
     p = e[..., units.tokens(every)] * largest[..., None]
     if units.words:
-        p = measures.merge_pieces(p, rows=units.merged(rows), columns=units.merged(every))
+        p = reduction.merge_pieces(p, rows=units.merged(rows), columns=units.merged(every))
     if want.renormalize:
-        p = measures.renormalize(p)
+        p = reduction.renormalize(p)
     return Block(p, np.ones(p.shape[:-1], np.float32), rows.start, special)
 
 

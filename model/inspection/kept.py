@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import AttentionWant, FloatArray, Output, Top
-from model.inspection import measures
+from model.inspection import reduction
 from model.inspection.halves import to_float16
 from model.inspection.selection import IntArray, Units
 
@@ -60,9 +60,9 @@ class Kept:
         each row of a word begins among them.
         """
         if not self.only_rounds(starts):
-            weights = measures.merge_pieces(weights, rows=starts, columns=self._starts)
+            weights = reduction.merge_pieces(weights, rows=starts, columns=self._starts)
         if self._want.renormalize:
-            weights = measures.renormalize(weights, self._units.counts)
+            weights = reduction.renormalize(weights, self._units.counts)
         if self._top is None:
             finite = np.ones(1, bool)
             if self.dtype != np.float32:
@@ -70,7 +70,7 @@ class Kept:
             self.put(self._rounded(weights), where, finite)
             return
         k, units = self._top.keys.shape[-1], self._units
-        found = measures.top_k(weights, k, units.positions, units.counts)
+        found = reduction.top_k(weights, k, units.positions, units.counts)
         self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
     def buffer(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:

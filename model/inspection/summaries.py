@@ -1,6 +1,6 @@
 """Statistics of attention maps that are never built: block by block, in memory bounded by the block.
 
-`model/inspection/measures.py` defines each statistic, and is what these are tested against.
+`tests/references/measures.py` has each statistic by its formula, over whole maps; it proves these.
 """
 
 from collections.abc import Callable

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from model.contract import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.inspection import array_summaries, measures
+from model.inspection import array_summaries
 from model.inspection.array_layer import ArrayLayer, Listed, find, softmax
 from model.inspection.array_summaries import summarize
 from model.inspection.blocks import Layer
 from model.inspection.maps import Maps, Rollout
 from tests.references import encoder as reference
+from tests.references import measures
 from tests.references.comparing import distance, relative_distance
 from tests.support.product import Array, assert_summary
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from model.contract import AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.inspection import measures
 from model.inspection.blocks import Layer
 from model.inspection.maps import Maps, Rollout
 from model.inspection.selection import in_blocks
 from model.inspection.summaries import Summaries
+from tests.references import measures
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import softmax
 from tests.support.product import Array, assert_summary

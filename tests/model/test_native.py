@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
-from model.inspection import measures
 from model.pytorch.kernels.build import build
 from model.pytorch.kernels.library import Kernels, find_kernels
 from model.pytorch.kernels.looks import Looks, Slots
+from tests.references import measures
 from tests.references.comparing import near_ties
 from tests.support.backends import instructions
 from tests.support.kernel import attend, needs_kernels
@@ -175,7 +175,7 @@ def test_weights_are_those_of_the_formula(
 def test_statistics_are_those_of_their_definitions(
     name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, sharp: float
 ) -> None:
-    """Within 2e-5 of `model.inspection.measures` over float64 maps, also where attention is sharp."""
+    """Within 2e-5 of `tests.references.measures` over float64 maps, also where attention is sharp."""
     kernels = some_kernels(name, request)
     packed = Packed.random(lengths, 3, size, DTYPES.get(name, torch.bfloat16), seed=7)
     packed.q.mul_(sharp)
@@ -196,27 +196,6 @@ def test_statistics_are_those_of_their_definitions(
                 value = expected[statistic][0]
                 open_ = near_ties(whole)[0] if statistic.startswith("argmax") else 0
                 assert (np.abs(out[:, j] - value) <= open_ + 2e-5 * np.maximum(1, value)).all(), statistic
-
-
-@needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
-@settings(max_examples=15)
-@given(lengths=LENGTHS, size=st.sampled_from([32, 64]), with_output=st.booleans())
-def test_sums_of_exponentials_are_those_of_the_formula(
-    name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, with_output: bool
-) -> None:
-    """log Σ exp of each row's scores, of all heads, within 2e-5 of float64."""
-    kernels = some_kernels(name, request)
-    packed = Packed.random(lengths, 2, size, DTYPES.get(name, torch.bfloat16), seed=3)
-    looks = Looks(len(lengths), 2)
-    made = [np.zeros((2, length), np.float32) for length in lengths]
-    for i, out in enumerate(made):
-        looks.log_sum_exp(i, out[None])
-    output = torch.empty(packed.q.shape, dtype=packed.q.dtype) if with_output else None
-    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
-    for i, out in enumerate(made):
-        expected = packed.scores(i).logsumexp(-1).numpy()
-        assert (np.abs(out - expected) <= 2e-5 * np.maximum(1, np.abs(expected))).all()
 
 
 @needs_kernels
