@@ -11,37 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import FloatArray
-
-Starts = Sequence[int] | NDArray[np.integer]
-"""Where each word begins among the pieces: strictly increasing, the first is 0."""
+from model.inspection.arrays import NUMPY, Array, Operations
+from model.inspection.selection import IntArray
 
 _CHUNK = 1 << 18
 """Values ranked at a time: their keys of 8 bytes stay in a core's own cache."""
 
 
-def merge_pieces(p: FloatArray, *, rows: Starts | None = None, columns: Starts | None = None) -> FloatArray:
+def merge_pieces(
+    p: Array, *, rows: IntArray | None = None, columns: IntArray | None = None, ops: Operations = NUMPY
+) -> Array:
     """Word level: sum over a key word's pieces, mean over a query word's (Clark et al. 2019, 1906.04341).
 
-    `p` (…, rows, columns) of pieces -> (…, query words, key words); None leaves an axis as it is.
+    `p` (…, rows, columns) of pieces -> (…, query words, key words). `rows` and `columns` say where each word
+    begins among the pieces, strictly increasing from 0; None leaves an axis as it is.
     """
     if columns is not None:
-        p = np.add.reduceat(p, np.asarray(columns, dtype=np.intp), axis=-1)
+        p = ops.merge(p, columns, -1)
     if rows is not None:
-        starts = np.asarray(rows, dtype=np.intp)
-        pieces = np.diff(starts, append=p.shape[-2]).astype(np.float32)
-        merged: FloatArray = np.add.reduceat(p, starts, axis=-2)
-        p = merged / pieces[:, None]
+        pieces = np.diff(rows, append=p.shape[-2]).astype(np.float32)
+        p = ops.merge(p, rows, -2) / ops.array(pieces)[:, None]
     return p
 
 
-def renormalize(p: FloatArray, counts: NDArray[np.integer] | None = None) -> FloatArray:
-    """Divide each row by its sum: (…, N, M) of numbers ≥ 0 -> (…, N, M). A row of zeros stays one.
+def renormalize(p: Array, counts: NDArray[np.integer] | None = None) -> Array:
+    """Divide each row by its sum: (…, N, M) of numbers ≥ 0 -> (…, N, M). Zeros stay zeros, and NaN stays NaN.
 
     `counts` (M,) says how often each column counts in the sum; once by default.
     """
     counted = p if counts is None else p * counts.astype(np.float32)
     sums = counted.sum(-1, keepdims=True)
-    return np.divide(p, sums, out=np.zeros_like(p), where=sums > 0)
+    return p / (sums + (sums == 0))
 
 
 def top_k(

@@ -26,7 +26,7 @@ def random_maps(*shape: int) -> F32:
 
 def test_words_of_four_tokens() -> None:
     """Sum over the key word's pieces, mean over the query word's."""
-    words = [0, 1, 3]
+    words = np.array([0, 1, 3])
     expected = [[0.1, 0.5, 0.4], [0.2, 0.75, 0.05], [0.25, 0.5, 0.25]]
     assert distance(reduction.merge_pieces(FOUR, rows=words, columns=words), expected) <= 1e-7
     assert distance(reduction.merge_pieces(FOUR, columns=words)[1], [0.4, 0.5, 0.1]) <= 1e-7
@@ -45,7 +45,9 @@ def test_words_are_sums_and_means_of_their_pieces(data: st.DataObject, rows: int
     """Any division of rows and columns into words, none at all included."""
     p = np.random.default_rng(rows).random((2, rows, columns), dtype=np.float32)
     row_starts, column_starts = data.draw(starts_of(rows)), data.draw(starts_of(columns))
-    found = reduction.merge_pieces(p, rows=row_starts, columns=np.array(column_starts, dtype=np.int64))
+    found = reduction.merge_pieces(
+        p, rows=np.array(row_starts, np.int64), columns=np.array(column_starts, np.int64)
+    )
     assert found.shape == (2, len(row_starts), len(column_starts))
     assert found.dtype == np.float32
     row_ends, column_ends = [*row_starts[1:], rows], [*column_starts[1:], columns]
@@ -56,7 +58,7 @@ def test_words_are_sums_and_means_of_their_pieces(data: st.DataObject, rows: int
 
 def test_merged_rows_still_sum_to_one() -> None:
     """Words share out the mass that their pieces had."""
-    starts = [0, 1, 4, 5, 11, 30]
+    starts = np.array([0, 1, 4, 5, 11, 30])
     merged = reduction.merge_pieces(random_maps(3, 40, 40), rows=starts, columns=starts)
     assert distance(merged.sum(-1), np.ones((3, 6))) <= 1e-6
 

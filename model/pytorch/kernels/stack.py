@@ -15,11 +15,11 @@ from model.encoder.packing import Packing
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
-from model.pytorch.kernels.looks import Looks
+from model.pytorch.kernels.observations import Observations
 
 # Words of 32 bits in a vector, and in a row of a tile.
 _WORDS = 16
-# Numbers that are kept until they are looked at: 16 MB of bfloat16.
+# Numbers that wait to be observed: 16 MB of bfloat16.
 _ROOM = 2**23
 
 
@@ -43,12 +43,12 @@ def steps(last: int, probed: Collection[int], numbers: int) -> Iterator[range]:
     `numbers` are those of a hidden state.
     """
     most = max(1, _ROOM // max(1, 3 * numbers))
-    start, looked = 0, 0
+    start, waiting = 0, 0
     for layer in range(last):
-        looked += layer in probed
-        if looked == most or layer + 1 == last:
+        waiting += layer in probed
+        if waiting == most or layer + 1 == last:
             yield range(start, layer + 1)
-            start, looked = layer + 1, 0
+            start, waiting = layer + 1, 0
 
 
 class NativeStack:
@@ -88,10 +88,10 @@ class NativeStack:
         in_pass: InPass | None = None,
         passed: Collection[int] = (),
     ) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C), as far as anybody asks; returns the `wanted` ones by number.
+        """Run hidden state 0, float32 (T, C), as far as is needed; returns the `wanted` ones by number.
 
-        `probe` sees the layers that are `probed` (by their number, from 0); those that are `passed` are
-        looked at while they attend. Raises MemoryError.
+        `probe` observes the layers that are `probed` (by their number, from 0); those that are `passed` are
+        observed while they attend. Raises MemoryError.
         """
         if not x.numel():
             return dict.fromkeys(wanted, x)
@@ -100,12 +100,14 @@ class NativeStack:
         states = {number: torch.empty_like(x) for number in wanted}
         room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype)
         for some in steps(last, probed, x.numel()):
-            seen = {number: room.projected() for number in some if number in probed}
-            looks: dict[int, Looks | None] = {
+            projections = {number: room.projected() for number in some if number in probed}
+            observations: dict[int, Observations | None] = {
                 number: in_pass(number) for number in some if in_pass and number in passed
             }
-            self._run(room, some, states, seen, looks, ends_looking=some.stop == last > deepest)
-            for number, qkv in seen.items():
+            self._run(
+                room, some, states, projections, observations, ends_observing=some.stop == last > deepest
+            )
+            for number, qkv in projections.items():
                 if probe is not None:
                     attention = self._blocks[number].attention
                     q, k, v = attention.split(qkv)
@@ -117,10 +119,10 @@ class NativeStack:
         room: "_Room",
         some: range,
         states: Mapping[int, Tensor],
-        seen: Mapping[int, Tensor],
-        looks: Mapping[int, Looks | None],
+        projections: Mapping[int, Tensor],
+        observations: Mapping[int, Observations | None],
         *,
-        ends_looking: bool,
+        ends_observing: bool,
     ) -> None:
         """Take the hidden state in `room` through some layers."""
         tokens, size = room.x.shape
@@ -133,8 +135,8 @@ class NativeStack:
             scale=self._config.head_size**-0.5,
         )
         into = _addresses({number - 1: state for number, state in states.items()}, some)
-        projected = _addresses(seen, some)
-        looked = _pointers([None if look is None else look.address for look in map(looks.get, some)])
+        projected = _addresses(projections, some)
+        recorded = _pointers([None if one is None else one.address for one in map(observations.get, some)])
         layers = structures.Layers(
             torch=addressof(self._torch),
             attend=cast(self.kernels.attend, c_void_p),
@@ -150,10 +152,10 @@ class NativeStack:
             mixed=room.handles.of(room.mixed),
             stream=room.stream.data_ptr(),
             states=addressof(into),
-            seen=addressof(projected),
-            looks=addressof(looked),
+            projections=addressof(projected),
+            observations=addressof(recorded),
             attention=addressof(attention),
-            ends_looking=ends_looking,
+            ends_observing=ends_observing,
         )
         check(self.kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)
