@@ -16,7 +16,7 @@ Array = Any
 class Operations(Protocol):
     """An array library, and the device that it computes on.
 
-    What both libraries spell alike is not in here: arithmetic, `argmax`, `clip`, `diagonal`, `sum`, `@`.
+    What both libraries spell alike is not in here: arithmetic, `diagonal`, `sum`, `@`.
     """
 
     measured_at_once: int
@@ -42,8 +42,11 @@ class Operations(Protocol):
         """Select along an axis: a view for neighbours, a copy for positions."""
         ...
 
-    def exp(self, x: Array) -> Array:
-        """eˣ, number by number, as a new array."""
+    def weigh(self, scores: Array) -> tuple[Array, Array | None]:
+        """Softmax over the last axis, as numbers (…, N) and what each row (…) is to be multiplied with.
+
+        The largest score of each row is 0, which spares another pass. None in place of all ones.
+        """
         ...
 
     def log(self, x: Array) -> Array:
@@ -54,12 +57,20 @@ class Operations(Protocol):
         """The larger of two arrays, number by number."""
         ...
 
+    def at_least(self, x: Array, least: float) -> Array:
+        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        ...
+
     def largest(self, x: Array, axis: int) -> Array:
         """The largest along an axis, which stays with length 1."""
         ...
 
+    def peaks(self, x: Array, *, values: bool) -> tuple[Array | None, Array]:
+        """The largest along the last axis, maybe None without `values`, and where it first is."""
+        ...
+
     def dot(self, one: Array, other: Array) -> Array:
-        """Σ one·other over the last axis, either broadcast to the other."""
+        """Σ one·other over the last axis; `one`, which is broadcast to the other, may be overwritten."""
         ...
 
     def total(self, x: Array) -> Array:
@@ -108,9 +119,10 @@ class NumpyOperations:
         """Select along an axis: a view for a slice, a copy for positions."""
         return np.asarray(x[(slice(None),) * (axis % x.ndim) + (places,)])
 
-    def exp(self, x: FloatArray) -> FloatArray:
-        """eˣ, number by number."""
-        return np.exp(x)
+    def weigh(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Softmax over the last axis, not divided by the sums of the rows, and one over these sums."""
+        e: FloatArray = np.exp(scores)
+        return e, 1 / e.sum(-1)
 
     def log(self, x: FloatArray) -> FloatArray:
         """Ln x, number by number."""
@@ -120,9 +132,17 @@ class NumpyOperations:
         """The larger of two arrays, number by number."""
         return np.maximum(one, other)
 
+    def at_least(self, x: FloatArray, least: float) -> FloatArray:
+        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        return np.maximum(x, np.float32(least))
+
     def largest(self, x: FloatArray, axis: int) -> FloatArray:
         """The largest along an axis, which stays with length 1."""
         return np.asarray(x.max(axis, keepdims=True))
+
+    def peaks(self, x: FloatArray, *, values: bool) -> tuple[FloatArray | None, NDArray[np.intp]]:
+        """The largest along the last axis, only with `values`, and where it first is."""
+        return x.max(-1) if values else None, x.argmax(-1)
 
     def dot(self, one: FloatArray, other: FloatArray) -> FloatArray:
         """Σ one·other over the last axis."""

@@ -22,24 +22,22 @@ class LayerAttention(Protocol):
         """Softmax weights, (b, heads, rows, N)."""
         ...
 
-    def value_norms(self, sequences: slice, heads: Places) -> Array:
-        """‖f_h(x_j)‖ of each token, (b, heads, N) (Kobayashi et al. 2020, arXiv 2004.10102, §2.2)."""
+    def value_norms(self, sequences: slice, heads: Places, rows: Places) -> Array:
+        """α_ij ‖f_h(x_j)‖, (b, heads, rows, N) (Kobayashi et al. 2020, arXiv 2004.10102, §2.2)."""
         ...
 
 
 def read_weights(
     layer: LayerAttention, kind: Weights, sequences: slice, heads: Places, rows: Places
 ) -> Array:
-    """Compute a block of a kind, float32 (b, heads, rows, N).
-
-    The norm of a weighted value, ‖α_ij f_h(x_j)‖, is α_ij ‖f_h(x_j)‖, since α_ij ≥ 0 is a number.
-    """
-    if kind == "score":
-        return layer.scores(sequences, heads, rows)
-    weights = layer.probabilities(sequences, heads, rows)
-    if kind == "value_norm":
-        weights = weights * layer.value_norms(sequences, heads)[:, :, None, :]
-    return weights
+    """Compute a block of a kind, float32 (b, heads, rows, N)."""
+    match kind:
+        case "score":
+            return layer.scores(sequences, heads, rows)
+        case "probability":
+            return layer.probabilities(sequences, heads, rows)
+        case "value_norm":
+            return layer.value_norms(sequences, heads, rows)
 
 
 def aggregate_heads(

@@ -82,12 +82,13 @@ class StatisticsObserver:
         """Make weights of scores (b, heads, tokens of the rows, N), and of the tokens what rows there are."""
         ops, units = self._ops, self._units
         scores -= ops.largest(scores, -1)
-        e = ops.exp(scores)
-        unit = 1 / e.sum(-1)  # with the largest score taken off, p = e/z for e = exp s and z = Σ e
+        e, factor = ops.weigh(scores)
         if self.plain:
-            return RowBlock(ops, e, unit, rows.start, self._special, self._positions, scores)
+            return RowBlock(ops, e, factor, rows.start, self._special, self._positions, scores)
         every = slice(0, len(units))
-        p = ops.take(e, units.tokens(every), -1) * unit[..., None]
+        p = ops.take(e, units.tokens(every), -1)
+        if factor is not None:
+            p = p * factor[..., None]
         p = merge_pieces(p, rows=units.merged(rows), columns=units.merged(every), ops=ops)
         if self._want.renormalize:
             p = renormalize(p)
@@ -106,53 +107,62 @@ class StatisticsObserver:
 class RowBlock:
     """Weights p of the rows from `start` on, and what is read off them: (b, heads, rows).
 
-    p is e·unit, with `e` (b, heads, rows, n) and `unit` (b, heads, rows); e itself where `unit` is None.
-    With `unit`, `scores` are the logarithms of e, and the largest e is 1.
+    p is e·factor, with `e` (b, heads, rows, n) and `factor` (b, heads, rows), where None is all ones.
+    `scores`, where there are some, are log p but for a constant of each row that makes the largest 0; they
+    are used up.
     """
 
     ops: Operations
     e: Array
-    unit: Array
+    factor: Array | None
     start: int
     special: IntArray
     positions: Array
     scores: Array = None
 
     @cached_property
+    def peaks(self) -> tuple[Array | None, Array]:
+        """The largest e of each row, where that is not 1, and where it first is."""
+        return self.ops.peaks(self.e, values=self.factor is None)
+
+    @property
     def largest(self) -> Array:
-        """The largest weight of each row."""
-        return self.ops.largest(self.e, -1)[..., 0] if self.unit is None else self.unit
+        """The largest weight of each row; with a factor, which is there with scores alone, e⁰ times that."""
+        return self.peaks[0] if self.factor is None else self.factor
 
     @cached_property
     def offsets(self) -> Array:
         """Where the largest weight of each row first is, counted from the row's own place."""
         stop = self.start + self.e.shape[-2]
-        return self.e.argmax(-1) - self.ops.array(np.arange(self.start, stop))
+        return self.peaks[1] - self.ops.array(np.arange(self.start, stop))
 
     def scaled(self, x: Array) -> Array:
         """Turn what was added up of e, (b, heads, rows), into what it is of p."""
-        return x if self.unit is None else x * self.unit
+        return x if self.factor is None else x * self.factor
 
     def entropy(self) -> Array:
-        """−Σ p log p, which with p = e/z is log z − Σ p log e; rounding may take it below 0."""
-        if self.unit is None:
-            return (-self.ops.dot(self.e, self.ops.log(self.e.clip(min=_TINY)))).clip(min=0)
-        return (-self.ops.log(self.unit) - self.scaled(self.ops.dot(self.e, self.scores))).clip(min=0)
+        """−Σ p log p, where log p is log largest + score; rounding may take it below 0."""
+        ops = self.ops
+        if self.scores is None:
+            entropy = -ops.dot(ops.log(ops.at_least(self.e, _TINY)), self.e)
+        else:
+            entropy = -ops.log(self.largest) - self.scaled(ops.dot(self.scores, self.e))
+        return ops.at_least(entropy, 0)
 
     def distance(self) -> Array:
         """Σ p |query − key|."""
         rows = self.positions[self.start : self.start + self.e.shape[-2], None]
-        return self.scaled(self.ops.dot(self.e, abs(rows - self.positions)))
+        return self.scaled(self.ops.dot(abs(rows - self.positions), self.e))
 
     def near(self, offset: int) -> Array:
         """Take the entries (i, i + offset); there may be fewer than rows."""
         offset += self.start
         inside = -self.e.shape[-2] < offset < self.e.shape[-1]
         on = self.e.diagonal(offset, -2, -1) if inside else self.e[..., 0, :0]
-        if self.unit is None:
+        if self.factor is None:
             return on
         first = max(0, -offset)
-        return on * self.unit[..., first : first + on.shape[-1]]
+        return on * self.factor[..., first : first + on.shape[-1]]
 
     def on_special(self) -> Array:
         """Σ p over special keys."""

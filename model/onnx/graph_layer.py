@@ -51,12 +51,12 @@ class GraphLayer:
         (weights,) = self.maps.of(heads)
         return weights[None, :, rows if self.rows is None else find(self.rows, rows)]
 
-    def value_norms(self, _: slice, heads: Places) -> FloatArray:
-        """Give ‖f_h(x_j)‖ of each token, float32 (1, heads, N)."""
+    def value_norms(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
+        """Compute the norms of the weighted values, float32 (1, heads, rows, N)."""
         if self.norms is None:
             raise ValueError("the norms of the values were not fetched")
         (norms,) = self.norms.of(heads)
-        return norms[None]
+        return self.probabilities(sequences, heads, rows) * norms[:, None, :]
 
 
 def softmax(scores: FloatArray) -> FloatArray:

@@ -30,6 +30,7 @@ class TensorLayer:
         """Compute softmax weights, float32 (b, heads, rows, N)."""
         return torch.softmax(self.scores(sequences, heads, rows), dim=-1)
 
-    def value_norms(self, sequences: slice, heads: Indices) -> Tensor:
-        """Compute ‖f_h(x_j)‖ of each token, float32 (b, heads, N)."""
-        return self.attention.value_norms(self.v[sequences], heads)
+    def value_norms(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
+        """Compute the norms of the weighted values, float32 (b, heads, rows, N)."""
+        norms = self.attention.value_norms(self.v[sequences], heads)
+        return self.probabilities(sequences, heads, rows).mul_(norms[:, :, None, :])

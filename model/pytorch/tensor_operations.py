@@ -41,9 +41,9 @@ class TensorOperations:
         """Select along an axis: a view for a slice, a copy for positions."""
         return chosen(x, axis, places)
 
-    def exp(self, x: Tensor) -> Tensor:
-        """eˣ, number by number."""
-        return x.exp()
+    def weigh(self, scores: Tensor) -> tuple[Tensor, None]:
+        """Softmax over the last axis."""
+        return torch.softmax(scores, dim=-1), None
 
     def log(self, x: Tensor) -> Tensor:
         """Ln x, number by number."""
@@ -53,13 +53,23 @@ class TensorOperations:
         """The larger of two tensors, number by number."""
         return torch.maximum(one, other)
 
+    def at_least(self, x: Tensor, least: float) -> Tensor:
+        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        return x.clamp_min(least)
+
+    def peaks(self, x: Tensor, *, values: bool) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The largest along the last axis, which costs nothing more, and where it first is."""
+        largest, places = x.max(-1)
+        return largest, places
+
     def largest(self, x: Tensor, axis: int) -> Tensor:
         """The largest along an axis, which stays with length 1."""
         return x.amax(axis, keepdim=True)
 
     def dot(self, one: Tensor, other: Tensor) -> Tensor:
-        """Σ one·other over the last axis."""
-        return torch.mul(one, other).sum(-1)
+        """Σ one·other over the last axis; `one` is overwritten where it is as large as the other."""
+        product = one.mul_(other) if one.shape == other.shape else one * other
+        return product.sum(-1)
 
     def total(self, x: Tensor) -> Tensor:
         """The sum over the last axis, in float64."""

@@ -64,11 +64,14 @@ def test_merged_rows_still_sum_to_one() -> None:
 
 
 def test_renormalized_rows_sum_to_one_and_zeros_stay() -> None:
-    """Each row over its own sum, the smallest included; a row of nothing stays nothing."""
+    """Each row over its own sum, the smallest included; a row of zeros stays one, and a NaN is not hidden."""
     p = np.array([[[1, 3, 0], [0, 0, 0], [1e-30, 1e-30, 2e-30]]], dtype=np.float32)
     found = reduction.renormalize(p)
     assert found.dtype == np.float32
     assert distance(found, [[[0.25, 0.75, 0], [0, 0, 0], [0.25, 0.25, 0.5]]]) <= 1e-7
+    broken = reduction.renormalize(np.array([[np.nan, 1, 0], [1, 1, 2]], np.float32))
+    assert np.isnan(broken[0, 0])
+    assert distance(broken[1], [0.25, 0.25, 0.5]) <= 1e-7
     for shape in ((0, 3), (3, 0), (2, 0, 0)):
         assert reduction.renormalize(np.zeros(shape, dtype=np.float32)).shape == shape
 
