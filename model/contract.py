@@ -29,7 +29,7 @@ Statistic = Literal[
     "argmax_next",
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-"""What a summary tells of each head, in this order; `model/inspection/measures.py` defines them."""
+"""What a summary measures of each head, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 
@@ -92,7 +92,7 @@ class AttentionWant:
 
     `weights` are the softmax weights, the scaled scores before it, or the norms of the weighted values.
     With `aggregate` "rollout" there is one map, of layers 0 to the largest of `layers`. A row of a word is
-    the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is kept sum to 1;
+    the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is chosen sum to 1;
     `top_k` keeps the largest of each; in both, a column counts as often as it is listed. `dtype` is that of
     the map, for numbers up to 1; uint8 is in 255ths.
     """
@@ -153,7 +153,7 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a sequence asked for, as C-contiguous arrays, of float32 unless said otherwise.
+    """What a sequence wants, as C-contiguous arrays, of float32 unless said otherwise.
 
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
     want's dtype, without heads where they were aggregated and (queries, keys) for a rollout; `top` in its

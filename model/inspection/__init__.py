@@ -1,1 +1,1 @@
-"""What can be seen of attention: selections, maps, statistics, rollout."""
+"""Attention maps, their statistics and rollouts, with any array library."""

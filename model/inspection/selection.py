@@ -1,7 +1,7 @@
-"""Which heads, rows and columns are looked at, each once, in blocks that stay in the cache.
+"""Which heads, rows and columns are read, each once, in blocks that stay in the cache.
 
-A map of N tokens has N² numbers a head. Whoever keeps maps writes each block where it belongs, and whoever
-only measures them never needs more memory than a block.
+A map of N tokens has N² numbers a head. Where maps are collected, each block is written where it belongs;
+where they are only measured, no more memory is needed than that of a block.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ ROOM = 2**19
 """Weights in a block: two megabytes."""
 
 
-class Heads:
+class HeadSelection:
     """The heads that are wanted, each once: `places` and `shares` say how to give them back as listed."""
 
     def __init__(self, listed: Sequence[int]) -> None:
@@ -35,7 +35,7 @@ class Heads:
         return neighbours(self.numbers[part])
 
 
-class Units:
+class AxisSelection:
     """What a map has rows or columns of, each once, in order: tokens, or words made of their pieces.
 
     `positions` are what they are called. `places` say which of them stands where it was listed, and `counts`

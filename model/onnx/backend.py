@@ -1,4 +1,4 @@
-"""Runs a batch as ONNX, without PyTorch, in rectangles of sequences of near-equal length."""
+"""Runs a batch as ONNX, without PyTorch, in padded batches of sequences of near-equal length."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -8,20 +8,20 @@ import numpy as np
 from model.checkpoints.folder import ModelFolder
 from model.contract import Batch, ModelInfo, Output, Want
 from model.errors import CheckpointError, Unsupported
-from model.inspection.asking import Ask, ask
 from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
+from model.onnx.fetches import Fetches, choose_fetches
 from model.onnx.file import OnnxFile, check_whole
-from model.onnx.grouping import padded_tokens, rectangles
-from model.onnx.rectangle import Arrays, Rectangle
+from model.onnx.grouping import group_lengths, padded_tokens
+from model.onnx.padded_batch import Arrays, PaddedBatch
 from model.onnx.session import CPU, Graph, Processor, choose_processor
 
-# A rectangle of more tokens leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
+# A larger padded batch leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
 _MOST_TOKENS = 512
 _MOST_TOKENS_CUDA = 16384
-# The maps of all heads of a rectangle stand side by side in memory.
-_MOST_LOOKED_CUDA = 2048
-# What is run at once is a rectangle: a larger batch only fills the last of them better.
+# The maps of all heads of a padded batch stand side by side in memory.
+_MOST_OBSERVED_CUDA = 2048
+# What is run at once is a padded batch: a larger budget only fills the last of them better.
 _BUDGETS = (1024,)
 _BUDGETS_CUDA = (1024, 4096, 16384)
 _STEP_CUDA = 32
@@ -78,13 +78,13 @@ class OnnxBackend:
         )
 
     def cost(self, lengths: Sequence[int]) -> int:
-        """Count the tokens of the rectangles."""
-        return padded_tokens([self._padded(n) for n in lengths], self._most(looked=False))
+        """Count the tokens of the padded batches."""
+        return padded_tokens([self._padded(n) for n in lengths], self._most(observed=False))
 
-    def _most(self, *, looked: bool) -> int:
+    def _most(self, *, observed: bool) -> int:
         if self._on_cpu:
             return _MOST_TOKENS
-        return _MOST_LOOKED_CUDA if looked else _MOST_TOKENS_CUDA
+        return _MOST_OBSERVED_CUDA if observed else _MOST_TOKENS_CUDA
 
     def _padded(self, length: int) -> int:
         if self._on_cpu:
@@ -96,10 +96,10 @@ class OnnxBackend:
         """Run one packed batch; see `Backend.run`."""
         runner = self._alone if lanes == 1 else self._shared
         outputs: list[Output] = [Output()] * len(batch)
-        for rectangle in self._rectangles(batch):
-            results = self._compute(runner.run, rectangle)
-            taken = rectangle.take(results, self._folder.dense)
-            for i, output in zip(rectangle.members, taken, strict=True):
+        for padded in self._pad(batch):
+            results = self._compute(runner.run, padded)
+            taken = padded.take(results, self._folder.dense)
+            for i, output in zip(padded.members, taken, strict=True):
                 outputs[i] = output
         return outputs
 
@@ -109,36 +109,36 @@ class OnnxBackend:
             return
         token = np.zeros(1, np.int64)
         least = Batch(token, token, np.array([0, 1]), (Want(token_layers=(0,)),))
-        for rectangle in self._rectangles(least):
-            self._compute(self._shared.give_back, rectangle)
+        for padded in self._pad(least):
+            self._compute(self._shared.give_back, padded)
 
-    def _rectangles(self, batch: Batch) -> Iterator[Rectangle]:
-        """Group the sequences that ask for the same, and of those the ones of near-equal length."""
-        asking: dict[Ask, list[int]] = defaultdict(list)
+    def _pad(self, batch: Batch) -> Iterator[PaddedBatch]:
+        """Group the sequences with the same fetches, and of those the ones of near-equal length."""
+        grouped: dict[Fetches, list[int]] = defaultdict(list)
         lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
         for i, (want, length) in enumerate(zip(batch.wants, lengths, strict=True)):
-            asking[ask(want, length)].append(i)
-        for same, members in asking.items():
-            looked = bool(same.maps or same.pairs)
-            for group in rectangles([lengths[i] for i in members], self._most(looked=looked)):
+            grouped[choose_fetches(want, length)].append(i)
+        for fetches, members in grouped.items():
+            observed = bool(fetches.maps or fetches.pairs)
+            for group in group_lengths([lengths[i] for i in members], self._most(observed=observed)):
                 some = [members[i] for i in group]
-                yield Rectangle(batch, some, same, max(lengths[i] for i in some))
+                yield PaddedBatch(batch, some, fetches, max(lengths[i] for i in some))
 
-    def _compute(self, run: Callable[[Arrays, list[str]], Arrays], rectangle: Rectangle) -> Arrays:
+    def _compute(self, run: Callable[[Arrays, list[str]], Arrays], padded: PaddedBatch) -> Arrays:
         layers = self.info.layers
-        outputs = rectangle.outputs
+        outputs = padded.outputs
         if not outputs:
             return {}
         if self._opens:
-            return run(rectangle.feed(layers), outputs)
+            return run(padded.feed(layers), outputs)
         shared = self._shared
-        tokens = {name: array for name, array in rectangle.tokens().items() if name in shared.inputs}
+        tokens = {name: array for name, array in padded.tokens().items() if name in shared.inputs}
         if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
             # Both texts of a pair are read as the one segment that there is.
             tokens[graph.TOKEN_TYPE_IDS] = np.zeros_like(tokens[graph.TOKEN_TYPE_IDS])
         output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
         states = run(tokens, [output])[output]
-        return rectangle.choose_states(layers, states.astype(np.float32, copy=False))
+        return padded.choose_states(layers, states.astype(np.float32, copy=False))
 
 
 def check_fits(opened: Graph, folder: ModelFolder) -> None:

@@ -1,4 +1,4 @@
-"""Sequences of near-equal length, together: for runtimes that can only run rectangles."""
+"""Groups sequences of near-equal length: for runtimes that pad them to one length."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ RUN_TOKENS = 24
 """What a run costs beyond its tokens, in tokens (`benchmarks/README.md` has the measurement)."""
 
 
-def rectangles(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+def group_lengths(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     """Cut sequences into groups that are padded to their longest each, as indices, the longest first.
 
     A group ends when its padding has cost as much as another run does, which is never more than twice the
@@ -28,4 +28,4 @@ def rectangles(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
 
 def padded_tokens(lengths: Sequence[int], most: int) -> int:
     """Count the tokens that running these lengths takes, padding included."""
-    return sum(lengths[group[0]] * len(group) for group in rectangles(lengths, most))
+    return sum(lengths[group[0]] * len(group) for group in group_lengths(lengths, most))

@@ -2,8 +2,7 @@
 
 A graph runs B sequences as a rectangle of N tokens each, padded where they are shorter. L, H, D and C are
 as in `model.contract`. The first three inputs, int64 (B, N), are those of every exported BERT. The others,
-int64, are lists of what to look at, which may be empty, and then what they ask for costs nothing; and
-`cells`.
+int64, are lists of what is given, which may be empty, and then it costs nothing; and `cells`.
 """
 
 FORMAT = "1"

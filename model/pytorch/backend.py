@@ -19,7 +19,7 @@ from model.heads.vectors import sentences
 from model.lanes import choose_lanes
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.stack import run_on_kernels
-from model.pytorch.looking import Looking
+from model.pytorch.observing import BatchObserver
 
 # Not measured at the start, where a busy machine says one thing now and another then: 256 and 512 tokens run
 # at 0.86 and 0.95 of its rate, 2048 no faster (`benchmarks/README.md`).
@@ -136,27 +136,27 @@ class TorchBackend:
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
-        # Equal lengths become neighbours: few, long runs; and among them those that observe the same.
-        kinds: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
-        observed = [kinds.setdefault((want.attention, want.summary), len(kinds)) for want in batch.wants]
-        order = np.lexsort((np.array(observed, np.int64), lengths))
+        # Equal lengths become neighbours: few, long runs; and among them those that select the same.
+        numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
+        selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
+        order = np.lexsort((np.array(selected, np.int64), lengths))
         packing = Packing.of(lengths[order].tolist())
         wants = [batch.wants[i] for i in order]
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # padding rows repeat the first token
         shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
         tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
-        looking = Looking(packing, wants, self.device, native=self._kernels is not None)
+        observer = BatchObserver(packing, wants, self.device, kernels=self._kernels is not None)
         wanted = {i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))}
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
             packing,
-            looking.plan(wanted, self.info.heads),
+            observer.plan(wanted, self.info.heads),
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
         outputs = [
             replace(
-                looking.of(i),
+                observer.output(i),
                 sentence=vectors.get(i),
                 tokens=_token_states(states, packing, i, want.token_layers),
             )

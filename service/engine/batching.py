@@ -21,21 +21,17 @@ def take_batch(
     waiting: Sequence[Candidate],
     budget: int,
     cost: Callable[[Sequence[int]], int],
-    *,
-    group_lengths: bool = False,
 ) -> list[int]:
     """Choose the next batch among the sequences that wait, as indices in order of arrival.
 
     `cost(lengths)` is what the backend pays for running sequences together, in tokens. The head is always
-    in, even beyond the budget; the others as long as the whole stays within it. With `group_lengths`, for
-    backends that pad, those nearest to the head in length come first. What does not fit is overtaken, at
-    most PATIENCE times: such a sequence is looked at before all others, and where it does not fit either,
-    nothing behind it is taken. So nobody starves. Empty only when nothing waits.
+    in, even beyond the budget; the others as long as the whole stays within it. What does not fit is
+    overtaken, at most PATIENCE times: such a sequence is considered before all others, and where it does not
+    fit either, nothing behind it is taken. So no sequence starves. Empty only when nothing waits.
     """
     if not waiting:
         return []
-    head = waiting[0].tokens
-    taken, lengths = [0], [head]
+    taken, lengths = [0], [waiting[0].tokens]
     impatient = [i for i in range(1, len(waiting)) if waiting[i].overtaken >= PATIENCE]
     end = len(waiting)
     for i in impatient:
@@ -45,8 +41,6 @@ def take_batch(
         else:
             end = min(end, i)
     others = [i for i in range(1, end) if waiting[i].overtaken < PATIENCE]
-    if group_lengths:
-        others.sort(key=lambda i: abs(waiting[i].tokens - head))
     misses = 0
     for i in others:
         if cost([*lengths, waiting[i].tokens]) <= budget:

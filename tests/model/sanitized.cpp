@@ -1,9 +1,10 @@
 // Runs every kernel over random shapes beside a naive one in double precision, for sanitizers to watch.
 //
 // Arrays are exactly as large as the interface says, each in memory of its own, so that a step beyond any of them is
-// seen; queries, keys and values are views into one array, off every boundary.
+// found; queries, keys and values are views into one array, off every boundary.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -50,16 +51,16 @@ void expect(bool holds, const char *what, double got, double wanted, int64_t n) 
     if (failures++ < 10) std::printf("%s: %g is not %g (a sequence of %ld)\n", what, got, wanted, (long)n);
 }
 
-// What one sequence asks for, in arrays of its own.
-struct Asked {
-    std::vector<float> statistics, special, maps, log_sums;
+// What is observed of one sequence, in arrays of its own.
+struct Recorded {
+    std::vector<float> statistics, special, maps;
     std::vector<uint16_t> half_maps;
     std::vector<int32_t> statistic_slots, head_slots, row_slots;
     std::unique_ptr<uint8_t> finite{new uint8_t(1)};
     std::vector<int64_t> heads, rows, measured;
 
-    Look of(int64_t n, int64_t all_heads) {
-        Look look{};
+    Observation of(int64_t n, int64_t all_heads) {
+        Observation observation{};
         if (up_to(2)) {
             for (int64_t h = 0; h < all_heads; h++) statistic_slots.push_back(-1);
             for (int64_t h = 0; h < all_heads; h++)
@@ -69,15 +70,11 @@ struct Asked {
                 }
             for (int64_t i = 0; i < n; i++) special.push_back((float)up_to(1));
             statistics.reserve(1), statistics.resize(measured.size() * 10);
-            look.statistics = statistics.data();
-            look.statistic_slots = statistic_slots.data();
-            look.statistic_heads = (int64_t)measured.size();
+            observation.statistics = statistics.data();
+            observation.statistic_slots = statistic_slots.data();
+            observation.statistic_heads = (int64_t)measured.size();
             special.reserve(1);
-            look.special = special.data();
-        }
-        if (up_to(1)) {
-            log_sums.reserve(1), log_sums.resize((size_t)(all_heads * n));
-            look.log_sum_exp = log_sums.data();
+            observation.special = special.data();
         }
         if (up_to(2)) {
             for (int64_t h = 0; h < all_heads; h++) {
@@ -90,20 +87,20 @@ struct Asked {
                 row_slots.push_back(wanted ? (int32_t)rows.size() : -1);
                 if (wanted) rows.push_back(i);
             }
-            look.half = (int32_t)up_to(1);
+            observation.half = (int32_t)up_to(1);
             const size_t size = heads.size() * rows.size() * (size_t)n;
-            if (look.half)
-                half_maps.resize(size), half_maps.reserve(1), look.maps = half_maps.data();
+            if (observation.half)
+                half_maps.resize(size), half_maps.reserve(1), observation.maps = half_maps.data();
             else
-                maps.resize(size), maps.reserve(1), look.maps = maps.data();
+                maps.resize(size), maps.reserve(1), observation.maps = maps.data();
             row_slots.reserve(1);
-            look.head_slots = head_slots.data();
-            look.row_slots = every ? nullptr : row_slots.data();
-            look.map_heads = (int64_t)heads.size();
-            look.map_rows = (int64_t)rows.size();
-            look.finite = finite.get();
+            observation.head_slots = head_slots.data();
+            observation.row_slots = every ? nullptr : row_slots.data();
+            observation.map_heads = (int64_t)heads.size();
+            observation.map_rows = (int64_t)rows.size();
+            observation.finite = finite.get();
         }
-        return look;
+        return observation;
     }
 };
 
@@ -122,13 +119,13 @@ void try_attention(int (*attend)(const Attention *), bool exact) {
     const Element *q = packed.data() + off, *k = q + heads * size, *v = k + heads * size;
     std::vector<Element> output((size_t)(tokens * heads * size));
     output.reserve(1);
-    std::vector<Asked> asked((size_t)sequences);
-    std::vector<Look> looks;
-    for (int64_t i = 0; i < sequences; i++) looks.push_back(asked[i].of(starts[i + 1] - starts[i], heads));
+    std::vector<Recorded> recorded((size_t)sequences);
+    std::vector<Observation> observations;
+    for (int64_t i = 0; i < sequences; i++) observations.push_back(recorded[i].of(starts[i + 1] - starts[i], heads));
     const float scale = 1 / std::sqrt((float)size);
     const bool mixed = up_to(3) > 0;
     const Attention all{q, k, v, stride, mixed ? output.data() : nullptr, starts.data(), tokens, sequences, heads,
-                        size, scale, up_to(4) ? looks.data() : nullptr};
+                        size, scale, up_to(4) ? observations.data() : nullptr};
     const int outcome = attend(&all);
     expect(outcome == DONE, "the outcome", outcome, DONE, used);
     const double bound = exact ? 2e-5 : 4e-2;
@@ -136,8 +133,8 @@ void try_attention(int (*attend)(const Attention *), bool exact) {
         const int64_t first = starts[b], n = starts[b + 1] - first;
         for (int64_t h = 0; h < heads; h++) {
             int64_t map = -1, slot = -1;
-            if (all.looks && looks[b].maps) map = looks[b].head_slots[h];
-            if (all.looks && looks[b].statistics) slot = looks[b].statistic_slots[h];
+            if (all.observations && observations[b].maps) map = observations[b].head_slots[h];
+            if (all.observations && observations[b].statistics) slot = observations[b].statistic_slots[h];
             double sums[10] = {};
             int64_t near_ties = 0;  // rows whose largest weight rounding may have chosen
             for (int64_t i = 0; i < n; i++) {
@@ -156,11 +153,7 @@ void try_attention(int (*attend)(const Attention *), bool exact) {
                 for (int64_t j = 0; j < n; j++) {
                     sums[0] -= p[j] > 0 ? p[j] * std::log(p[j]) : 0;
                     sums[2] += p[j] * (double)std::llabs(i - j);
-                    if (slot >= 0) sums[6] += p[j] * looks[b].special[j];
-                }
-                if (all.looks && looks[b].log_sum_exp) {
-                    const double got = asked[b].log_sums[h * n + i], wanted = most + std::log(total);
-                    expect(std::fabs(got - wanted) < 2e-5 * std::fmax(1, std::fabs(wanted)), "a sum", got, wanted, n);
+                    if (slot >= 0) sums[6] += p[j] * observations[b].special[j];
                 }
                 sums[1] += 1 / total;
                 sums[3] += p[i];
@@ -170,14 +163,15 @@ void try_attention(int (*attend)(const Attention *), bool exact) {
                 near_ties += std::count_if(p.begin(), p.end(), [&](double x) { return p[peak] - x < 1e-5; }) > 1;
                 for (int64_t shift = -1; shift <= 1; shift++)
                     if (peak == i + shift) sums[shift < 0 ? 8 : shift ? 9 : 7] += 1;
-                const int64_t row = map < 0 ? -1 : looks[b].row_slots ? looks[b].row_slots[i] : i;
+                const int64_t row = map < 0 ? -1 : observations[b].row_slots ? observations[b].row_slots[i] : i;
                 for (int64_t j = 0; row >= 0 && j < n; j++) {
-                    const int64_t place = (map * looks[b].map_rows + row) * n + j;
-                    if (looks[b].half)
-                        expect(std::fabs(_cvtsh_ss(asked[b].half_maps[place]) - p[j]) <= 1e-5 + p[j] / 2048,
-                               "a weight in half", _cvtsh_ss(asked[b].half_maps[place]), p[j], n);
+                    const int64_t place = (map * observations[b].map_rows + row) * n + j;
+                    if (observations[b].half)
+                        expect(std::fabs(_cvtsh_ss(recorded[b].half_maps[place]) - p[j]) <= 1e-5 + p[j] / 2048,
+                               "a weight in half", _cvtsh_ss(recorded[b].half_maps[place]), p[j], n);
                     else
-                        expect(std::fabs(asked[b].maps[place] - p[j]) < 1e-5, "a weight", asked[b].maps[place], p[j], n);
+                        expect(std::fabs(recorded[b].maps[place] - p[j]) < 1e-5, "a weight", recorded[b].maps[place], p[j],
+                               n);
                 }
                 for (int64_t d = 0; mixed && d < size; d++) {
                     double wanted = 0;
@@ -187,7 +181,7 @@ void try_attention(int (*attend)(const Attention *), bool exact) {
                 }
             }
             for (int i = 0; slot >= 0 && n > 0 && i < 10; i++) {
-                const double got = asked[b].statistics[slot * 10 + i], wanted = sums[i] / (double)n;
+                const double got = recorded[b].statistics[slot * 10 + i], wanted = sums[i] / (double)n;
                 const double open = i < 7 ? 0 : (double)near_ties / (double)n;
                 expect(std::fabs(got - wanted) < open + 2e-5 * std::fmax(1, wanted), "a statistic", got, wanted, n);
             }
@@ -272,25 +266,25 @@ void try_layers() {
     };
     std::vector<float> gain((size_t)size, 1.5f), bias((size_t)size, 0.1f);
     std::vector<Layer> layers;
-    std::vector<std::vector<float>> states, seen;
+    std::vector<std::vector<float>> states, projections;
     std::vector<float *> to;
     std::vector<void *> into;
     for (int64_t i = 0; i < count; i++) {
         layers.push_back({linear(size, row), linear(size, size), linear(size, inner), linear(inner, size), gain.data(),
                           bias.data(), gain.data(), bias.data()});
-        states.emplace_back((size_t)(tokens * size)), seen.emplace_back((size_t)(tokens * row));
+        states.emplace_back((size_t)(tokens * size)), projections.emplace_back((size_t)(tokens * row));
         to.push_back(up_to(1) ? states.back().data() : nullptr);
-        into.push_back(up_to(1) ? seen.back().data() : nullptr);
+        into.push_back(up_to(1) ? projections.back().data() : nullptr);
     }
-    std::vector<Asked> asked((size_t)sequences);
-    std::vector<Look> looks;
-    for (int64_t i = 0; i < sequences; i++) looks.push_back(asked[i].of(starts[i + 1] - starts[i], heads));
-    const std::vector<const Look *> looked((size_t)count, up_to(1) ? looks.data() : nullptr);
+    std::vector<Recorded> recorded((size_t)sequences);
+    std::vector<Observation> observations;
+    for (int64_t i = 0; i < sequences; i++) observations.push_back(recorded[i].of(starts[i + 1] - starts[i], heads));
+    const std::vector<const Observation *> observed((size_t)count, up_to(1) ? observations.data() : nullptr);
     AtenTensorOpaque x = random_tensor(tokens, size), rounded = x, mixed{size, std::vector<float>(x.numbers.size())};
     std::vector<float> stream(x.numbers.size());
     const bool ends = up_to(1), fails = !up_to(4);
     const Layers all{&torch, headlight_attend_float32, headlight_add_norm_float32, layers.data(), count, tokens, size, 4,
-                     1e-5f, x.numbers.data(), &rounded, &mixed, stream.data(), to.data(), into.data(), looked.data(),
+                     1e-5f, x.numbers.data(), &rounded, &mixed, stream.data(), to.data(), into.data(), observed.data(),
                      &attention, ends};
     const int64_t most = 4 * count - 3 * ends;
     products = 0, failing = fails ? up_to(most - 1) : -1;
@@ -311,7 +305,7 @@ void try_layers() {
             return copy;
         };
         AtenTensorOpaque qkv = product(layers[i].qkv, &state);
-        expect(!into[i] || seen[i] == qkv.numbers, "what is seen", 0, 0, i);
+        expect(!into[i] || projections[i] == qkv.numbers, "the projections", 0, 0, i);
         if (ends && i + 1 == count) break;
         Attention one = attention;
         one.q = qkv.numbers.data(), one.k = qkv.numbers.data() + size, one.v = qkv.numbers.data() + 2 * size;
@@ -334,7 +328,7 @@ void refuse(int (*attend)(const Attention *)) {
     const int64_t whole[] = {0, 2}, backwards[] = {0, 2, 1}, beyond[] = {0, 9};
     const int32_t far[] = {5};
     float room[7];
-    const Look outside{room, far, x, nullptr, nullptr, nullptr, nullptr, nullptr, 1, 0, 0, 0};
+    const Observation outside{room, far, x, nullptr, nullptr, nullptr, nullptr, 1, 0, 0, 0};
     const Attention good{x, x, x, 32, x + 64, whole, 2, 1, 1, 32, 1, nullptr};
     Attention bad[8];
     for (Attention &one : bad) one = good;
@@ -344,7 +338,7 @@ void refuse(int (*attend)(const Attention *)) {
     bad[3].starts = beyond;
     bad[4].starts = backwards, bad[4].sequences = 2;
     bad[5].heads = 0;
-    bad[6].looks = &outside;
+    bad[6].observations = &outside;
     bad[7].starts = nullptr;
     expect(attend(nullptr) == BAD_ARGUMENT, "nothing", 0, BAD_ARGUMENT, 0);
     for (int i = 0; i < 8; i++) expect(attend(&bad[i]) == BAD_ARGUMENT, "a bad argument", i, BAD_ARGUMENT, 0);

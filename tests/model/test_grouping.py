@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.onnx.grouping import RUN_TOKENS, padded_tokens, rectangles
+from model.onnx.grouping import RUN_TOKENS, group_lengths, padded_tokens
 
 LENGTHS = st.lists(st.integers(1, 80), max_size=24)
 MOST = st.sampled_from([1, 50, 128, 512, 10**6])
@@ -45,7 +45,7 @@ def partitions(lengths: Sequence[int]) -> Iterator[list[list[int]]]:
 @given(LENGTHS, MOST)
 def test_every_sequence_is_in_one_group(lengths: list[int], most: int) -> None:
     """Each group is named by the places of its sequences, the longest first, and none is empty."""
-    groups = list(rectangles(lengths, most))
+    groups = list(group_lengths(lengths, most))
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert [lengths[i] for i in group] == sorted((lengths[i] for i in group), reverse=True)
@@ -55,13 +55,13 @@ def test_every_sequence_is_in_one_group(lengths: list[int], most: int) -> None:
 @given(LENGTHS, MOST)
 def test_a_group_has_no_more_tokens_than_it_may(lengths: list[int], most: int) -> None:
     """Padding included; only a single sequence may be longer."""
-    assert all(allowed([lengths[i] for i in group], most) for group in rectangles(lengths, most))
+    assert all(allowed([lengths[i] for i in group], most) for group in group_lengths(lengths, most))
 
 
 @given(LENGTHS, MOST)
 def test_the_cost_is_at_most_twice_the_least(lengths: list[int], most: int) -> None:
     """Of padding and runs together, however lengths are spread."""
-    groups = [[lengths[i] for i in group] for group in rectangles(lengths, most)]
+    groups = [[lengths[i] for i in group] for group in group_lengths(lengths, most)]
     assert cost(groups) <= 2 * least_cost(lengths, most)
 
 
@@ -75,7 +75,7 @@ def test_the_least_cost_is_that_of_the_best_of_all_groupings(lengths: list[int],
 @given(LENGTHS, MOST)
 def test_padded_tokens_are_those_of_the_groups(lengths: list[int], most: int) -> None:
     """Each sequence counts as long as the longest beside it."""
-    groups = [[lengths[i] for i in group] for group in rectangles(lengths, most)]
+    groups = [[lengths[i] for i in group] for group in group_lengths(lengths, most)]
     assert padded_tokens(lengths, most) == sum(max(group) * len(group) for group in groups)
 
 
@@ -84,7 +84,7 @@ def test_sequences_of_one_length_fill_their_groups_in_order(length: int, count: 
     """They cost no padding, so that only the most tokens of a group divide them."""
     at_once = max(1, most // length)
     expected = [list(range(count))[i : i + at_once] for i in range(0, count, at_once)]
-    assert list(rectangles([length] * count, most)) == expected
+    assert list(group_lengths([length] * count, most)) == expected
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_sequences_of_one_length_fill_their_groups_in_order(length: int, count: 
 )
 def test_a_run_is_worth_its_padding(lengths: list[int], groups: list[list[int]]) -> None:
     """As much padding as another run would cost is taken, and no more."""
-    assert list(rectangles(lengths, 512)) == groups
+    assert list(group_lengths(lengths, 512)) == groups

@@ -22,7 +22,7 @@ from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import stack
 from model.pytorch.kernels.library import NoKernels
-from model.pytorch.kernels.looks import Looks
+from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack, steps
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
@@ -158,16 +158,16 @@ def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
 
     def record(address: int) -> int:
         arguments = Attention.from_address(address)
-        attended.append((arguments.output is not None, arguments.looks is not None))
+        attended.append((arguments.output is not None, arguments.observations is not None))
         return int(attend(address))
 
     native.kernels = native.kernels._replace(attend=CFUNCTYPE(c_int, c_void_p)(record))
     encoder.executor = native
-    looks = Looks(len(LENGTHS), BASE.num_heads)
-    assert run(encoder, Plan((), in_kernels={1: looks})) == {}
+    observations = Observations(len(LENGTHS), BASE.num_heads)
+    assert run(encoder, Plan((), in_kernels={1: observations})) == {}
     assert attended == [(True, False), (False, True)]
     attended.clear()
-    assert {*run(encoder, Plan((2,), in_kernels={1: looks}))} == {2}
+    assert {*run(encoder, Plan((2,), in_kernels={1: observations}))} == {2}
     assert attended == [(True, False), (True, True)]
 
 

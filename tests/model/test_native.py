@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
-from model.inspection import measures
 from model.pytorch.kernels.build import build
 from model.pytorch.kernels.library import Kernels, find_kernels
-from model.pytorch.kernels.looks import Looks, Slots
+from model.pytorch.kernels.observations import Observations, Slots
+from tests.references import measures
 from tests.references.comparing import near_ties
 from tests.support.backends import instructions
 from tests.support.kernel import attend, needs_kernels
@@ -147,7 +147,7 @@ def test_weights_are_those_of_the_formula(
     """Chosen heads and rows within 1e-5 of float64 (and of float16's own rounding), others untouched."""
     kernels = some_kernels(name, request)
     packed = Packed.random(lengths, 4, size, DTYPES.get(name, torch.bfloat16), seed=len(lengths))
-    looks, made = Looks(len(lengths), 4), []
+    observations, made = Observations(len(lengths), 4), []
     for i, length in enumerate(lengths):
         heads = sorted(data.draw(st.sets(st.integers(0, 3), min_size=1)))
         rows = None
@@ -156,10 +156,12 @@ def test_weights_are_those_of_the_formula(
         dtype = data.draw(st.sampled_from([np.float32, np.float16]))
         out = np.full((len(heads), length if rows is None else len(rows), length), -1, dtype)
         finite = np.ones(1, np.bool_)
-        looks.weights(i, out[None], Slots(heads, 4), None if rows is None else Slots(rows, length), finite)
+        observations.weights(
+            i, out[None], Slots(heads, 4), None if rows is None else Slots(rows, length), finite
+        )
         made.append((i, heads, rows, out, finite))
     output = torch.empty((sum(lengths), 4, size), dtype=packed.q.dtype) if with_output else None
-    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations)
     for i, heads, rows, out, finite in made:
         expected = packed.weights(i).numpy()[heads]
         expected = expected if rows is None else expected[:, rows]
@@ -175,19 +177,19 @@ def test_weights_are_those_of_the_formula(
 def test_statistics_are_those_of_their_definitions(
     name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, sharp: float
 ) -> None:
-    """Within 2e-5 of `model.inspection.measures` over float64 maps, also where attention is sharp."""
+    """Within 2e-5 of `tests.references.measures` over float64 maps, also where attention is sharp."""
     kernels = some_kernels(name, request)
     packed = Packed.random(lengths, 3, size, DTYPES.get(name, torch.bfloat16), seed=7)
     packed.q.mul_(sharp)
-    looks, made = Looks(len(lengths), 3), []
+    observations, made = Observations(len(lengths), 3), []
     for i, length in enumerate(lengths):
         special = np.zeros(length, np.float32)
         special[:1] = special[-1:] = 1
         out = np.zeros((2, len(STATISTICS)), np.float32)
-        looks.statistics(i, out[None], Slots([0, 2], 3), special)
+        observations.statistics(i, out[None], Slots([0, 2], 3), special)
         made.append((out, special))
     output = torch.empty(packed.q.shape, dtype=packed.q.dtype)
-    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations)
     for i, (out, special) in enumerate(made):
         if lengths[i]:
             whole = packed.weights(i).numpy()[None, [0, 2]]
@@ -196,27 +198,6 @@ def test_statistics_are_those_of_their_definitions(
                 value = expected[statistic][0]
                 open_ = near_ties(whole)[0] if statistic.startswith("argmax") else 0
                 assert (np.abs(out[:, j] - value) <= open_ + 2e-5 * np.maximum(1, value)).all(), statistic
-
-
-@needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
-@settings(max_examples=15)
-@given(lengths=LENGTHS, size=st.sampled_from([32, 64]), with_output=st.booleans())
-def test_sums_of_exponentials_are_those_of_the_formula(
-    name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, with_output: bool
-) -> None:
-    """log Σ exp of each row's scores, of all heads, within 2e-5 of float64."""
-    kernels = some_kernels(name, request)
-    packed = Packed.random(lengths, 2, size, DTYPES.get(name, torch.bfloat16), seed=3)
-    looks = Looks(len(lengths), 2)
-    made = [np.zeros((2, length), np.float32) for length in lengths]
-    for i, out in enumerate(made):
-        looks.log_sum_exp(i, out[None])
-    output = torch.empty(packed.q.shape, dtype=packed.q.dtype) if with_output else None
-    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
-    for i, out in enumerate(made):
-        expected = packed.scores(i).logsumexp(-1).numpy()
-        assert (np.abs(out - expected) <= 2e-5 * np.maximum(1, np.abs(expected))).all()
 
 
 @needs_kernels
@@ -232,10 +213,10 @@ def test_scores_that_lie_far_apart_are_still_numbers(
     q, k = torch.zeros_like(packed.q), torch.zeros_like(packed.k)
     q[..., 0], k[:, 0, 0] = far, -far * torch.tensor([0, 1, 0.7, 0.31]).to(dtype)
     packed = Packed(q, k, torch.empty_like(q).copy_(packed.v), packed.starts)
-    looks, out = Looks(1, 1), np.zeros((1, 1, len(STATISTICS)), np.float32)
-    looks.statistics(0, out, Slots([0], 1), np.zeros(4, np.float32))
+    observations, out = Observations(1, 1), np.zeros((1, 1, len(STATISTICS)), np.float32)
+    observations.statistics(0, out, Slots([0], 1), np.zeros(4, np.float32))
     output = torch.empty(4, 1, 32, dtype=dtype)
-    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations)
     exact = packed.weights(0) @ packed.sequence(0)[2]
     assert torch.allclose(output.transpose(0, 1).double(), exact, rtol=2e-2, atol=1e-2)
     assert np.isfinite(out).all()
@@ -248,10 +229,10 @@ def test_what_is_not_finite_stays_where_it_is(name: str, request: pytest.Fixture
     kernels = some_kernels(name, request)
     packed = Packed.random([20, 20], 2, 32, DTYPES.get(name, torch.bfloat16), seed=1)
     packed.q[5, 1, 3] = torch.nan
-    looks, finite = Looks(2, 2), np.ones(2, np.bool_)
-    looks.weights(0, np.zeros((2, 2, 20, 20), np.float16), Slots([0, 1], 2), None, finite)
+    observations, finite = Observations(2, 2), np.ones(2, np.bool_)
+    observations.weights(0, np.zeros((2, 2, 20, 20), np.float16), Slots([0, 1], 2), None, finite)
     output = torch.empty((40, 2, 32), dtype=packed.q.dtype)
-    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, looks)
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations)
     spoiled = ~output.isfinite().all(-1)
     assert spoiled.nonzero().tolist() == [[5, 1]]
     assert finite.tolist() == [False, True]

@@ -22,7 +22,7 @@ def rectangle(lengths: Sequence[int]) -> int:
     return max(lengths, default=0) * len(lengths)
 
 
-KINDS = pytest.mark.parametrize(("cost", "group"), [(packed, False), (rectangle, False), (rectangle, True)])
+KINDS = pytest.mark.parametrize("cost", [packed, rectangle])
 candidates = st.lists(st.builds(Candidate, st.integers(1, 512), st.integers(0, PATIENCE)), max_size=60)
 # Small ones too, so that a budget is often met exactly.
 few = st.lists(st.builds(Candidate, st.integers(1, 4), st.integers(0, PATIENCE)), max_size=8)
@@ -36,18 +36,18 @@ def lengths_of(waiting: Sequence[Candidate], chosen: Sequence[int]) -> list[int]
 @KINDS
 @given(waiting=candidates | few, budget=budgets)
 def test_the_budget_is_kept_unless_the_head_alone_breaks_it(
-    cost: Cost, group: bool, waiting: list[Candidate], budget: int
+    cost: Cost, waiting: list[Candidate], budget: int
 ) -> None:
     """A batch costs no more than the budget; only a lone sequence may cost more than all of it."""
-    chosen = take_batch(waiting, budget, cost, group_lengths=group)
+    chosen = take_batch(waiting, budget, cost)
     assert len(chosen) <= 1 or cost(lengths_of(waiting, chosen)) <= budget
 
 
 @KINDS
 @given(waiting=candidates | few, budget=budgets)
-def test_the_head_is_always_served(cost: Cost, group: bool, waiting: list[Candidate], budget: int) -> None:
+def test_the_head_is_always_served(cost: Cost, waiting: list[Candidate], budget: int) -> None:
     """Something runs whenever something waits, the head first, in order of arrival and nobody twice."""
-    chosen = take_batch(waiting, budget, cost, group_lengths=group)
+    chosen = take_batch(waiting, budget, cost)
     assert chosen[:1] == [0][: len(waiting)]
     assert chosen == sorted(set(chosen))
 
@@ -55,10 +55,10 @@ def test_the_head_is_always_served(cost: Cost, group: bool, waiting: list[Candid
 @KINDS
 @given(waiting=candidates | few, budget=budgets)
 def test_nobody_passes_one_who_was_overtaken_too_often(
-    cost: Cost, group: bool, waiting: list[Candidate], budget: int
+    cost: Cost, waiting: list[Candidate], budget: int
 ) -> None:
     """Behind a sequence at the end of its patience that is left out, nothing is taken."""
-    chosen = take_batch(waiting, budget, cost, group_lengths=group)
+    chosen = take_batch(waiting, budget, cost)
     left_out = [i for i, w in enumerate(waiting) if w.overtaken >= PATIENCE and i not in chosen]
     assert not left_out or all(i < left_out[0] for i in chosen)
 
@@ -80,15 +80,9 @@ def test_a_budget_may_be_met_exactly_past_one_that_does_not_fit() -> None:
     assert take_batch([Candidate(n) for n in (3, 4, 4, 1)], 12, rectangle) == [0, 1, 2]
 
 
-def test_rectangles_take_those_of_the_heads_length_first() -> None:
-    """A backend that pads runs sequences of like length together, others later."""
-    waiting = [Candidate(n) for n in (10, 90, 12, 80, 11, 9)]
-    assert take_batch(waiting, 48, rectangle, group_lengths=True) == [0, 2, 4, 5]
-
-
 @KINDS
 @given(arrivals=st.lists(st.lists(st.integers(1, 100), max_size=6), max_size=40), budget=st.integers(20, 200))
-def test_nobody_starves(cost: Cost, group: bool, arrivals: list[list[int]], budget: int) -> None:
+def test_nobody_starves(cost: Cost, arrivals: list[list[int]], budget: int) -> None:
     """Over any arrivals everybody is served, and overtaken in at most PATIENCE batches."""
     numbers, queue = count(), list[tuple[int, Candidate]]()
     served = list[int]()
@@ -96,7 +90,7 @@ def test_nobody_starves(cost: Cost, group: bool, arrivals: list[list[int]], budg
     total = sum(len(group_) for group_ in coming)
     for _ in range(len(coming) + total):
         queue += coming.pop(0) if coming else []
-        chosen = take_batch([w for _, w in queue], budget, cost, group_lengths=group)
+        chosen = take_batch([w for _, w in queue], budget, cost)
         served += [queue[i][0] for i in chosen]
         last = max(chosen, default=-1)
         queue = [

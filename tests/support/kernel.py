@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from model.pytorch.kernels import library
 from model.pytorch.kernels.library import Kernels, check
-from model.pytorch.kernels.looks import IntArray, Looks
+from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.structures import Attention, Norm
 from tests.support.backends import instructions
 
@@ -28,12 +28,12 @@ def attend(
     v: Tensor,
     starts: IntArray,
     output: Tensor | None,
-    looks: Looks | None = None,
+    observations: Observations | None = None,
 ) -> None:
     """Attend within each sequence: q, k, v (T, H, D) of one layout, to `output` (T, H, D), dense.
 
     The components of a head lie side by side. `starts`, int64 (B + 1,), is where each sequence begins; rows
-    of `output` beyond the last are left as they are. Without `output` only what is looked at is computed.
+    of `output` beyond the last are left as they are. Without `output` only what is observed is computed.
     Raises MemoryError.
     """
     tokens, heads, size = q.shape
@@ -49,7 +49,7 @@ def attend(
         heads,
         size,
         size**-0.5,
-        None if looks is None else looks.address,
+        None if observations is None else observations.address,
     )
     check(kernels.attend(byref(arguments)))
 

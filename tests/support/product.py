@@ -16,8 +16,9 @@ from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
-from model.inspection.blocks import Layer
+from model.inspection.layer import read_weights
 from model.pytorch.backend import TorchBackend
+from model.pytorch.tensor_layer import TensorLayer
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import relative_distance
 from tests.references.encoder import NaiveEncoder
@@ -72,8 +73,9 @@ def observed_maps(encoder: Encoder, ids: Ids) -> Array:
 
     def observe(layer: int, attention: Any, q: Any, k: Any, v: Any, bias: Any) -> None:
         whole = slice(0, len(ids))
-        block = Layer(attention, q[None], k[None], v[None], bias)
-        maps[layer] = block.weights("probability", slice(0, 1), slice(0, q.shape[1]), whole)[0].numpy()
+        observed = TensorLayer(attention, q[None], k[None], v[None], bias)
+        weights = read_weights(observed, "probability", slice(0, 1), slice(0, q.shape[1]), whole)
+        maps[layer] = weights[0].numpy()
 
     tokens = torch.tensor(list(ids))
     plan = Plan((), {layer: partial(observe, layer) for layer in layers})

@@ -16,11 +16,11 @@ from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
-from model.pytorch.kernels.looks import Looks
+from model.pytorch.kernels.observations import Observations
 
 # Words of 32 bits in a vector, and in a row of a tile.
 _WORDS = 16
-# Numbers that are kept until they are looked at: 16 MB of bfloat16.
+# Numbers that wait to be observed: 16 MB of bfloat16.
 _ROOM = 2**23
 
 
@@ -44,12 +44,12 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
     `numbers` are those of a hidden state.
     """
     most = max(1, _ROOM // max(1, 3 * numbers))
-    start, kept = 0, 0
+    start, waiting = 0, 0
     for layer in range(last):
-        kept += layer in observed
-        if kept == most or layer + 1 == last:
+        waiting += layer in observed
+        if waiting == most or layer + 1 == last:
             yield range(start, layer + 1)
-            start, kept = layer + 1, 0
+            start, waiting = layer + 1, 0
 
 
 class NativeStack:
@@ -80,7 +80,7 @@ class NativeStack:
         return NativeStack(config, blocks, find_kernels(dtype))
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Looks`."""
+        """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Observations`."""
         wanted = [number for number in plan.states if number]
         if not x.numel():
             return dict.fromkeys(wanted, x)
@@ -88,10 +88,10 @@ class NativeStack:
         states = {number: torch.empty_like(x) for number in wanted}
         room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype)
         for some in steps(last, plan.observers, x.numel()):
-            seen = {number: room.projected() for number in some if number in plan.observers}
-            ends_looking = some.stop == last and plan.ends_observing
-            self._run(room, some, states, seen, plan.in_kernels, ends_looking=ends_looking)
-            for number, qkv in seen.items():
+            projections = {number: room.projected() for number in some if number in plan.observers}
+            ends_observing = some.stop == last and plan.ends_observing
+            self._run(room, some, states, projections, plan.in_kernels, ends_observing=ends_observing)
+            for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
                 plan.observers[number](attention, q, k, v, None)
@@ -102,10 +102,10 @@ class NativeStack:
         room: "_Room",
         some: range,
         states: Mapping[int, Tensor],
-        seen: Mapping[int, Tensor],
-        looks: Mapping[int, Looks],
+        projections: Mapping[int, Tensor],
+        observations: Mapping[int, Observations],
         *,
-        ends_looking: bool,
+        ends_observing: bool,
     ) -> None:
         """Take the hidden state in `room` through some layers."""
         tokens, size = room.x.shape
@@ -118,8 +118,8 @@ class NativeStack:
             scale=self._config.head_size**-0.5,
         )
         into = _addresses({number - 1: state for number, state in states.items()}, some)
-        projected = _addresses(seen, some)
-        looked = _pointers([None if look is None else look.address for look in map(looks.get, some)])
+        projected = _addresses(projections, some)
+        recorded = _pointers([None if one is None else one.address for one in map(observations.get, some)])
         layers = structures.Layers(
             torch=addressof(self._torch),
             attend=cast(self.kernels.attend, c_void_p),
@@ -135,10 +135,10 @@ class NativeStack:
             mixed=room.handles.of(room.mixed),
             stream=room.stream.data_ptr(),
             states=addressof(into),
-            seen=addressof(projected),
-            looks=addressof(looked),
+            projections=addressof(projected),
+            observations=addressof(recorded),
             attention=addressof(attention),
-            ends_looking=ends_looking,
+            ends_observing=ends_observing,
         )
         check(self.kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)

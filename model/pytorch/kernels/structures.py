@@ -5,8 +5,8 @@ import ctypes
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 
 
-class Look(ctypes.Structure):
-    """`Look` of interface.h."""
+class Observation(ctypes.Structure):
+    """`Observation` of interface.h."""
 
     _fields_ = (
         ("statistics", _POINTER),
@@ -16,7 +16,6 @@ class Look(ctypes.Structure):
         ("head_slots", _POINTER),
         ("row_slots", _POINTER),
         ("finite", _POINTER),
-        ("log_sum_exp", _POINTER),
         ("statistic_heads", _INT64),
         ("map_heads", _INT64),
         ("map_rows", _INT64),
@@ -39,7 +38,7 @@ class Attention(ctypes.Structure):
         ("heads", _INT64),
         ("head_size", _INT64),
         ("scale", ctypes.c_float),
-        ("looks", _POINTER),
+        ("observations", _POINTER),
     )
 
 
@@ -90,10 +89,10 @@ class Layers(ctypes.Structure):
         ("mixed", _POINTER),
         ("stream", _POINTER),
         ("states", _POINTER),
-        ("seen", _POINTER),
-        ("looks", _POINTER),
+        ("projections", _POINTER),
+        ("observations", _POINTER),
         ("attention", _POINTER),
-        ("ends_looking", ctypes.c_int32),
+        ("ends_observing", ctypes.c_int32),
     )
 
 
@@ -113,5 +112,5 @@ class Norm(ctypes.Structure):
     )
 
 
-STRUCTURES = (Look, Attention, Norm, Torch, Linear, Layer, Layers)
+STRUCTURES = (Observation, Attention, Norm, Torch, Linear, Layer, Layers)
 """In the order of `headlight_sizes`."""

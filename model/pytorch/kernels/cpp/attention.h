@@ -13,7 +13,7 @@
 
 namespace headlight {
 
-constexpr int STATISTICS = 10;        // of a head, in the order of `Look`
+constexpr int STATISTICS = 10;        // of a head, in the order of `Observation`
 constexpr int ARGMAX[] = {8, 7, 9};  // which of them count a row whose largest weight is before, at or after it
 
 // Memory of one thread, which grows and is kept until the thread ends.
@@ -45,17 +45,16 @@ class Head {
 
     Head(const Attention &all, int64_t sequence, int64_t head)
         : all_(all),
-          look_(all.looks ? &all.looks[sequence] : nullptr),
+          observation_(all.observations ? &all.observations[sequence] : nullptr),
           first_(all.starts[sequence]),
           n_(all.starts[sequence + 1] - first_),
           head_(head),
           columns_(rounded_up(n_, P::COLUMN_STEP)),
           size_(all.head_size),
           words_(size_ / P::PER_WORD),
-          slot_(look_ && look_->statistics ? look_->statistic_slots[head] : -1),
-          map_(look_ && look_->maps ? look_->head_slots[head] : -1),
-          sums_of_rows_(look_ && look_->log_sum_exp ? look_->log_sum_exp + head * n_ : nullptr),
-          every_row_(all.output || slot_ >= 0 || sums_of_rows_) {}
+          slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
+          map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
+          every_row_(all.output || slot_ >= 0) {}
 
     // Compute what is wanted of it; false when there is no memory.
     bool run(Scratch &scratch) {
@@ -73,7 +72,8 @@ class Head {
                 attend<false>(rows);
         }
         if (slot_ >= 0)
-            for (int i = 0; i < STATISTICS; i++) look_->statistics[slot_ * STATISTICS + i] = (float)(sums_[i] / n_);
+            for (int i = 0; i < STATISTICS; i++)
+                observation_->statistics[slot_ * STATISTICS + i] = (float)(sums_[i] / n_);
         return true;
     }
 
@@ -106,7 +106,7 @@ class Head {
         return rows;
     }
 
-    int64_t row_slot(int64_t query) const { return look_->row_slots ? look_->row_slots[query] : query; }
+    int64_t row_slot(int64_t query) const { return observation_->row_slots ? observation_->row_slots[query] : query; }
 
     template <bool MEASURED>
     void attend(int rows) {
@@ -115,11 +115,10 @@ class Head {
         for (int r = 0; r < rows; r++) {
             float *e = scores_ + r * columns_;
             const Row row = exponentiate<MEASURED>(e, n_, columns_, all_.scale, query_[r],
-                                                   MEASURED ? look_->special : nullptr);
+                                                   MEASURED ? observation_->special : nullptr);
             sums[r] = row.sum;
             if (MEASURED) measure(row, e, query_[r]);
-            if (map_ >= 0) keep(e, 1 / row.sum, query_[r]);
-            if (sums_of_rows_) sums_of_rows_[query_[r]] = row.largest + std::log(row.sum);
+            if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
         }
         if (all_.output) mix(rows, sums);
     }
@@ -161,29 +160,28 @@ class Head {
     }
 
     // Hand a row of weights over, if it is wanted.
-    void keep(const float *e, float inverse, int64_t query) {
+    void store(const float *e, float inverse, int64_t query) {
         const int64_t slot = row_slot(query);
         if (slot < 0) return;
         const bool finite = inverse > 0 && inverse <= 1;
-        if (look_->finite && !finite) __atomic_store_n(look_->finite, 0, __ATOMIC_RELAXED);
-        const int64_t place = (map_ * look_->map_rows + slot) * n_;
+        if (observation_->finite && !finite) __atomic_store_n(observation_->finite, 0, __ATOMIC_RELAXED);
+        const int64_t place = (map_ * observation_->map_rows + slot) * n_;
         const __m512 by = _mm512_set1_ps(inverse);
         for (int64_t j = 0; j < n_; j += LANES) {
             const __m512 p = _mm512_mul_ps(_mm512_load_ps(e + j), by);
             const __mmask16 real = lanes_below(j, n_);
-            if (look_->half)
-                _mm256_mask_storeu_epi16((uint16_t *)look_->maps + place + j, real,
+            if (observation_->half)
+                _mm256_mask_storeu_epi16((uint16_t *)observation_->maps + place + j, real,
                                          _mm512_cvtps_ph(p, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
             else
-                _mm512_mask_storeu_ps((float *)look_->maps + place + j, real, p);
+                _mm512_mask_storeu_ps((float *)observation_->maps + place + j, real, p);
         }
     }
 
     const Attention &all_;
-    const Look *look_;
+    const Observation *observation_;
     const int64_t first_, n_, head_, columns_, size_, words_;
     const int slot_, map_;
-    float *const sums_of_rows_;
     const bool every_row_;
     double sums_[STATISTICS] = {};
     uint32_t *keys_, *values_, *queries_;
@@ -209,12 +207,12 @@ inline bool fits(const Attention &all, int64_t per_word) {
     for (int64_t i = 0; i < all.sequences; i++) {
         const int64_t n = all.starts[i + 1] - all.starts[i];
         if (n < 0) return false;
-        if (all.looks == nullptr) continue;
-        const Look &look = all.looks[i];
-        if (look.statistics && !(look.special && slots_fit(look.statistic_slots, all.heads, look.statistic_heads)))
+        if (all.observations == nullptr) continue;
+        const Observation &one = all.observations[i];
+        if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))
             return false;
-        if (look.maps && !slots_fit(look.head_slots, all.heads, look.map_heads)) return false;
-        if (look.maps && !(look.row_slots ? slots_fit(look.row_slots, n, look.map_rows) : look.map_rows == n))
+        if (one.maps && !slots_fit(one.head_slots, all.heads, one.map_heads)) return false;
+        if (one.maps && !(one.row_slots ? slots_fit(one.row_slots, n, one.map_rows) : one.map_rows == n))
             return false;
     }
     return true;

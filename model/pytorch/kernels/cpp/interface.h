@@ -10,9 +10,9 @@
 
 extern "C" {
 
-// What one sequence wants to know of its attention beside its outputs. Slots say where a head or a query goes, and -1
+// What is recorded of one sequence's attention beside its outputs. Slots say where a head or a query goes, and -1
 // that it is not wanted; they lie below the counts beside them.
-struct Look {
+struct Observation {
     // Statistics, float32 (statistic_heads, 10), means over the rows: entropy in nats, largest weight, distance in
     // tokens, weight on the token itself, the one before, the one after, and on special tokens; and the share of rows
     // whose largest weight, of equal ones the first, is on the token itself, the one before, the one after; null: none.
@@ -23,8 +23,7 @@ struct Look {
     void *maps;
     const int32_t *head_slots;  // (H,)
     const int32_t *row_slots;   // (N,); null: all queries, in order
-    uint8_t *finite;           // becomes 0 when a row of `maps` is not; null: nobody asks
-    float *log_sum_exp;        // (H, N): the logarithm of each row's sum of exponentiated scores; null: not wanted
+    uint8_t *finite;           // becomes 0 when a row of `maps` is not; null: not recorded
     int64_t statistic_heads, map_heads, map_rows;
     int32_t half;  // whether maps are float16, else float32
 };
@@ -33,11 +32,11 @@ struct Look {
 struct Attention {
     const void *q, *k, *v;
     int64_t token_stride;   // from one token to the next in q, k and v, in elements
-    void *output;           // (T, H, D), dense; null: only what is looked at is computed
+    void *output;           // (T, H, D), dense; null: only what is observed is computed
     const int64_t *starts;  // (B + 1,): where each sequence begins, from 0 to at most T
     int64_t tokens, sequences, heads, head_size;
     float scale;  // of the scores: 1/√D
-    const Look *looks;  // (B,); null: nobody looks
+    const Observation *observations;  // (B,); null: nothing is observed
 };
 
 // The sum of a residual stream and what is added to it, and the layer norm of that (Ba et al. 2016).
@@ -86,10 +85,10 @@ struct Layers {
     Tensor rounded, mixed;          // (T, C) in the precision of the products: x, and room, zero beyond the last sequence
     float *stream;                  // (T, C): room; may be `x`
     float *const *states;           // (count,): where the state after a layer goes, (T, C) or null: `stream`
-    void *const *seen;              // (count,): where queries, keys and values of a layer go, (T, 3·C) or null
-    const Look *const *looks;       // (count,): what is looked at in a layer, (B,) or null
+    void *const *projections;       // (count,): where queries, keys and values of a layer go, (T, 3·C) or null
+    const Observation *const *observations;  // (count,): what is observed of a layer, (B,) or null
     const Attention *attention;     // the sequences and heads
-    int32_t ends_looking;           // whether of the last layer nothing but its attention is looked at
+    int32_t ends_observing;         // whether of the last layer nothing but its attention is observed
 };
 
 // What the functions return.

@@ -50,9 +50,9 @@ class Run {
    private:
     int layer(int64_t i) {
         const Layer &layer = all_.layers[i];
-        const bool only_looked = all_.ends_looking && i + 1 == all_.count;
-        int outcome = attend(i, layer, only_looked);
-        if (outcome != DONE || only_looked) return outcome;
+        const bool only_observed = all_.ends_observing && i + 1 == all_.count;
+        int outcome = attend(i, layer, only_observed);
+        if (outcome != DONE || only_observed) return outcome;
 
         Owned added(*all_.torch);
         if (!added.compute(layer.output, all_.mixed)) return NO_MEMORY;
@@ -65,20 +65,20 @@ class Run {
         return add_norm(outer.data(), layer.feed_forward_gain, layer.feed_forward_bias, next);
     }
 
-    // Form queries, keys and values, (T, 3·C) side by side, and attend: to `mixed`, unless it is only looked at.
-    int attend(int64_t i, const Layer &layer, bool only_looked) {
+    // Form queries, keys and values, (T, 3·C) side by side, and attend: to `mixed`, unless it is only observed.
+    int attend(int64_t i, const Layer &layer, bool only_observed) {
         Owned qkv(*all_.torch);
         if (!qkv.compute(layer.qkv, all_.rounded)) return NO_MEMORY;
         const int64_t row = all_.size * all_.element;
-        if (all_.seen[i]) std::memcpy(all_.seen[i], qkv.data(), all_.tokens * 3 * row);
-        if (only_looked && !all_.looks[i]) return DONE;
+        if (all_.projections[i]) std::memcpy(all_.projections[i], qkv.data(), all_.tokens * 3 * row);
+        if (only_observed && !all_.observations[i]) return DONE;
         Attention attention = *all_.attention;
         attention.q = qkv.data();
         attention.k = qkv.data() + row;
         attention.v = qkv.data() + 2 * row;
         attention.token_stride = 3 * all_.size;
-        attention.output = only_looked ? nullptr : mixed_;
-        attention.looks = all_.looks[i];
+        attention.output = only_observed ? nullptr : mixed_;
+        attention.observations = all_.observations[i];
         return all_.attend(&attention);
     }
 
@@ -98,13 +98,13 @@ class Run {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-const int64_t headlight_sizes[7] = {sizeof(Look),   sizeof(Attention), sizeof(Norm),  sizeof(Torch),
-                                    sizeof(Linear), sizeof(Layer),     sizeof(Layers)};
+const int64_t headlight_sizes[7] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),  sizeof(Torch),
+                                    sizeof(Linear),      sizeof(Layer),     sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->torch || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
     if (all->count < 0 || all->tokens < 0 || all->size < 1 || (all->element != 2 && all->element != 4)) return BAD_ARGUMENT;
-    if (all->count && !(all->layers && all->states && all->seen && all->looks)) return BAD_ARGUMENT;
+    if (all->count && !(all->layers && all->states && all->projections && all->observations)) return BAD_ARGUMENT;
     if (!all->x || !all->stream || !all->rounded || !all->mixed) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
     if (all->attention->heads * all->attention->head_size != all->size) return BAD_ARGUMENT;

@@ -9,7 +9,6 @@ namespace headlight {
 
 // What a row of weights tells, before it is divided by `sum`; x are the scores less the largest of them.
 struct Row {
-    float largest;   // of the scores
     float sum;       // Σ eˣ: the largest weight is 1 / sum
     float product;   // Σ eˣ·x: the entropy is log sum − product / sum
     float distance;  // Σ eˣ·|query − key|
@@ -44,11 +43,10 @@ inline float largest(const float *scores, int64_t n) {
 
 // Turn a row of n products q·k into eˣ, in place, with x = scale·(q·k − the largest); padding, up to `columns`, becomes 0.
 //
-// Instantiated twice: where nobody looks, nothing but the sum is formed.
-template <bool LOOKED>
+// Instantiated twice: where nothing is measured, only the sum is formed.
+template <bool MEASURED>
 inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, int64_t query, const float *special) {
-    const float highest = largest(scores, n);
-    const __m512 most = _mm512_set1_ps(highest), by = _mm512_set1_ps(scale);
+    const __m512 most = _mm512_set1_ps(largest(scores, n)), by = _mm512_set1_ps(scale);
     const __m512 step = _mm512_set1_ps(LANES);
     __m512 sum = _mm512_setzero_ps(), product = sum, distances = sum, specials = sum;
     __m512 away = _mm512_sub_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
@@ -60,7 +58,7 @@ inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, 
                                        _mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + j), most), by));
         const __m512 e = _mm512_maskz_mov_ps(real, exponential(x));
         sum = _mm512_add_ps(sum, e);
-        if constexpr (LOOKED) {
+        if constexpr (MEASURED) {
             product = _mm512_mask3_fmadd_ps(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is no number
             distances = _mm512_fmadd_ps(e, _mm512_abs_ps(away), distances);
             specials = _mm512_fmadd_ps(e, _mm512_maskz_loadu_ps(real, special + j), specials);
@@ -68,8 +66,8 @@ inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, 
         }
         _mm512_store_ps(scores + j, e);
     }
-    Row row{scale * highest, _mm512_reduce_add_ps(sum), 0, 0, 0};
-    if constexpr (LOOKED) {
+    Row row{_mm512_reduce_add_ps(sum), 0, 0, 0};
+    if constexpr (MEASURED) {
         row.product = _mm512_reduce_add_ps(product);
         row.distance = _mm512_reduce_add_ps(distances);
         row.special = _mm512_reduce_add_ps(specials);

@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.contract import Aggregate, AttentionWant, Axis, SentenceWant, SummaryWant, Want, Weights
-from model.inspection import asking
-from model.inspection.asking import Ask, Heads, Maps
+from model.onnx import fetches
+from model.onnx.fetches import Fetches, LayerHeads
 
 
-def ask(want: Want, length: int = 64) -> Ask:
-    """What a sequence asks for that is not long."""
-    return asking.ask(want, length)
+def choose(want: Want, length: int = 64) -> Fetches:
+    """What is fetched for a sequence that is not long."""
+    return fetches.choose_fetches(want, length)
 
 
 WORDS = Axis((1, 0), tokens=(1, 2, 3), starts=(0, 2))
 """Two words, of the pieces 1 and 2, and of 3."""
 
 
-def looks(
+def observe(
     layers: tuple[int, ...] = (2, 0, 2),
     heads: tuple[int, ...] = (3, 1, 1),
     weights: Weights = "probability",
@@ -37,17 +37,17 @@ def looks(
         (Want(token_layers=(1, 3, 0)), 3),
         (Want(sentence=SentenceWant(layers=(4, 2))), 4),
         (Want(sentence=SentenceWant(layers=(1,)), token_layers=(2,)), 2),
-        (looks((0,)), 0),
-        (looks((4, 1)), 4),
-        (looks((3,), aggregate="rollout"), 3),
+        (observe((0,)), 0),
+        (observe((4, 1)), 4),
+        (observe((3,), aggregate="rollout"), 3),
         (Want(summary=SummaryWant((2, 1), (0,), ())), 2),
         (Want(token_layers=(1,), attention=AttentionWant((3,), (0,))), 3),
         (Want(token_layers=(5,), summary=SummaryWant((3,), (0,), ())), 5),
     ],
 )
 def test_a_graph_runs_as_deep_as_the_deepest_want(want: Want, depth: int) -> None:
-    """Hidden state i takes i whole layers, and so does a look into layer i, whose rest is not run."""
-    assert ask(want).depth == depth
+    """Hidden state i takes i whole layers, and so does observing layer i, whose rest is not run."""
+    assert choose(want).depth == depth
 
 
 @pytest.mark.parametrize(
@@ -58,65 +58,69 @@ def test_a_graph_runs_as_deep_as_the_deepest_want(want: Want, depth: int) -> Non
         Want(sentence=SentenceWant(("max",), (2,), normalize=True, dimensions=3, skip=1), token_layers=(3,)),
     ],
 )
-def test_states_need_no_look(want: Want) -> None:
-    """Nothing of the attention is asked for, so that it costs nothing."""
-    assert ask(want) == Ask(depth=ask(want).depth)
+def test_states_need_no_attention(want: Want) -> None:
+    """Nothing of the attention is chosen for, so that it costs nothing."""
+    assert choose(want) == Fetches(depth=choose(want).depth)
 
 
 def test_maps_are_taken_as_the_graph_gives_them() -> None:
     """Each layer and head once and in order, however often it is listed; all rows unless some are listed."""
-    assert ask(looks()).maps == (Maps(0, (1, 3), None), Maps(2, (1, 3), None))
-    assert (ask(looks()).pairs, ask(looks()).norms) == ((), ())
+    assert choose(observe()).maps == (LayerHeads(0, (1, 3), None), LayerHeads(2, (1, 3), None))
+    assert (choose(observe()).pairs, choose(observe()).norms) == ((), ())
 
 
 @pytest.mark.parametrize(
     ("queries", "rows"), [(None, None), (Axis((6, 2, 6)), (2, 6)), (Axis((0,)), (0,)), (WORDS, None)]
 )
-def test_only_rows_that_are_listed_are_asked_for(queries: Axis | None, rows: tuple[int, ...] | None) -> None:
+def test_only_rows_that_are_listed_are_fetched(queries: Axis | None, rows: tuple[int, ...] | None) -> None:
     """All of them for words, whose tokens differ from text to text; columns change nothing."""
     for keys in (None, Axis((5,)), WORDS):
-        assert [maps.rows for maps in ask(looks(queries=queries, keys=keys)).maps] == [rows, rows]
+        assert [maps.rows for maps in choose(observe(queries=queries, keys=keys)).maps] == [rows, rows]
 
 
-def test_value_norms_are_asked_for_beside_the_maps() -> None:
+def test_value_norms_are_fetched_beside_the_maps() -> None:
     """Of the same layers and heads."""
-    asked = ask(looks(weights="value_norm"))
-    assert asked.norms == (Heads(0, (1, 3)), Heads(2, (1, 3)))
-    assert asked.maps == ask(looks()).maps
-    assert asked.pairs == ()
+    chosen = choose(observe(weights="value_norm"))
+    assert chosen.norms == (LayerHeads(0, (1, 3)), LayerHeads(2, (1, 3)))
+    assert chosen.maps == choose(observe()).maps
+    assert chosen.pairs == ()
 
 
 @pytest.mark.parametrize("queries", [None, Axis((6, 2))])
 def test_scores_and_aggregates_are_made_of_queries_and_keys(queries: Axis | None) -> None:
     """No map of all heads is ever handed out for them."""
-    pairs = (Heads(0, (1, 3)), Heads(2, (1, 3)))
+    pairs = (LayerHeads(0, (1, 3)), LayerHeads(2, (1, 3)))
     for weights, aggregate in (("score", "none"), ("score", "mean"), ("probability", "max")):
-        asked = ask(looks(weights=weights, aggregate=aggregate, queries=queries))  # type: ignore[arg-type]
-        assert asked == Ask(2, pairs=pairs)
-    merged = ask(looks(weights="value_norm", aggregate="mean", queries=queries))
-    assert merged == Ask(2, pairs=pairs, norms=pairs)
+        chosen = choose(observe(weights=weights, aggregate=aggregate, queries=queries))  # type: ignore[arg-type]
+        assert chosen == Fetches(2, pairs=pairs)
+    merged = choose(observe(weights="value_norm", aggregate="mean", queries=queries))
+    assert merged == Fetches(2, pairs=pairs, norms=pairs)
 
 
-def test_a_rollout_looks_at_every_layer_below() -> None:
+def test_a_rollout_fetches_every_layer_below() -> None:
     """From layer 0 to the last that is listed."""
-    asked = ask(looks((2, 1), aggregate="rollout"))
-    assert asked == Ask(2, pairs=(Heads(0, (1, 3)), Heads(1, (1, 3)), Heads(2, (1, 3))))
+    chosen = choose(observe((2, 1), aggregate="rollout"))
+    assert chosen == Fetches(2, pairs=(LayerHeads(0, (1, 3)), LayerHeads(1, (1, 3)), LayerHeads(2, (1, 3))))
 
 
 def test_statistics_are_made_of_queries_and_keys() -> None:
     """Each layer and head once; which tokens are special is not the graph's to know."""
-    asked = ask(Want(summary=SummaryWant((2, 0, 2), (3, 0, 3), (0, 5))))
-    assert asked == Ask(2, pairs=(Heads(0, (0, 3)), Heads(2, (0, 3))))
-    assert asked == ask(Want(summary=SummaryWant((0, 2), (0, 3), (1,))))
+    chosen = choose(Want(summary=SummaryWant((2, 0, 2), (3, 0, 3), (0, 5))))
+    assert chosen == Fetches(2, pairs=(LayerHeads(0, (0, 3)), LayerHeads(2, (0, 3))))
+    assert chosen == choose(Want(summary=SummaryWant((0, 2), (0, 3), (1,))))
 
 
-def test_what_both_need_is_asked_for_once() -> None:
+def test_what_both_need_is_fetched_once() -> None:
     """Statistics and aggregated maps share queries and keys: in a layer of both, of the heads of either."""
     summary = SummaryWant((1, 2), (0, 2), ())
     aggregated = Want(attention=AttentionWant((1, 0), (2, 3), aggregate="mean"), summary=summary)
-    assert ask(aggregated) == Ask(2, pairs=(Heads(0, (2, 3)), Heads(1, (0, 2, 3)), Heads(2, (0, 2))))
+    assert choose(aggregated) == Fetches(
+        2, pairs=(LayerHeads(0, (2, 3)), LayerHeads(1, (0, 2, 3)), LayerHeads(2, (0, 2)))
+    )
     plain = Want(attention=AttentionWant((1,), (3,)), summary=summary)
-    assert ask(plain) == Ask(2, maps=(Maps(1, (3,), None),), pairs=(Heads(1, (0, 2)), Heads(2, (0, 2))))
+    assert choose(plain) == Fetches(
+        2, maps=(LayerHeads(1, (3,), None),), pairs=(LayerHeads(1, (0, 2)), LayerHeads(2, (0, 2)))
+    )
 
 
 NUMBERS = st.lists(st.integers(0, 5), min_size=1, max_size=5).map(tuple)
@@ -135,15 +139,15 @@ def test_the_order_in_which_things_are_listed_changes_nothing(
         attention = AttentionWant(way(layers), way(heads), aggregate=aggregate, queries=Axis(way(rows)))
         return Want(None, way(layers), attention, SummaryWant(way(layers), way(rows), ()))
 
-    assert ask(listed(once=True)) == ask(listed(once=False))
-    assert len({ask(listed(once=True)), ask(listed(once=False))}) == 1
+    assert choose(listed(once=True)) == choose(listed(once=False))
+    assert len({choose(listed(once=True)), choose(listed(once=False))}) == 1
 
 
 def test_maps_that_are_too_many_are_computed_from_queries_and_keys() -> None:
     """Twelve layers of twelve heads of 512 tokens would be 151 MB at once; one row of each is not much."""
     every = tuple(range(12))
     whole, row = (AttentionWant(every, every, queries=axis) for axis in (None, Axis((0,))))
-    assert len(ask(Want(attention=whole), 128).maps) == 12
-    asked = ask(Want(attention=whole), 512)
-    assert (asked.maps, len(asked.pairs)) == ((), 12)
-    assert len(ask(Want(attention=row), 512).maps) == 12
+    assert len(choose(Want(attention=whole), 128).maps) == 12
+    chosen = choose(Want(attention=whole), 512)
+    assert (chosen.maps, len(chosen.pairs)) == ((), 12)
+    assert len(choose(Want(attention=row), 512).maps) == 12

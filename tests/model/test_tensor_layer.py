@@ -15,23 +15,25 @@ from hypothesis import strategies as st
 from model.contract import AttentionWant, Axis, MapDtype, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.inspection import measures
-from model.inspection.blocks import Layer
-from model.inspection.maps import Maps, Rollout
+from model.inspection.maps import MapObserver
+from model.inspection.rollout import RolloutObserver
 from model.inspection.selection import in_blocks
-from model.inspection.summaries import Summaries
+from model.inspection.statistics import StatisticsObserver
+from model.pytorch.tensor_layer import TensorLayer
+from model.pytorch.tensor_operations import TensorOperations
+from tests.references import measures
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import softmax
 from tests.support.product import Array, assert_summary
 
-CPU = torch.device("cpu")
+CPU = TensorOperations(torch.device("cpu"))
 LAYERS, HEADS, SIZE, COUNT = 3, 4, 8, 2
 LENGTHS = [1, 2, 31, 33, 800]
 """One row, short ones of one product, long ones, and one whose map of one head is larger than a block."""
 
 
 @cache
-def layers(length: int, dtype: torch.dtype = torch.float32) -> list[Layer]:
+def layers(length: int, dtype: torch.dtype = torch.float32) -> list[TensorLayer]:
     """Random layers, whose first sequence attends sharply and whose second evenly."""
     made = []
     for number in range(LAYERS):
@@ -49,17 +51,17 @@ def layers(length: int, dtype: torch.dtype = torch.float32) -> list[Layer]:
         attention = attention.to(dtype)
         q, k, v = torch.randn(3, COUNT, length, HEADS, SIZE, generator=generator).to(dtype)
         q[0] *= 3
-        made.append(Layer(attention, q, k, v, None))
+        made.append(TensorLayer(attention, q, k, v, None))
     return made
 
 
-def scores(layer: Layer) -> Array:
+def scores(layer: TensorLayer) -> Array:
     """Scaled dot products by the formula, (b, H, N, N), in float64."""
     q, k = (x.double().numpy().transpose(0, 2, 1, 3) for x in (layer.q, layer.k))
     return np.asarray(q @ k.swapaxes(2, 3) / np.sqrt(SIZE))
 
 
-def norms(layer: Layer) -> Array:
+def norms(layer: TensorLayer) -> Array:
     """The length of what each token adds in each head, (b, H, 1, N), with all C components written out."""
     weight = layer.attention.output.weight.double().numpy()  # (C, H·D)
     by_head = weight.T.reshape(HEADS, SIZE, -1)  # (H, D, C)
@@ -67,15 +69,15 @@ def norms(layer: Layer) -> Array:
     return np.asarray(np.linalg.norm(added, axis=-1)[:, :, None, :])
 
 
-def run(look: Maps | Rollout | Summaries, made: list[Layer]) -> None:
-    for number in look.layers:
-        look.look(number, made[number])
+def run(observer: MapObserver | RolloutObserver | StatisticsObserver, made: list[TensorLayer]) -> None:
+    for number in observer.layers:
+        observer.observe(number, made[number])
 
 
 def maps(want: AttentionWant, length: int, dtype: torch.dtype = torch.float32) -> list[Output]:
-    look = (Rollout if want.aggregate == "rollout" else Maps)(want, COUNT, length)
-    run(look, layers(length, dtype))
-    return [look.of(i) for i in range(COUNT)]
+    observer = (RolloutObserver if want.aggregate == "rollout" else MapObserver)(want, COUNT, length, CPU)
+    run(observer, layers(length, dtype))
+    return [observer.output(i) for i in range(COUNT)]
 
 
 @given(
@@ -131,22 +133,22 @@ def test_statistics_are_those_of_the_whole_map(length: int, dtype: torch.dtype) 
     """Each of them as `measures` defines it on float64 maps, layers and heads as listed, repeats included."""
     special = tuple({0, length - 1})
     listed, heads = (2, 0, 2), (3, 1, 1, 0)
-    look = Summaries(SummaryWant(listed, heads, special), COUNT, length, CPU)
-    run(look, layers(length, dtype))
+    observer = StatisticsObserver(SummaryWant(listed, heads, special), COUNT, length, CPU)
+    run(observer, layers(length, dtype))
     is_special = [i in special for i in range(length)]
     for i in range(COUNT):
         whole = np.stack([softmax(scores(layers(length, dtype)[n])[i]) for n in listed])[:, heads]
         expected = measures.summary(whole, is_special)  # type: ignore[arg-type]
-        assert_summary(look.of(i), expected)
+        assert_summary(observer.output(i), expected)
 
 
 def test_uniform_attention_has_the_statistics_of_its_formula() -> None:
     """128 tokens alike: entropy ln 128, mean distance (n² − 1) / 3n, mass 1/n and (n − 1)/n² beside."""
     (layer,) = layers(1)[:1]
     zero = torch.zeros(1, 128, HEADS, SIZE)
-    look = Summaries(SummaryWant((0,), (0,), (0, 127)), 1, 128, CPU)
-    look.look(0, Layer(layer.attention, zero, zero, zero, None))
-    got = {name: float(values[0, 0]) for name, values in look.of(0).items()}
+    observer = StatisticsObserver(SummaryWant((0,), (0,), (0, 127)), 1, 128, CPU)
+    observer.observe(0, TensorLayer(layer.attention, zero, zero, zero, None))
+    got = {name: float(values[0, 0]) for name, values in observer.output(0).items()}
     n = 128
     assert got == pytest.approx(
         {
@@ -208,30 +210,32 @@ def test_probabilities_can_be_kept_in_less_room(dtype: MapDtype, error: float) -
 
 
 @pytest.mark.parametrize("dtype", ["float16", "uint8"])
-def test_a_nan_is_told_of_the_sequence_that_has_it(dtype: MapDtype) -> None:
+def test_a_nan_is_reported_of_the_sequence_that_has_it(dtype: MapDtype) -> None:
     """uint8 cannot hold one: `finite` says it, and only of the sequence at fault."""
     layer = layers(33)[0]
     q = layer.q.clone()
     q[1, 4, 2, 0] = torch.nan
-    look = Maps(AttentionWant((0,), (0, 2), dtype=dtype), COUNT, 33)
-    look.look(0, Layer(layer.attention, q, layer.k, layer.v, None))
-    assert [look.of(i).finite for i in range(COUNT)] == [True, False]
+    observer = MapObserver(AttentionWant((0,), (0, 2), dtype=dtype), COUNT, 33, CPU)
+    observer.observe(0, TensorLayer(layer.attention, q, layer.k, layer.v, None))
+    assert [observer.output(i).finite for i in range(COUNT)] == [True, False]
 
 
 _MEMORY = """
 import re, sys, torch
 from model.encoder.attention import SelfAttention
-from model.inspection.blocks import Layer
+from model.pytorch.tensor_layer import TensorLayer
+from model.pytorch.tensor_operations import TensorOperations
 from model.encoder.config import EncoderConfig
 from model.inspection.selection import in_blocks
-from model.inspection.summaries import Summaries
+from model.inspection.statistics import StatisticsObserver
 from model.contract import SummaryWant
 torch.set_num_threads(1)
 config = EncoderConfig(vocab_size=5, hidden_size=16, num_layers=1, num_heads=2, intermediate_size=8)
 def run(length):
     q = torch.randn(1, length, 2, 8)
-    look = Summaries(SummaryWant((0,), (0, 1), (0,)), 1, length, torch.device("cpu"))
-    look.look(0, Layer(SelfAttention(config), q, q, q, None))
+    ops = TensorOperations(torch.device("cpu"))
+    observer = StatisticsObserver(SummaryWant((0,), (0, 1), (0,)), 1, length, ops)
+    observer.observe(0, TensorLayer(SelfAttention(config), q, q, q, None))
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 run(512)
 print(*(run(length) for length in (2048, 8192)))

@@ -1,24 +1,29 @@
 """Attention in numpy, from what a graph hands out, is that of the definitions and that of PyTorch."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from model.contract import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.inspection import array_summaries, measures
-from model.inspection.array_layer import ArrayLayer, Listed, find, softmax
-from model.inspection.array_summaries import summarize
-from model.inspection.blocks import Layer
-from model.inspection.maps import Maps, Rollout
+from model.inspection.arrays import NUMPY, NumpyOperations, Operations
+from model.inspection.layer import LayerAttention, read_weights
+from model.inspection.maps import MapObserver
+from model.inspection.rollout import RolloutObserver
+from model.inspection.statistics import StatisticsObserver
+from model.onnx.graph_layer import FetchedHeads, GraphLayer, find, softmax
+from model.pytorch.tensor_layer import TensorLayer
+from model.pytorch.tensor_operations import TensorOperations
 from tests.references import encoder as reference
+from tests.references import measures
 from tests.references.comparing import distance, relative_distance
 from tests.support.product import Array, assert_summary
 
@@ -28,7 +33,7 @@ EVERY = slice(0, 1)
 
 
 @cache
-def of_torch(length: int) -> list[Layer]:
+def of_torch(length: int) -> list[TensorLayer]:
     """Random layers of one sequence."""
     config = EncoderConfig(
         vocab_size=5,
@@ -45,34 +50,34 @@ def of_torch(length: int) -> list[Layer]:
         shape = attention.output.weight.shape
         attention.output.weight.data = torch.randn(shape, generator=generator)
         q, k, v = torch.randn(3, 1, length, HEADS, SIZE, generator=generator)
-        made.append(Layer(attention, 2 * q, k, v, None))
+        made.append(TensorLayer(attention, 2 * q, k, v, None))
     return made
 
 
-def scores(layer: Layer) -> Array:
+def scores(layer: TensorLayer) -> Array:
     """Scaled dot products by the formula, (H, N, N), in float64."""
     q, k = (x[0].double().numpy().transpose(1, 0, 2) for x in (layer.q, layer.k))
     return np.asarray(q @ k.swapaxes(1, 2) / np.sqrt(SIZE))
 
 
-def norms(layer: Layer) -> Array:
+def norms(layer: TensorLayer) -> Array:
     """The length of what each token adds in each head, (H, N), with all its components written out."""
     by_head = layer.attention.output.weight.double().numpy().T.reshape(HEADS, SIZE, -1)  # (H, D, C)
     added = np.einsum("nhd,hdc->hnc", layer.v[0].double().numpy(), by_head)
     return np.asarray(np.linalg.norm(added, axis=-1))
 
 
-def handed_out(layer: Layer, heads: list[int], rows: list[int] | None, *, maps: bool) -> ArrayLayer:
+def handed_out(layer: TensorLayer, heads: list[int], rows: list[int] | None, *, maps: bool) -> GraphLayer:
     """What a graph gives of these heads and rows: their weights, or their queries and keys."""
     numbers = np.array(heads, np.int64)
-    listed_norms = Listed(numbers, (norms(layer)[heads].astype(np.float32),))
+    listed_norms = FetchedHeads(numbers, (norms(layer)[heads].astype(np.float32),))
     if maps:
         weights = reference.softmax(scores(layer))[heads].astype(np.float32)
         some = weights if rows is None else weights[:, rows]
         listed_rows = None if rows is None else np.array(rows, np.int64)
-        return ArrayLayer(maps=Listed(numbers, (some,)), rows=listed_rows, norms=listed_norms)
+        return GraphLayer(maps=FetchedHeads(numbers, (some,)), rows=listed_rows, norms=listed_norms)
     q, k = (x[0].numpy().transpose(1, 0, 2)[heads].copy() for x in (layer.q, layer.k))
-    return ArrayLayer(pairs=Listed(numbers, (q, k)), norms=listed_norms)
+    return GraphLayer(pairs=FetchedHeads(numbers, (q, k)), norms=listed_norms)
 
 
 def some_of(top: int) -> st.SearchStrategy[list[int]]:
@@ -99,19 +104,19 @@ def test_blocks_are_those_of_the_formula(data: st.DataObject, length: int, maps:
         "value_norm": probability * norms(layer)[:, None, :],
     }
     for kind in ("probability", "value_norm") if maps else ("probability", "value_norm", "score"):
-        block = made.weights(kind, EVERY, np.array(chosen_heads), np.array(chosen_rows))
+        block = read_weights(made, kind, EVERY, np.array(chosen_heads), np.array(chosen_rows))
         assert block.dtype == np.float32
         assert relative_distance(block, expected[kind][np.ix_(chosen_heads, chosen_rows)][None]) <= 1e-5
     head, row = chosen_heads[0], chosen_rows[0]
-    neighbours = made.weights("probability", EVERY, slice(head, head + 1), slice(row, row + 1))
+    neighbours = read_weights(made, "probability", EVERY, slice(head, head + 1), slice(row, row + 1))
     assert distance(neighbours, probability[head, row][None, None, None]) <= 1e-6
 
 
 def test_scores_of_what_was_not_handed_out_are_an_error() -> None:
     """Weights alone have no scores to give."""
     made = handed_out(of_torch(9)[0], [0, 1], None, maps=True)
-    with pytest.raises(ValueError, match="neither weights nor queries and keys were asked for"):
-        made.weights("score", EVERY, slice(0, 1), slice(0, 9))
+    with pytest.raises(ValueError, match="neither weights nor queries and keys were fetched"):
+        made.scores(EVERY, slice(0, 1), slice(0, 9))
 
 
 @given(some_of(40), st.data())
@@ -168,11 +173,22 @@ def wants(draw: st.DrawFn, length: int) -> AttentionWant:
     )
 
 
-def looked(want: AttentionWant, layers: list[Any], length: int) -> Output:
-    look = (Rollout if want.aggregate == "rollout" else Maps)(want, 1, length)
-    for number in look.layers:
-        look.look(number, layers[number])
-    return look.of(0)
+def observe(
+    want: AttentionWant, layers: Sequence[LayerAttention], length: int, ops: Operations = NUMPY
+) -> Output:
+    observer = (RolloutObserver if want.aggregate == "rollout" else MapObserver)(want, 1, length, ops)
+    for number in observer.layers:
+        observer.observe(number, layers[number])
+    return observer.output(0)
+
+
+def summarize(
+    want: SummaryWant, layers: Mapping[int, LayerAttention], length: int
+) -> dict[str, NDArray[np.float32]]:
+    observer = StatisticsObserver(want, 1, length, NUMPY)
+    for number in observer.layers:
+        observer.observe(number, layers[number])
+    return observer.output(0)
 
 
 @given(st.data(), st.sampled_from([1, 2, 7, 31]), st.booleans())
@@ -181,7 +197,8 @@ def test_maps_are_those_of_pytorch(data: st.DataObject, length: int, maps: bool)
     want = data.draw(wants(length))
     ready = maps and want.weights != "score"
     made = [handed_out(layer, list(range(HEADS)), None, maps=ready) for layer in of_torch(length)]
-    ours, theirs = looked(want, made, length), looked(want, of_torch(length), length)
+    ours = observe(want, made, length)
+    theirs = observe(want, of_torch(length), length, TensorOperations(torch.device("cpu")))
     assert ours.finite
     assert (ours.attention is None, ours.top is None) == (theirs.attention is None, theirs.top is None)
     if ours.attention is not None and theirs.attention is not None:
@@ -209,7 +226,7 @@ def test_maps_larger_than_a_block_are_cut_and_joined(aggregate: Aggregate) -> No
         "rollout": steps[1] @ steps[0],
     }[aggregate]
     made = [handed_out(layer, [1, 3], None, maps=False) for layer in of_torch(800)]
-    assert distance(looked(want, made, 800).attention, expected) <= 1e-5
+    assert distance(observe(want, made, 800).attention, expected) <= 1e-5
 
 
 # ------------------------------------------------------------------------------------------ summaries
@@ -222,7 +239,7 @@ def test_statistics_are_those_of_the_whole_map(
 ) -> None:
     """Each as `measures` defines it on float64 maps, whatever a block has room for, down to single rows."""
     if room is not None:
-        monkeypatch.setattr(array_summaries, "_ROOM", room * length)
+        monkeypatch.setattr(NumpyOperations, "measured_at_once", room * length)
     special = tuple(sorted({0, length - 1}))
     listed, heads = (2, 0, 2), (3, 1, 1, 0)
     made = {n: handed_out(layer, [0, 1, 3], None, maps=False) for n, layer in enumerate(of_torch(length))}
@@ -237,7 +254,7 @@ def test_sharp_attention_has_no_negative_entropy() -> None:
     q = np.zeros((1, 40, SIZE), np.float32)
     q[0, :, 0] = 1000
     k = np.random.default_rng(0).normal(size=(1, 40, SIZE)).astype(np.float32)
-    layer = ArrayLayer(pairs=Listed(np.array([0]), (q, k)))
+    layer = GraphLayer(pairs=FetchedHeads(np.array([0]), (q, k)))
     got = summarize(SummaryWant((0,), (0,), ()), {0: layer}, 40)
     assert 0 <= got["entropy"].item() < 1e-3
     assert got["confidence"].item() == pytest.approx(1, abs=1e-3)

@@ -1,4 +1,4 @@
-"""Sequences that run together as a rectangle: what they feed a graph, and what they make of its answer."""
+"""Sequences that run together, padded to one length: what they feed a graph, and what they take from it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.contract import AttentionWant, Batch, FloatArray, Output, SentenceWant, Want
+from model.contract import Batch, FloatArray, Output, SentenceWant, Want
 from model.heads.vectors import pool, sentences
-from model.inspection.array_layer import ArrayLayer, Listed
-from model.inspection.array_summaries import summarize
-from model.inspection.asking import Ask
-from model.inspection.maps import Maps, Rollout
+from model.inspection.arrays import NUMPY
+from model.inspection.maps import MapObserver
+from model.inspection.rollout import RolloutObserver
+from model.inspection.statistics import StatisticsObserver
 from model.onnx import names as graph
+from model.onnx.fetches import Fetches
+from model.onnx.graph_layer import FetchedHeads, GraphLayer
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -23,12 +25,12 @@ _NONE = np.zeros(0, np.int64)
 _NO_CELLS = np.zeros((1, 1), np.int64)
 
 
-class Rectangle:
-    """Some sequences of a batch that ask for the same, padded to `length` tokens each."""
+class PaddedBatch:
+    """Some sequences of a batch with the same fetches, padded to `length` tokens each."""
 
-    def __init__(self, batch: Batch, members: Sequence[int], ask: Ask, length: int) -> None:
+    def __init__(self, batch: Batch, members: Sequence[int], fetches: Fetches, length: int) -> None:
         self.members = members
-        self.ask = ask
+        self.fetches = fetches
         self._wants = [batch.wants[i] for i in members]
         self._lengths = (batch.cu_seqlens[1:] - batch.cu_seqlens[:-1])[list(members)]
         self._real = np.arange(length) < self._lengths[:, None]  # (B, N)
@@ -65,13 +67,15 @@ class Rectangle:
         cells = np.arange(self._real.size).reshape(self._real.shape)
         for i in range(layers):
             feed.update((name, _NONE) for name in graph.layer_inputs(i))
-            feed[graph.cells(i)] = cells if i < self.ask.depth else _NO_CELLS
+            feed[graph.cells(i)] = cells if i < self.fetches.depth else _NO_CELLS
         every = np.arange(self._real.shape[1])
-        for layer, heads, rows in self.ask.maps:
+        for layer, heads, rows in self.fetches.maps:
             feed[graph.heads(layer)] = np.array(heads, np.int64)
             feed[graph.rows(layer)] = every if rows is None else np.array(rows, np.int64)
-        feed.update((graph.pair_heads(layer), np.array(heads, np.int64)) for layer, heads in self.ask.pairs)
-        feed.update((graph.norm_heads(layer), np.array(heads, np.int64)) for layer, heads in self.ask.norms)
+        for layer, heads, _ in self.fetches.pairs:
+            feed[graph.pair_heads(layer)] = np.array(heads, np.int64)
+        for layer, heads, _ in self.fetches.norms:
+            feed[graph.norm_heads(layer)] = np.array(heads, np.int64)
         return feed
 
     def _cells(self, state: int) -> NDArray[np.int64]:
@@ -88,9 +92,9 @@ class Rectangle:
         """The names of what is fetched."""
         return [
             *(graph.state(state) for state in self._wanting),
-            *(graph.attention(layer) for layer, *_ in self.ask.maps),
-            *(name(layer) for layer, _ in self.ask.pairs for name in (graph.queries, graph.keys)),
-            *(graph.value_norms(layer) for layer, _ in self.ask.norms),
+            *(graph.attention(layer) for layer, *_ in self.fetches.maps),
+            *(name(layer) for layer, *_ in self.fetches.pairs for name in (graph.queries, graph.keys)),
+            *(graph.value_norms(layer) for layer, *_ in self.fetches.norms),
         ]
 
     def choose_states(self, last: int, states: FloatArray) -> Arrays:
@@ -108,7 +112,7 @@ class Rectangle:
         )
         return [
             replace(
-                self._looked(i, want, results),
+                self._observe(i, want, results),
                 sentence=vectors.get(i),
                 tokens=self._states(i, want.token_layers, results),
             )
@@ -141,7 +145,7 @@ class Rectangle:
             hidden = np.concatenate([hidden[self._span(layer, i)] for i in some])
         return pool(hidden, self._lengths[some], want.skip, want.modes)
 
-    def _looked(self, member: int, want: Want, results: Mapping[str, Array]) -> Output:
+    def _observe(self, member: int, want: Want, results: Mapping[str, Array]) -> Output:
         """Compute what a sequence wants of its attention."""
         output = Output()
         if want.attention is None and want.summary is None:
@@ -149,30 +153,35 @@ class Rectangle:
         layers = self._layers(member, results)
         length = int(self._lengths[member])
         if want.attention is not None:
-            output = _maps(want.attention, layers, length)
+            kind = RolloutObserver if want.attention.aggregate == "rollout" else MapObserver
+            maps = kind(want.attention, 1, length, NUMPY)
+            _observe_layers(maps, layers)
+            output = maps.output(0)
         if want.summary is not None:
-            output = replace(output, summary=summarize(want.summary, layers, length))
+            statistics = StatisticsObserver(want.summary, 1, length, NUMPY)
+            _observe_layers(statistics, layers)
+            output = replace(output, summary=statistics.output(0))
         return output
 
-    def _layers(self, member: int, results: Mapping[str, Array]) -> dict[int, ArrayLayer]:
-        """Cut one sequence's attention out of every layer that was looked at."""
+    def _layers(self, member: int, results: Mapping[str, Array]) -> dict[int, GraphLayer]:
+        """Cut one sequence's attention out of every layer that was fetched."""
         n = self._lengths[member]
-        layers: dict[int, ArrayLayer] = defaultdict(ArrayLayer)
-        for number, heads, rows in self.ask.maps:
+        layers: dict[int, GraphLayer] = defaultdict(GraphLayer)
+        for number, heads, rows in self.fetches.maps:
             weights = results[graph.attention(number)][member, :, :, :n]
             listed = None if rows is None else np.array(rows, np.int64)
-            layers[number] = ArrayLayer(maps=Listed(np.array(heads, np.int64), (weights,)), rows=listed)
-        for number, heads in self.ask.pairs:
+            layers[number] = GraphLayer(maps=FetchedHeads(np.array(heads, np.int64), (weights,)), rows=listed)
+        for number, heads, _ in self.fetches.pairs:
             q, k = (results[name(number)][member, :, :n] for name in (graph.queries, graph.keys))
-            layers[number] = replace(layers[number], pairs=Listed(np.array(heads, np.int64), (q, k)))
-        for number, heads in self.ask.norms:
+            layers[number] = replace(layers[number], pairs=FetchedHeads(np.array(heads, np.int64), (q, k)))
+        for number, heads, _ in self.fetches.norms:
             norms = results[graph.value_norms(number)][member, :, :n]
-            layers[number] = replace(layers[number], norms=Listed(np.array(heads, np.int64), (norms,)))
+            layers[number] = replace(layers[number], norms=FetchedHeads(np.array(heads, np.int64), (norms,)))
         return layers
 
 
-def _maps(want: AttentionWant, layers: Mapping[int, ArrayLayer], length: int) -> Output:
-    look = (Rollout if want.aggregate == "rollout" else Maps)(want, 1, length)
-    for number in look.layers:
-        look.look(number, layers[number])
-    return look.of(0)
+def _observe_layers(
+    observer: MapObserver | RolloutObserver | StatisticsObserver, layers: Mapping[int, GraphLayer]
+) -> None:
+    for number in observer.layers:
+        observer.observe(number, layers[number])

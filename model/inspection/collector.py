@@ -1,4 +1,4 @@
-"""What is kept of maps, in the dtype, the order and the form that it is wanted in."""
+"""Collects what is wanted of maps, in the dtype, the order and the form that it is wanted in."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -7,17 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import AttentionWant, FloatArray, Output, Top
-from model.inspection import measures
-from model.inspection.halves import to_float16
-from model.inspection.selection import IntArray, Units
+from model.inspection import reduction
+from model.inspection.arrays import NUMPY, Array, Operations
+from model.inspection.selection import AxisSelection, IntArray
 
 
-class Kept:
-    """What is kept of the maps of `count` sequences, in `dtype`, the one that it is wanted in.
+class Collector:
+    """Collects the maps of `count` sequences, in `dtype`, the one that they are wanted in.
 
-    `columns` are the key positions that are kept, each once (None: all).
+    `columns` are the key positions that are wanted, each once (None: all).
     `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
-    kept was listed. Nothing is computed twice, however often it is listed.
+    collected was listed. Nothing is computed twice, however often it is listed.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Kept:
         count: int,
         shape: Sequence[int],
         places: Sequence[IntArray | None],
-        columns: Units,
+        columns: AxisSelection,
     ) -> None:
         self.dtype = np.dtype(want.dtype)
         self.columns = None if columns.every else columns.tokens(slice(0, len(columns)))
@@ -50,49 +50,57 @@ class Kept:
             )
 
     def only_rounds(self, starts: IntArray | None) -> bool:
-        """Whether rows are kept as they come, but for their dtype."""
+        """Whether rows are wanted as they come, but for their dtype."""
         return self._plain and starts is None
 
-    def store(self, weights: FloatArray, where: tuple[int | slice, ...], starts: IntArray | None) -> None:
-        """Take rows of weights (b, …, rows, columns), merge, rescale and sort them as wanted, and keep them.
+    def collect(
+        self, ops: Operations, weights: Array, where: tuple[int | slice, ...], starts: IntArray | None
+    ) -> None:
+        """Take rows of weights (b, …, rows, N), merge, rescale, sort and round them as they are wanted.
 
-        Of their columns only `columns` are left. `where` is their place in what is kept; `starts` says where
-        each row of a word begins among them.
+        `where` is their place in what is collected; `starts` says where each row of a word begins among
+        them. What is smaller as float16 becomes so before it leaves the device.
         """
+        if self.columns is not None:
+            weights = ops.take(weights, self.columns, -1)
+        if self.only_rounds(starts) and self.dtype == np.float16:
+            self._put(ops.numpy_float16(weights), where, ops.finite(weights))
+        else:
+            self._reduce(ops.numpy(weights), where, starts)
+
+    def _reduce(self, weights: FloatArray, where: tuple[int | slice, ...], starts: IntArray | None) -> None:
         if not self.only_rounds(starts):
-            weights = measures.merge_pieces(weights, rows=starts, columns=self._starts)
+            weights = reduction.merge_pieces(weights, rows=starts, columns=self._starts)
         if self._want.renormalize:
-            weights = measures.renormalize(weights, self._units.counts)
+            weights = reduction.renormalize(weights, self._units.counts)
         if self._top is None:
-            finite = np.ones(1, bool)
-            if self.dtype != np.float32:
-                finite = np.isfinite(weights.sum(tuple(range(1, weights.ndim))))
-            self.put(self._rounded(weights), where, finite)
+            finite = np.ones(1, bool) if self.dtype == np.float32 else NUMPY.finite(weights)
+            self._put(self._rounded(weights), where, finite)
             return
         k, units = self._top.keys.shape[-1], self._units
-        found = measures.top_k(weights, k, units.positions, units.counts)
+        found = reduction.top_k(weights, k, units.positions, units.counts)
         self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
     def buffer(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Give the maps at one place of the first axis of each, (b, …), and whether they are finite, (b,)."""
         return cast("NDArray[Any]", self._map)[:, place], self._finite
 
-    def put(self, values: NDArray[Any], where: tuple[int | slice, ...], finite: NDArray[np.bool_]) -> None:
-        """Keep values that are as they are wanted, `finite` (b,) before they were rounded."""
+    def _put(self, values: NDArray[Any], where: tuple[int | slice, ...], finite: NDArray[np.bool_]) -> None:
+        """Collect values that are as they are wanted, `finite` (b,) before they were rounded."""
         self._finite[where[0]] &= finite
         cast("NDArray[Any]", self._map)[where] = values
 
     def _rounded(self, weights: FloatArray) -> NDArray[Any]:
         match self._want.dtype:
             case "uint8":
-                with np.errstate(invalid="ignore"):  # what is not finite is told apart
+                with np.errstate(invalid="ignore"):  # `finite` says so
                     return np.rint(weights * 255).clip(0, 255).astype(np.uint8)
             case "float16":
-                return to_float16(weights)
+                return NUMPY.numpy_float16(weights)
             case "float32":
                 return weights
 
-    def of(self, index: int) -> Output:
+    def output(self, index: int) -> Output:
         """Give what one sequence wants, each axis as it was listed."""
 
         def listed(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What sequences want to know of a layer's attention, as the kernels take it."""
+"""What the kernels record of a layer's attention while it is computed, and where they put it."""
 
 from collections.abc import Iterator, Sequence
 from ctypes import addressof
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import FloatArray
-from model.pytorch.kernels.structures import Look
+from model.pytorch.kernels.structures import Observation
 
 IntArray = NDArray[np.int64]
 
@@ -23,17 +23,17 @@ class Slots:
         self.address = self._slots.ctypes.data
 
 
-class Looks:
-    """What the sequences of a batch want to know of the attention of one layer with `heads` heads.
+class Observations:
+    """What is recorded of the attention of one layer with `heads` heads, for each sequence of a batch.
 
-    Each method speaks of neighbouring sequences of one length, from `first` on; of its `out` every sequence
-    has one entry of the first axis, in which nothing lies apart.
+    Each method is for neighbouring sequences of one length, from `first` on; of its `out` every sequence
+    has one entry of the first axis, which is C-contiguous.
     """
 
     def __init__(self, sequences: int, heads: int) -> None:
         self.heads = heads
-        self._array = (Look * sequences)()
-        self._kept: list[object] = []  # what the kernel is given the addresses of
+        self._array = (Observation * sequences)()
+        self._alive: list[object] = []  # what the kernel is given the addresses of
 
     @property
     def address(self) -> int:
@@ -46,11 +46,11 @@ class Looks:
         They stand in the order of `model.contract.STATISTICS` and are means over the rows. `special`, float32
         (N,), is 1 where a token is special.
         """
-        self._kept += [out, heads, special]
+        self._alive += [out, heads, special]
         place = special.ctypes.data
-        for look, address in self._each(first, out):
-            look.statistics, look.special = address, place
-            look.statistic_slots, look.statistic_heads = heads.address, heads.wanted
+        for one, address in self._each(first, out):
+            one.statistics, one.special = address, place
+            one.statistic_slots, one.statistic_heads = heads.address, heads.wanted
 
     def weights(
         self,
@@ -65,22 +65,16 @@ class Looks:
         Without `rows` they are those of all queries. `finite` (b,) becomes False where not all of them are
         numbers.
         """
-        self._kept += [out, heads, rows, finite]
+        self._alive += [out, heads, rows, finite]
         slots, count = (None, out.shape[2]) if rows is None else (rows.address, rows.wanted)
-        half, told = out.dtype == np.float16, 0 if finite is None else finite.ctypes.data
-        for i, (look, address) in enumerate(self._each(first, out)):
-            look.maps, look.half = address, half
-            look.head_slots, look.map_heads = heads.address, heads.wanted
-            look.row_slots, look.map_rows = slots, count
-            look.finite = told + i if told else None
+        half, first_flag = out.dtype == np.float16, None if finite is None else finite.ctypes.data
+        for i, (one, address) in enumerate(self._each(first, out)):
+            one.maps, one.half = address, half
+            one.head_slots, one.map_heads = heads.address, heads.wanted
+            one.row_slots, one.map_rows = slots, count
+            one.finite = None if first_flag is None else first_flag + i
 
-    def log_sum_exp(self, first: int, out: FloatArray) -> None:
-        """Have log Σ exp of the scores of each row of all heads written to `out`, float32 (b, H, N)."""
-        self._kept.append(out)
-        for look, address in self._each(first, out):
-            look.log_sum_exp = address
-
-    def _each(self, first: int, out: NDArray[Any]) -> Iterator[tuple[Look, int]]:
+    def _each(self, first: int, out: NDArray[Any]) -> Iterator[tuple[Observation, int]]:
         start, step = out.ctypes.data, out.strides[0]
         for i in range(len(out)):
             yield self._array[first + i], start + i * step

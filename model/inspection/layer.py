@@ -1,0 +1,68 @@
+"""One layer's attention as inspection reads it, block by block, whatever computes it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from model.contract import Aggregate, Weights
+from model.inspection.arrays import Array, Operations
+from model.inspection.selection import HeadSelection, Places
+
+
+class LayerAttention(Protocol):
+    """The attention of one layer in b sequences of N tokens.
+
+    Each method computes a block, float32, of the sequences, heads and query positions that it is given.
+    """
+
+    def scores(self, sequences: slice, heads: Places, rows: Places) -> Array:
+        """Scores before the softmax, (b, heads, rows, N), in memory of their own."""
+        ...
+
+    def probabilities(self, sequences: slice, heads: Places, rows: Places) -> Array:
+        """Softmax weights, (b, heads, rows, N)."""
+        ...
+
+    def value_norms(self, sequences: slice, heads: Places, rows: Places) -> Array:
+        """α_ij ‖f_h(x_j)‖, (b, heads, rows, N) (Kobayashi et al. 2020, arXiv 2004.10102, §2.2)."""
+        ...
+
+
+def read_weights(
+    layer: LayerAttention, kind: Weights, sequences: slice, heads: Places, rows: Places
+) -> Array:
+    """Compute a block of a kind, float32 (b, heads, rows, N)."""
+    match kind:
+        case "score":
+            return layer.scores(sequences, heads, rows)
+        case "probability":
+            return layer.probabilities(sequences, heads, rows)
+        case "value_norm":
+            return layer.value_norms(sequences, heads, rows)
+
+
+def aggregate_heads(
+    ops: Operations,
+    layer: LayerAttention,
+    kind: Weights,
+    how: Aggregate,
+    heads: HeadSelection,
+    sequences: slice,
+    parts: Sequence[slice],
+    rows: Places,
+) -> Array:
+    """Aggregate weights (b, heads, rows, N) over the heads, computed in `parts` of them: (b, rows, N).
+
+    A head that is listed twice counts twice in the mean.
+    """
+    total: Array = None
+    for part in parts:
+        weights = read_weights(layer, kind, sequences, heads.some(part), rows)
+        largest = how == "max"
+        some = ops.largest(weights, 1)[:, 0] if largest else ops.weigh_heads(weights, heads.shares[part])
+        if total is None:
+            total = some
+        elif largest:
+            total = ops.maximum(total, some)
+        else:
+            total += some
+    return total

@@ -1,0 +1,187 @@
+"""Statistics of attention maps that are never built: block by block, in memory bounded by the block.
+
+`tests/references/measures.py` has each statistic by its formula, over whole maps; it proves these.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.contract import STATISTICS, FloatArray, Statistic, SummaryWant
+from model.inspection.arrays import Array, Operations
+from model.inspection.layer import LayerAttention
+from model.inspection.reduction import merge_pieces, renormalize
+from model.inspection.selection import AxisSelection, HeadSelection, IntArray, in_blocks
+
+_TINY = float(np.finfo(np.float32).tiny)
+"""In the place of 0 under a logarithm, whose product with a weight of 0 is 0."""
+
+
+class StatisticsObserver:
+    """The statistics of `count` neighbouring sequences of `length` tokens that want the same."""
+
+    def __init__(self, want: SummaryWant, count: int, length: int, ops: Operations) -> None:
+        self.layers = sorted(set(want.layers))
+        self._want = want
+        self._ops = ops
+        self._heads = HeadSelection(want.heads)
+        self._length = length
+        self._units = AxisSelection(want.units, length)
+        self._means = np.zeros((len(self.layers), count, len(self._heads), len(STATISTICS)), np.float32)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the rows and columns are those of every token."""
+        return self._units.every
+
+    @property
+    def heads(self) -> IntArray:
+        """The numbers of the heads that are wanted, each once."""
+        return self._heads.numbers
+
+    @cached_property
+    def special(self) -> FloatArray:
+        """Which tokens are special: float32 (N,), 1 where one is."""
+        special = np.zeros(self._length, np.float32)
+        special[np.array(self._want.special, np.int64)] = 1
+        return special
+
+    def buffer(self, number: int) -> FloatArray:
+        """Give the buffer that a kernel fills while one layer attends; only where the want is `plain`.
+
+        The statistics, float32 (b, heads, 10), in the order of `STATISTICS`.
+        """
+        return self._means[self.layers.index(number)]
+
+    def observe(self, number: int, layer: LayerAttention) -> None:
+        """Measure one layer; no statistics are computed but those that are wanted."""
+        ops, names, units = self._ops, self._want.statistics, self._units
+        means = self._means[self.layers.index(number)]  # (b, heads, statistics)
+        count, heads = means.shape[:2]
+        sums = ops.array(np.zeros((len(names), count, heads)))
+        room = ops.measured_at_once
+        for sequences, rows, parts in in_blocks(count, heads, len(units), self._length * units.longest, room):
+            for part in parts:
+                scores = layer.scores(sequences, self._heads.some(part), units.tokens(rows))
+                block = self._weigh(scores, rows)
+                sums[:, sequences, part] += ops.stack([ops.total(BY_ROW[name](block)) for name in names])
+        places = [STATISTICS.index(name) for name in names]
+        means[..., places] = ops.numpy(sums / max(1, len(units))).transpose(1, 2, 0)
+
+    @cached_property
+    def _positions(self) -> Array:
+        return self._ops.array(np.arange(len(self._units), dtype=np.float32))
+
+    @cached_property
+    def _special(self) -> IntArray:
+        return np.array(self._want.special, np.int64)
+
+    def _weigh(self, scores: Array, rows: slice) -> "RowBlock":
+        """Make weights of scores (b, heads, tokens of the rows, N), and of the tokens what rows there are."""
+        ops, units = self._ops, self._units
+        scores -= ops.largest(scores, -1)
+        e, factor = ops.weigh(scores)
+        if self.plain:
+            return RowBlock(ops, e, factor, rows.start, self._special, self._positions, scores)
+        every = slice(0, len(units))
+        p = ops.take(e, units.tokens(every), -1)
+        if factor is not None:
+            p = p * factor[..., None]
+        p = merge_pieces(p, rows=units.merged(rows), columns=units.merged(every), ops=ops)
+        if self._want.renormalize:
+            p = renormalize(p)
+        return RowBlock(ops, p, None, rows.start, self._special, self._positions)
+
+    def output(self, index: int) -> dict[str, FloatArray]:
+        """Give the statistics of one sequence: each float32 (layers, heads), as they were listed."""
+        layers = [self.layers.index(number) for number in self._want.layers]
+        listed = self._means[layers, index][:, self._heads.places]  # (layers, heads, statistics)
+        return {
+            name: np.ascontiguousarray(listed[..., STATISTICS.index(name)]) for name in self._want.statistics
+        }
+
+
+@dataclass
+class RowBlock:
+    """Weights p of the rows from `start` on, and what is read off them: (b, heads, rows).
+
+    p is e·factor, with `e` (b, heads, rows, n) and `factor` (b, heads, rows), where None is all ones.
+    `scores`, where there are some, are log p but for a constant of each row that makes the largest 0; they
+    are used up.
+    """
+
+    ops: Operations
+    e: Array
+    factor: Array | None
+    start: int
+    special: IntArray
+    positions: Array
+    scores: Array = None
+
+    @cached_property
+    def peaks(self) -> tuple[Array | None, Array]:
+        """The largest e of each row, where that is not 1, and where it first is."""
+        return self.ops.peaks(self.e, values=self.factor is None)
+
+    @property
+    def largest(self) -> Array:
+        """The largest weight of each row; with a factor, which is there with scores alone, e⁰ times that."""
+        return self.peaks[0] if self.factor is None else self.factor
+
+    @cached_property
+    def offsets(self) -> Array:
+        """Where the largest weight of each row first is, counted from the row's own place."""
+        stop = self.start + self.e.shape[-2]
+        return self.peaks[1] - self.ops.array(np.arange(self.start, stop))
+
+    def scaled(self, x: Array) -> Array:
+        """Turn what was added up of e, (b, heads, rows), into what it is of p."""
+        return x if self.factor is None else x * self.factor
+
+    def entropy(self) -> Array:
+        """−Σ p log p, where log p is log largest + score; rounding may take it below 0."""
+        ops = self.ops
+        if self.scores is None:
+            entropy = -ops.dot(ops.log(ops.at_least(self.e, _TINY)), self.e)
+        else:
+            entropy = -ops.log(self.largest) - self.scaled(ops.dot(self.scores, self.e))
+        return ops.at_least(entropy, 0)
+
+    def distance(self) -> Array:
+        """Σ p |query − key|."""
+        rows = self.positions[self.start : self.start + self.e.shape[-2], None]
+        return self.scaled(self.ops.dot(abs(rows - self.positions), self.e))
+
+    def near(self, offset: int) -> Array:
+        """Take the entries (i, i + offset); there may be fewer than rows."""
+        offset += self.start
+        inside = -self.e.shape[-2] < offset < self.e.shape[-1]
+        on = self.e.diagonal(offset, -2, -1) if inside else self.e[..., 0, :0]
+        if self.factor is None:
+            return on
+        first = max(0, -offset)
+        return on * self.factor[..., first : first + on.shape[-1]]
+
+    def on_special(self) -> Array:
+        """Σ p over special keys."""
+        return self.scaled(self.ops.take(self.e, self.special, -1).sum(-1))
+
+    def at_peak(self, offset: int) -> Array:
+        """1 where the largest weight is at i + offset, else 0; NaN where a row has one."""
+        return (self.offsets == offset) + 0 * self.largest
+
+
+BY_ROW: dict[Statistic, Callable[[RowBlock], Array]] = {
+    "entropy": RowBlock.entropy,
+    "confidence": lambda block: block.largest,
+    "mean_distance": RowBlock.distance,
+    "self": lambda block: block.near(0),
+    "previous": lambda block: block.near(-1),
+    "next": lambda block: block.near(1),
+    "special": RowBlock.on_special,
+    "argmax_self": lambda block: block.at_peak(0),
+    "argmax_previous": lambda block: block.at_peak(-1),
+    "argmax_next": lambda block: block.at_peak(1),
+}

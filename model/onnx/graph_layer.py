@@ -1,0 +1,75 @@
+"""One layer's attention of a single sequence, in numpy, from what a graph hands out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.contract import FloatArray
+from model.inspection.selection import IntArray, Places
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedHeads:
+    """Arrays of the heads that were fetched: `numbers` are those heads, sorted, each once."""
+
+    numbers: IntArray
+    arrays: tuple[FloatArray, ...]
+
+    def of(self, heads: Places) -> tuple[FloatArray, ...]:
+        """Give the arrays, (heads, …) each, of some of these heads."""
+        places = find(self.numbers, heads)
+        return tuple(array[places] for array in self.arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLayer:
+    """What is there to compute one layer's attention from, of one sequence of N tokens.
+
+    `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
+    queries and keys, each (heads, N, D); `norms` ‖f_h(x_j)‖, (heads, N). Weights that `maps` has not are
+    computed from `pairs`. The methods are those of `model.inspection.layer.LayerAttention`, with b = 1; they
+    raise ValueError for what was not fetched.
+    """
+
+    maps: FetchedHeads | None = None
+    rows: IntArray | None = None
+    pairs: FetchedHeads | None = None
+    norms: FetchedHeads | None = None
+
+    def scores(self, _: slice, heads: Places, rows: Places) -> FloatArray:
+        """Compute scores before the softmax, float32 (1, heads, rows, N)."""
+        if self.pairs is None:
+            raise ValueError("neither weights nor queries and keys were fetched")
+        q, k = self.pairs.of(heads)
+        q = q[:, rows] * np.float32(q.shape[-1] ** -0.5)
+        return (q @ k.swapaxes(1, 2))[None]
+
+    def probabilities(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
+        """Give softmax weights, or compute them, float32 (1, heads, rows, N)."""
+        if self.maps is None:
+            return softmax(self.scores(sequences, heads, rows))
+        (weights,) = self.maps.of(heads)
+        return weights[None, :, rows if self.rows is None else find(self.rows, rows)]
+
+    def value_norms(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
+        """Compute the norms of the weighted values, float32 (1, heads, rows, N)."""
+        if self.norms is None:
+            raise ValueError("the norms of the values were not fetched")
+        (norms,) = self.norms.of(heads)
+        return self.probabilities(sequences, heads, rows) * norms[:, None, :]
+
+
+def softmax(scores: FloatArray) -> FloatArray:
+    """Softmax over the last axis, in place."""
+    scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(-1, keepdims=True)
+    return scores
+
+
+def find(listed: IntArray, wanted: Places) -> Places:
+    """Find where in a sorted list the wanted positions stand; a slice of neighbours stays one."""
+    if isinstance(wanted, slice):
+        start = int(np.searchsorted(listed, wanted.start))
+        return slice(start, start + wanted.stop - wanted.start)
+    return np.searchsorted(listed, wanted)

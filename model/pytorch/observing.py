@@ -1,0 +1,129 @@
+"""Observes a batch while it runs: which layers, and the queries and keys of which sequences there."""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from model.contract import Output, Want
+from model.encoder.attention import SelfAttention
+from model.encoder.packing import Packing, Run
+from model.encoder.plan import Plan
+from model.inspection.maps import MapObserver
+from model.inspection.rollout import RolloutObserver
+from model.inspection.statistics import StatisticsObserver
+from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.tensor_layer import TensorLayer
+from model.pytorch.tensor_operations import TensorOperations
+
+Observer = MapObserver | RolloutObserver | StatisticsObserver
+Recorder = MapObserver | StatisticsObserver
+
+
+class BatchObserver:
+    """Computes what the sequences of a batch want of each layer's attention, and nothing else.
+
+    Neighbouring sequences of one length that want the same are observed together; the result depends on
+    their own queries, keys and values alone, not on the batch they are in.
+    """
+
+    def __init__(
+        self, packing: Packing, wants: Sequence[Want], device: torch.device, *, kernels: bool = False
+    ) -> None:
+        """Sort what is wanted; `kernels` is whether there are some, which record while they attend."""
+        self._probed: dict[int, list[tuple[Observer, Run]]] = defaultdict(list)
+        """Layer -> what is computed of its queries, keys and values, and of which sequences."""
+        self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
+        """Layer -> what kernels record while it attends, and of which sequences: from this one on."""
+        self._wants = len(wants)
+        self._kernels = kernels
+        self._slots: dict[int, tuple[Slots, Slots | None]] = {}  # by id: the same in each layer
+        self._maps: dict[
+            int, tuple[MapObserver | RolloutObserver, int]
+        ] = {}  # sequence -> where its maps are
+        self._statistics: dict[int, tuple[StatisticsObserver, int]] = {}
+        ops = TensorOperations(device)
+        keys = [
+            (length, want.attention, want.summary)
+            for length, want in zip(packing.lengths, wants, strict=True)
+        ]
+        first = 0
+        for (length, attention, summary), members in groupby(keys):
+            count = len(list(members))
+            run = Run(packing.starts[first], count, length)
+            if attention is not None:
+                kind = RolloutObserver if attention.aggregate == "rollout" else MapObserver
+                maps = kind(attention, count, length, ops)
+                self._maps.update((first + i, (maps, i)) for i in range(count))
+                self._add(maps, run, first)
+            if summary is not None:
+                statistics = StatisticsObserver(summary, count, length, ops)
+                self._statistics.update((first + i, (statistics, i)) for i in range(count))
+                self._add(statistics, run, first)
+            first += count
+
+    def _add(self, observer: Observer, run: Run, first: int) -> None:
+        for layer in observer.layers:
+            if self._kernels and _plain(observer):
+                self._recorded[layer].append((observer, first))
+            else:
+                self._probed[layer].append((observer, run))
+
+    def plan(self, states: Collection[int], heads: int) -> Plan:
+        """Plan a pass that returns hidden states and observes what is wanted of layers with `heads` heads."""
+        observers = {number: partial(self._observe, number) for number in self._probed}
+        return Plan(states, observers, {number: self._record(number, heads) for number in self._recorded})
+
+    def _record(self, number: int, heads: int) -> Observations:
+        """Say what kernels record of a layer with `heads` heads, and where they put it."""
+        observations = Observations(self._wants, heads)
+        for observer, first in self._recorded[number]:
+            if id(observer) not in self._slots:
+                self._slots[id(observer)] = _slots(observer, heads)
+            some, rows = self._slots[id(observer)]
+            if isinstance(observer, StatisticsObserver):
+                observations.statistics(first, observer.buffer(number), some, observer.special)
+            else:
+                weights, finite = observer.buffer(number)
+                observations.weights(first, weights, some, rows, finite)
+        return observations
+
+    def _observe(
+        self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> None:
+        """Observe one layer by its queries, keys and values, each (T, H, D)."""
+        for observer, run in self._probed[number]:
+            rows = slice(run.start, run.stop)
+            shape = (run.count, run.length, *q.shape[1:])
+            layer = TensorLayer(
+                attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias
+            )
+            observer.observe(number, layer)
+
+    def output(self, index: int) -> Output:
+        """Give what one sequence wants of attention; an empty output where it wants nothing of it."""
+        output = Output()
+        if index in self._maps:
+            maps, place = self._maps[index]
+            output = maps.output(place)
+        if index in self._statistics:
+            statistics, place = self._statistics[index]
+            output = replace(output, summary=statistics.output(place))
+        return output
+
+
+def _slots(observer: Recorder, heads: int) -> tuple[Slots, Slots | None]:
+    """Say which of the `heads`, and which rows of maps, a kernel records; None is all of them."""
+    if isinstance(observer, StatisticsObserver) or observer.queries is None:
+        return Slots(observer.heads, heads), None
+    return Slots(observer.heads, heads), Slots(observer.queries, observer.length)
+
+
+def _plain(observer: Observer) -> TypeGuard[Recorder]:
+    """Whether a kernel gives what is wanted, as it is wanted."""
+    return isinstance(observer, MapObserver | StatisticsObserver) and observer.plain

@@ -1,0 +1,36 @@
+"""One layer's attention as PyTorch computes it, in blocks, of neighbouring sequences of one length."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.encoder.attention import Indices, SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLayer:
+    """One layer's queries, keys and values of b sequences of N tokens, each (b, N, H, D).
+
+    The methods are those of `model.inspection.layer.LayerAttention`; `bias` (H, longest, longest) is added to
+    the scores.
+    """
+
+    attention: SelfAttention
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    bias: Tensor | None
+
+    def scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
+        """Compute scores before the softmax, float32 (b, heads, rows, N)."""
+        return self.attention.scores(self.q[sequences], self.k[sequences], heads, rows, self.bias)
+
+    def probabilities(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
+        """Compute softmax weights, float32 (b, heads, rows, N)."""
+        return torch.softmax(self.scores(sequences, heads, rows), dim=-1)
+
+    def value_norms(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
+        """Compute the norms of the weighted values, float32 (b, heads, rows, N)."""
+        norms = self.attention.value_norms(self.v[sequences], heads)
+        return self.probabilities(sequences, heads, rows).mul_(norms[:, :, None, :])

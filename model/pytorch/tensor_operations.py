@@ -1,0 +1,99 @@
+"""The array operations of inspection with tensors, on the device where the attention is."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from model.contract import FloatArray
+from model.encoder.attention import Indices, chosen
+from model.inspection.selection import IntArray
+
+
+class TensorOperations:
+    """`model.inspection.arrays.Operations` on a device."""
+
+    measured_at_once = 2**19  # two megabytes: on several cores, and on a GPU, smaller steps cost more
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def array(self, values: NDArray[Any]) -> Tensor:
+        """Take over a numpy array, of any dtype; on the CPU they share their memory."""
+        return torch.from_numpy(values).to(self._device)
+
+    def numpy(self, x: Tensor) -> NDArray[Any]:
+        """Hand a tensor over to numpy; on the CPU they share their memory."""
+        array: NDArray[Any] = x.cpu().numpy()
+        return array
+
+    def numpy_float16(self, x: Tensor) -> NDArray[np.float16]:
+        """Round on the device to the nearest float16, ties to even, and hand over to numpy."""
+        return self.numpy(x.half())
+
+    def finite(self, x: Tensor) -> NDArray[np.bool_]:
+        """Whether all numbers of each entry of the first axis are finite: (b, …) -> (b,)."""
+        return self.numpy(x.flatten(1).sum(1).isfinite())
+
+    def take(self, x: Tensor, places: Indices, axis: int) -> Tensor:
+        """Select along an axis: a view for a slice, a copy for positions."""
+        return chosen(x, axis, places)
+
+    def weigh(self, scores: Tensor) -> tuple[Tensor, None]:
+        """Softmax over the last axis."""
+        return torch.softmax(scores, dim=-1), None
+
+    def log(self, x: Tensor) -> Tensor:
+        """Ln x, number by number."""
+        return x.log()
+
+    def maximum(self, one: Tensor, other: Tensor) -> Tensor:
+        """The larger of two tensors, number by number."""
+        return torch.maximum(one, other)
+
+    def at_least(self, x: Tensor, least: float) -> Tensor:
+        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        return x.clamp_min(least)
+
+    def peaks(self, x: Tensor, *, values: bool) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The largest along the last axis, which costs nothing more, and where it first is."""
+        largest, places = x.max(-1)
+        return largest, places
+
+    def largest(self, x: Tensor, axis: int) -> Tensor:
+        """The largest along an axis, which stays with length 1."""
+        return x.amax(axis, keepdim=True)
+
+    def dot(self, one: Tensor, other: Tensor) -> Tensor:
+        """Σ one·other over the last axis; `one` is overwritten where it is as large as the other."""
+        product = one.mul_(other) if one.shape == other.shape else one * other
+        return product.sum(-1)
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum over the last axis, in float64."""
+        return x.sum(-1, dtype=torch.float64)
+
+    def weigh_heads(self, weights: Tensor, shares: FloatArray) -> Tensor:
+        """Σ_h shares_h weights_bhrn: (b, heads, rows, N) and (heads,) -> (b, rows, N)."""
+        return torch.einsum("h,bhrn->brn", self.array(shares), weights)
+
+    def merge(self, x: Tensor, starts: IntArray, axis: int) -> Tensor:
+        """Add up what lies along an axis from each start to the next; most words have a single piece."""
+        first = np.zeros(x.shape[axis], bool)
+        first[starts] = True
+        merged = x.index_select(axis, self.array(starts))
+        further = np.flatnonzero(~first)
+        if len(further):
+            words = self.array(np.searchsorted(starts, further, side="right") - 1)
+            merged.index_add_(axis, words, x.index_select(axis, self.array(further)))
+        return merged
+
+    def stack(self, arrays: list[Tensor]) -> Tensor:
+        """Join tensors of one shape along a new first axis."""
+        return torch.stack(arrays)
+
+    def empty(self, *shape: int) -> Tensor:
+        """Make a tensor, to be filled."""
+        return torch.empty(shape, device=self._device)
