@@ -53,6 +53,10 @@ class Operations(Protocol):
         """Ln x, number by number, as a new array."""
         ...
 
+    def sum_x_log_x(self, x: Array) -> Array:
+        """Σ x ln x over the last axis, where 0 ln 0 is 0."""
+        ...
+
     def maximum(self, one: Array, other: Array) -> Array:
         """The larger of two arrays, number by number."""
         ...
@@ -94,6 +98,10 @@ class Operations(Protocol):
         ...
 
 
+# In the place of 0 under a logarithm, whose product with a weight of 0 is 0.
+_TINY = np.finfo(np.float32).tiny
+
+
 class NumpyOperations:
     """The operations in numpy; arrays are handed over as they are."""
 
@@ -127,6 +135,10 @@ class NumpyOperations:
     def log(self, x: FloatArray) -> FloatArray:
         """Ln x, number by number."""
         return np.log(x)
+
+    def sum_x_log_x(self, x: FloatArray) -> FloatArray:
+        """Σ x ln x over the last axis, where 0 ln 0 is 0."""
+        return self.dot(np.log(np.maximum(x, _TINY)), x)
 
     def maximum(self, one: FloatArray, other: FloatArray) -> FloatArray:
         """The larger of two arrays, number by number."""

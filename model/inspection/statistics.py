@@ -15,9 +15,6 @@ from model.inspection.layer import LayerAttention
 from model.inspection.reduction import merge_pieces, renormalize
 from model.inspection.selection import AxisSelection, HeadSelection, IntArray, in_blocks
 
-_TINY = float(np.finfo(np.float32).tiny)
-"""In the place of 0 under a logarithm, whose product with a weight of 0 is 0."""
-
 
 class StatisticsObserver:
     """The statistics of `count` neighbouring sequences of `length` tokens that want the same."""
@@ -144,7 +141,7 @@ class RowBlock:
         """−Σ p log p, where log p is log largest + score; rounding may take it below 0."""
         ops = self.ops
         if self.scores is None:
-            entropy = -ops.dot(ops.log(ops.at_least(self.e, _TINY)), self.e)
+            entropy = -ops.sum_x_log_x(self.e)
         else:
             entropy = -ops.log(self.largest) - self.scaled(ops.dot(self.scores, self.e))
         return ops.at_least(entropy, 0)

@@ -49,6 +49,10 @@ class TensorOperations:
         """Ln x, number by number."""
         return x.log()
 
+    def sum_x_log_x(self, x: Tensor) -> Tensor:
+        """Σ x ln x over the last axis, where 0 ln 0 is 0."""
+        return torch.special.xlogy(x, x).sum(-1)
+
     def maximum(self, one: Tensor, other: Tensor) -> Tensor:
         """The larger of two tensors, number by number."""
         return torch.maximum(one, other)
