@@ -18,7 +18,7 @@ from service.clients.slow_readers import Readers
 from service.endpoints import Endpoints
 from service.engine.device import Device
 from service.engine.engine import Engine
-from service.engine.trimming import Resting
+from service.engine.trimming import MemoryTrimmer
 from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
 from service.serialization.json_arrays import prepare
@@ -127,7 +127,7 @@ class ServiceState:
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being answered."""
-        self.gave_up = False
+        self.drain_expired = False
         self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         """Where large answers are written, piece by piece."""
         self.on_ready: Callable[[], None] = lambda: None
@@ -136,7 +136,7 @@ class ServiceState:
         self.exit_code = 1
         """What the process ends with after a failure."""
         self._load = load
-        self._resting: Resting | None = None
+        self._trimmer: MemoryTrimmer | None = None
         self._engines: dict[str, Engine] = {}
 
     @property
@@ -204,7 +204,7 @@ class ServiceState:
             log.exception("loading failed")
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            self._resting = Resting(
+            self._trimmer = MemoryTrimmer(
                 engines.values(), self.writing, lambda: self.memory.changed, given=self._memory_given
             )
             self._engines = engines
@@ -236,24 +236,24 @@ class ServiceState:
 
         `stopped_s` is for how long the whole process stood still since the last time.
         """
-        if self._resting is not None:
-            self._resting.look()
+        if self._trimmer is not None:
+            self._trimmer.check()
         for name, engine in self._engines.items():
             engine.supervise(stopped_s)
             if engine.stuck > 1 and self.phase is not Phase.FAILED:
                 self._fail(f"{name} hung twice in a computation that cannot be ended; the process must be.")
                 self.exit_code = STUCK_EXIT_CODE
 
-    def give_up(self) -> None:
+    def cancel_running(self) -> None:
         """Answer what is still running with a 503: the time of the drain is over."""
-        self.gave_up = True
+        self.drain_expired = True
         for task in list(self.running):
             task.cancel()
 
     def close(self) -> None:
         """End the engines; what they still run is left behind."""
         for engine in self._engines.values():
-            engine.close(timeout=0 if self.gave_up else 0.1)
+            engine.close(timeout=0 if self.drain_expired else 0.1)
         self.keys.close()
         self.writing.shutdown(wait=False, cancel_futures=True)
 

@@ -161,14 +161,14 @@ class Memory:
         try:
             yield
         finally:
-            self.let_go(permit, size)
+            self.release_part(permit, size)
 
-    def let_go(self, permit: Permit, size: int) -> None:
+    def release_part(self, permit: Permit, size: int) -> None:
         """Let go of a part of what a request holds."""
         with self._lock:
             self._add(permit, -min(size, permit.memory_bytes))
 
-    def give_back(self, permit: Permit) -> None:
+    def release(self, permit: Permit) -> None:
         """Let go of all that a request holds, however it ended."""
         with self._lock:
             if permit.memory_bytes:

@@ -139,7 +139,7 @@ class ProblemDocument(BaseModel):
     request_id: str
 
 
-def gave_up() -> Problem:
+def drain_expired() -> Problem:
     """Make the problem of a request that the drain had no time for."""
     return Problem(
         "not-ready",

@@ -78,7 +78,7 @@ def resident_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def give_back_memory() -> None:
+def trim_memory() -> None:
     """Have glibc give back to the system all that was freed; a no-op elsewhere.
 
     Where something large lived among small things that stay, what was freed would be kept for ever. It takes

@@ -79,7 +79,7 @@ class Keys:
         """Stop watching."""
         self._closed.set()
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         """Read the file once more, and take its keys when it is as it was the last time."""
         if self._file is None:
             return
@@ -103,7 +103,7 @@ class Keys:
 
     def _watch(self) -> None:
         while not self._closed.wait(_POLL_S):
-            self.look_again()
+            self.reload()
 
     def _parse(self, text: str) -> frozenset[bytes]:
         try:

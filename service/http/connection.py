@@ -92,7 +92,7 @@ class Protocol(HttpToolsProtocol):
         _cancel(self._rest_timer)
         self._reader.forget()
         for cycle, _ in self.pipeline:  # never begun
-            self._state.memory.give_back(context_of(cycle.scope).permit)
+            self._state.memory.release(context_of(cycle.scope).permit)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:

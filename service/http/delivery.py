@@ -19,7 +19,7 @@ from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
-from service.problems import Problem, from_model_error, gave_up
+from service.problems import Problem, drain_expired, from_model_error
 from service.serialization.compression import WORTH_BYTES, choose_coding, encoder
 from service.serialization.items import AnswerStyle, Item
 from service.serialization.json_writer import Piece, last_line, lines
@@ -125,9 +125,9 @@ class Delivery:
         except ModelError as error:
             return from_model_error(error)
         except asyncio.CancelledError:
-            if not self.state.gave_up or self.context.gone:
+            if not self.state.drain_expired or self.context.gone:
                 raise
-            return gave_up()
+            return drain_expired()
 
     def _problem_line(self, problem: Problem) -> bytes:
         self.state.metrics.reject(problem.kind)

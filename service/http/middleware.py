@@ -16,7 +16,7 @@ from service.http.open_files import is_shortage
 from service.http.panics import PanicError, is_panic
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
-from service.problems import Problem, gave_up
+from service.problems import Problem, drain_expired
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
 from service.telemetry.request_record import Ended, counted
 
@@ -92,11 +92,11 @@ class RequestMiddleware:
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
-            if not (self.state.gave_up or context.gone):
+            if not (self.state.drain_expired or context.gone):
                 raise
             if status or context.gone:
                 return  # a part of the answer is out: the server closes the connection; or nobody reads
-            await answer(gave_up())
+            await answer(drain_expired())
         except Exception as error:
             problem = _own_error(error, context.request_id)
             if status:
@@ -104,7 +104,7 @@ class RequestMiddleware:
             await answer(problem)
         finally:
             whole = status and not (context.gone or context.cut_off)
-            self.state.memory.give_back(context.permit)
+            self.state.memory.release(context.permit)
             self._count(
                 scope["method"], context, status if whole else CLIENT_GONE, time.perf_counter() - start
             )

@@ -40,7 +40,7 @@ _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Generic[RequestT]):
+class ParsedRequest(Generic[RequestT]):
     """A request that is valid in itself, and how to answer it."""
 
     body: RequestT
@@ -50,7 +50,7 @@ class Taken(Generic[RequestT]):
     """Of the inputs that were sent; `body` has no more of them than a request may have."""
 
 
-async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
+async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read and check a request.
 
     Raises Problem, or ClientDisconnect when it ends too early.
@@ -82,8 +82,8 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
     if transient:
-        state.memory.let_go(permit, transient)
-    return Taken(checked, chosen, dtype, count)
+        state.memory.release_part(permit, transient)
+    return ParsedRequest(checked, chosen, dtype, count)
 
 
 def deadline(request: Request, settings: Settings) -> float:

@@ -91,7 +91,7 @@ class Server(uvicorn.Server):
         left = self._drain_since + self.state.settings.drain_timeout_s - time.monotonic()
         if left <= _FAREWELL_S:
             self._cut_off = max(self._cut_off, self.state.in_flight)
-            self.state.give_up()
+            self.state.cancel_running()
         # What is left of the time is for readers of answers that are already written.
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
         return self.state.in_flight == 0 or left <= 0

@@ -13,7 +13,7 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.engine.engine import Engine
 from service.engine.queueing import OverloadedError
 from service.http.delivery import Delivery
-from service.http.request_body import Taken, deadline, overloaded
+from service.http.request_body import ParsedRequest, deadline, overloaded
 from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
@@ -37,13 +37,13 @@ class Exchange:
     context: RequestContext
     state: ServiceState
     engine: Engine
-    taken: Taken[Any]
+    taken: ParsedRequest[Any]
     seconds: float
     until: float
     tokenize_s: float = 0.0
 
     @classmethod
-    def open(cls, request: Request, taken: Taken[Any]) -> "Exchange":
+    def open(cls, request: Request, taken: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem, also where there are too many inputs."""
         state: ServiceState = request.app.state.service
         _check_count(taken.count, state.settings)
@@ -89,7 +89,7 @@ class Exchange:
             texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
         )
         record.tokens = sum(map(len, encodings))
-        memory.let_go(permit, most - TOKEN_BYTES * record.tokens)
+        memory.release_part(permit, most - TOKEN_BYTES * record.tokens)
         return encodings
 
     def style(

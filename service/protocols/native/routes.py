@@ -9,7 +9,7 @@ from model.contract import Encoding
 from model.tokenization.tokenizer import Truncation
 from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
-from service.http.request_body import Taken, take_in
+from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.native.attention_plan import plan_attention
@@ -25,7 +25,7 @@ _NO_MAPS = "uint8 is for maps, and there are none in this answer"
 
 async def encode(request: Request) -> Response:
     """Turn texts into sentence vectors, contextual token vectors, or both."""
-    taken = await take_in(request, EncodeRequest)
+    taken = await read_request(request, EncodeRequest)
     _refuse_decimals(taken)
     refuse_uint8(taken.dtype, _NO_MAPS)
     exchange = Exchange.open(request, taken)
@@ -37,7 +37,7 @@ async def attention(request: Request) -> Response:
 
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
-    taken = await take_in(request, AttentionRequest)
+    taken = await read_request(request, AttentionRequest)
     _refuse_decimals(taken)
     if taken.body.weights == "score":
         refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
@@ -47,7 +47,7 @@ async def attention(request: Request) -> Response:
     return await exchange.in_time(_attention(exchange, taken.body))
 
 
-def _refuse_decimals(taken: Taken[Any]) -> None:
+def _refuse_decimals(taken: ParsedRequest[Any]) -> None:
     """Refuse to round what is not written as text."""
     if taken.format in BINARY and taken.body.departs("decimals"):
         raise Problem(
@@ -85,7 +85,7 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     return await exchange.answer(style, encodings, views, _way_out(body, exchange.taken))
 
 
-def _way_out(body: AttentionRequest, taken: Taken[Any]) -> str:
+def _way_out(body: AttentionRequest, taken: ParsedRequest[Any]) -> str:
     """Say which fields of this request would make its answer smaller."""
     ways = ["send fewer inputs", "choose fewer `layers` or `heads`"]
     if body.maps:
