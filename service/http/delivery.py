@@ -20,7 +20,7 @@ from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
 from service.problems import Problem, drain_expired, from_model_error
-from service.serialization.compression import WORTH_BYTES, choose_coding, encoder
+from service.serialization.compression import MIN_BYTES, choose_coding, encoder
 from service.serialization.items import AnswerStyle, Item
 from service.serialization.json_writer import Piece, last_line, lines
 from service.serialization.writing import coded, write, write_whole
@@ -74,7 +74,7 @@ class Delivery:
         start = time.perf_counter()
         self.stages.begin("serialize", start)
         body = write_whole(self.style, items, self._tokens)
-        coding = self._coding() if len(body) >= WORTH_BYTES else None
+        coding = self._coding() if len(body) >= MIN_BYTES else None
         if coding:
             body = await self._off_loop(lambda: b"".join(coded([body], encoder(coding), end=True)))
         self.written_s = self.stages["serialize"] = time.perf_counter() - start
@@ -189,7 +189,7 @@ class Delivery:
     def _coding(self) -> str | None:
         """Choose the content coding, if the response may be long enough for one."""
         accepted = self.request.headers.getlist("accept-encoding")
-        if self.style.binary or self.bound < WORTH_BYTES or not accepted:
+        if self.style.binary or self.bound < MIN_BYTES or not accepted:
             return None
         accept_encoding = ", ".join(accepted)
         if len(accept_encoding) > PARSED_CHARACTERS:
