@@ -113,7 +113,7 @@ def prepare(decimals: int = TABLE_DECIMALS) -> None:
 
 @cache
 def _table(decimals: int) -> tuple[NDArray[Any], np.dtype[Any]]:
-    """Format 0 to 1 in steps of 10^−decimals; returns the table and the layout of a number and its comma."""
+    """Format 0 to 1 in steps of 10^−decimals; returns the table and the layout of a number and comma."""
     steps = 10**decimals
     values = np.arange(steps + 1, dtype=np.int32)
     texts = np.empty((steps + 1, decimals + 2), dtype=np.uint8)
