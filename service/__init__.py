@@ -1,1 +1,1 @@
-"""The HTTP service: routes, schemas, the batching engine, serialisation and settings."""
+"""The HTTP service: routes, schemas, the batching engine, serialization and settings."""

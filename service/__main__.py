@@ -1,6 +1,6 @@
 """The command line: `headlight`, the same as `python -m service`.
 
-It imports next to nothing, so that signals are heeded from the first moment: all else takes a second.
+It imports next to nothing, so that signals are handled from the start: the other imports take a second.
 """
 
 import contextlib
@@ -12,21 +12,21 @@ from types import FrameType
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until a signal, which ends the process; returns the exit code of what does not serve."""
+    """Serve until a signal ends the process; returns an exit code if the service does not start."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _stop)
-    from service.command_line import run  # noqa: PLC0415 - only once signals are heeded
+    from service.command_line import run  # noqa: PLC0415 - only once signals are handled
 
     return run(sys.argv[1:] if arguments is None else arguments)
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """End the process: until the server takes over there is nothing to answer or to put away.
+    """End the process: until the server takes over, there is nothing to answer or clean up.
 
-    At once and not by an exception, which an import may catch or tell as a failure.
+    Immediately and not by an exception, which an import might catch or report as a failure.
     """
     with contextlib.suppress(OSError):
-        os.write(2, f"headlight: {signal.Signals(signum).name}: stopped before it listened.\n".encode())
+        os.write(2, f"headlight: {signal.Signals(signum).name}: stopped before listening.\n".encode())
     os._exit(0)
 
 

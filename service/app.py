@@ -1,4 +1,4 @@
-"""create_app: the only place that wires."""
+"""create_app: wires the parts of the service together."""
 
 import asyncio
 import logging
@@ -28,15 +28,15 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 _SUPERVISION_S = 0.25
-# So late, the process was stopped or starved, and with it whatever it computes.
+# If a check is this late, the whole process was suspended or starved, its computations included.
 _STOPPED_S = 1.0
 
 
 def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = False) -> FastAPI:
     """Build the app. It answers at once, and loads its models in a thread.
 
-    With `wait` its start takes until they are loaded, and fails with them: for servers that send no request
-    before. Raises KeyFileError and TracesError.
+    With `wait`, startup waits until they are loaded and fails if they cannot be: for servers that send no
+    requests before. Raises KeyFileError and TracesError.
     """
     state = ServiceState(settings, ENDPOINTS, load)
 
@@ -59,12 +59,12 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
         title="headlight",
         version=VERSION,
         lifespan=lifespan,
-        openapi_url=None,  # served by routes/operations.py, like the page for it
+        openapi_url=None,  # served by protocols/operations.py, like its page
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
-        telemetry={"auto_configure": False},  # nothing is sent because of a variable that others have set
+        telemetry={"auto_configure": False},  # a variable set for other programs must not start an export
     )
     app.state.service = state
     for endpoint in ENDPOINTS:
@@ -82,7 +82,7 @@ def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = 
 
 
 def _add(app: FastAPI, endpoint: Endpoint) -> None:
-    """Have the framework serve an endpoint and describe it."""
+    """Register an endpoint with FastAPI."""
     app.add_api_route(
         endpoint.path,
         endpoint.handler,
@@ -97,9 +97,9 @@ def _add(app: FastAPI, endpoint: Endpoint) -> None:
 
 
 class App(FastAPI):
-    """Sends inference requests straight to their handlers, and all others through the framework.
+    """Sends inference requests straight to their handlers, and all others through FastAPI.
 
-    Its layers would find nothing to do for them, and take a third of the time of a short request.
+    FastAPI's layers do nothing for inference requests, but would take a third of a short request's time.
     """
 
     inference: ASGIApp
@@ -121,7 +121,7 @@ def _is_inference(path: str) -> bool:
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
     endpoint = context_of(scope).endpoint
-    assert endpoint is not None  # noqa: S101 - `App` sends no other requests here
+    assert endpoint is not None  # noqa: S101 - `App` sends only requests of known endpoints here
     try:
         authorize(request)
         response = await endpoint.handler(request)
@@ -144,6 +144,6 @@ async def _supervise(state: ServiceState) -> None:
         late = now - last - _SUPERVISION_S
         try:
             state.supervise(stopped_s=late if late > _STOPPED_S else 0.0)
-        except Exception:  # without it a worker that hangs would never be replaced
-            log.exception("the workers could not be looked after")
+        except Exception:  # without supervision a hung worker would never be replaced
+            log.exception("checking the workers failed")
         last = now

@@ -1,4 +1,4 @@
-"""What `headlight` does with its arguments, once `service/__main__.py` heeds signals."""
+"""Runs `headlight` with its arguments, once `service/__main__.py` handles signals."""
 
 import gc
 import logging
@@ -20,18 +20,18 @@ from service.telemetry.traces import TracesError
 log = logging.getLogger("service")
 
 _KEY_SETTINGS = (f"{PREFIX}API_KEYS", f"{PREFIX}API_KEYS_FILE")
-# Of the youngest objects as ever, of the oldest a hundred times less often.
+# The youngest generation is collected as usual, the oldest a hundred times less often.
 _GC_THRESHOLDS = (700, 10, 1000)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serve until a signal, which ends the process; returns the exit code of what does not serve.
+    """Serve until a signal ends the process; returns an exit code if the service does not start.
 
     `headlight export …` is `python -m export …`.
     """
     if list(arguments[:1]) == ["export"]:
-        # A program of its own, which serves nothing: it takes the place of this one. With -P nothing is run
-        # that lies in the folder one happens to be in.
+        # A separate program, which replaces this process. With -P, Python imports nothing from the current
+        # directory.
         command = [sys.executable, "-P", "-m", "export", *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606
     try:
@@ -46,9 +46,9 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"headlight: {mistaken[0]} is not a setting: did you mean {meant}?\n")
         return 2
     for name in unknown:
-        log.warning("%s is not a setting of headlight and is ignored", name)
+        log.warning("%s is not a headlight setting and is ignored", name)
     if (settings.threads or 0) > (cores := count_cores()):
-        log.warning("HEADLIGHT_THREADS is %d, and there are only %d cores for them", settings.threads, cores)
+        log.warning("HEADLIGHT_THREADS is %d, but only %d cores are available", settings.threads, cores)
     set_environment()
     allow_connections()
     limit_products()
@@ -68,10 +68,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _freeze() -> None:
-    """Take what was loaded out of garbage collection: it lives as long as the process.
+    """Exclude everything loaded so far from garbage collection: it lives as long as the process.
 
-    A full collection looks at everything that waits in the queue, for tens of milliseconds in which nobody
-    is answered. Requests leave no cycles behind, so it may be rare.
+    A full collection traverses everything in the queue and stops the service for tens of milliseconds.
+    Requests leave no reference cycles behind, so it may be rare.
     """
     gc.collect()
     gc.freeze()

@@ -10,44 +10,44 @@ from starlette.responses import Response
 from service.problems import Problem
 
 ErrorRenderer = Callable[[Problem, str, str], Response]
-"""Makes an answer of a problem, the path of the request and its id."""
+"""Builds the response for a problem, the request's path and its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path. With a `request` schema it is one of inference, whose body its handler reads."""
+    """One path. With a `request` schema it is an inference endpoint, whose handler reads the body itself."""
 
     path: str
     handler: Callable[..., Any]
     methods: tuple[str, ...] = ("GET",)
     tag: str = "operations"
     summary: str | None = None
-    """Its title in the OpenAPI schema, in which it stands only with one."""
+    """Its title in the OpenAPI schema; endpoints without one are left out of it."""
     request: type[BaseModel] | None = None
     examples: Mapping[str, Any] = field(default_factory=dict)
     responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
     response_class: type[Response] | None = None
     guarded: bool = False
-    """Whether it asks for an API key, where there are any."""
+    """Whether it requires an API key, if keys are configured."""
     problems: frozenset[str] = frozenset()
-    """The kinds of problems that the schema lists for it; for inference, all that can happen there."""
+    """The problem types that the schema lists for it; inference endpoints list all that can occur."""
     statuses: tuple[int, ...] = (200, 405)
-    """What its series of metrics begin with; for inference, all that can happen there."""
+    """The statuses whose metrics start at 0; for inference endpoints, all that can occur."""
     render_error: ErrorRenderer = Problem.response
 
     @property
     def inference(self) -> bool:
-        """Whether a model computes its answer."""
+        """Whether a model computes its response."""
         return self.request is not None
 
     @property
     def label(self) -> str:
-        """The route that it counts as in metrics and logs: its path up to the first parameter."""
+        """Its route in metrics and logs: the path up to the first parameter."""
         return self.path.partition("/{")[0] or "/"
 
 
 class Endpoints:
-    """All of them, by their paths."""
+    """All endpoints, by path."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)
@@ -60,17 +60,17 @@ class Endpoints:
         return iter(self._endpoints)
 
     def find(self, path: str) -> Endpoint | None:
-        """Find the endpoint that a request's path belongs to."""
+        """Find the endpoint of a request's path."""
         if (endpoint := self._by_path.get(path)) is not None:
             return endpoint
         return next((each for start, each in self._by_prefix.items() if path.startswith(start)), None)
 
     @property
     def inference_labels(self) -> tuple[str, ...]:
-        """The routes of inference, as metrics and logs call them."""
+        """The labels of the inference endpoints."""
         return tuple(endpoint.label for endpoint in self if endpoint.inference)
 
     @property
     def operations_labels(self) -> tuple[str, ...]:
-        """All other routes, each once."""
+        """The labels of all other endpoints, without duplicates."""
         return tuple(dict.fromkeys(endpoint.label for endpoint in self if not endpoint.inference))

@@ -1,4 +1,4 @@
-"""The flags of the command line: one for each setting, and what `--help` says of it."""
+"""The command-line flags: one for each setting, with its help text."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -14,32 +14,32 @@ _USAGE = """headlight [--SETTING VALUE ...]
 
 _DESCRIPTION = """\
 Serve transformer encoders over HTTP: embeddings and per-head attention maps. Each setting is a flag or the
-environment variable in its brackets; the flag wins.
+environment variable in brackets; the flag takes precedence.
 """
 _EXPORT = """\
-`headlight export MODEL OUT_DIR` writes a model as an ONNX graph that is served without PyTorch;
-`headlight export --help` says how.
+`headlight export MODEL OUT_DIR` exports a model as an ONNX graph, which is served without PyTorch; see
+`headlight export --help`.
 """
 
 
 def parse_flags(arguments: Sequence[str], fields: Mapping[str, FieldInfo], prefix: str) -> dict[str, str]:
-    """Read the settings that flags give, as text; --help, --version and unknown flags end the process."""
+    """Return the settings given as flags, as strings; --help, --version and unknown flags exit."""
     parser = argparse.ArgumentParser(
         prog="headlight",
         usage=_USAGE,
         description=_DESCRIPTION,
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,  # what is short today could mean two settings tomorrow
+        allow_abbrev=False,  # a future setting could make an abbreviation ambiguous
     )
     parser.add_argument("--version", action="version", version=f"headlight {version('headlight-server')}")
     parser.add_argument_group("commands", _EXPORT)
     settings = parser.add_argument_group("settings")
     for name, field in fields.items():
-        told = f"{field.description} [{prefix}{name.upper()}; default: {default(name, field)}]"
+        description = f"{field.description} [{prefix}{name.upper()}; default: {default(name, field)}]"
         settings.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,
             metavar=placeholder(name, field),
-            help=told.replace("%", "%%"),
+            help=description.replace("%", "%%"),
         )
     return dict(vars(parser.parse_args(arguments)))

@@ -1,4 +1,4 @@
-"""What the process is doing: loading, ready or draining, and the engines it serves."""
+"""The state of the process: loading, ready or draining, and the engines it serves."""
 
 import asyncio
 import enum
@@ -18,7 +18,7 @@ from service.clients.slow_readers import Readers
 from service.endpoints import Endpoints
 from service.engine.device import Device
 from service.engine.engine import Engine
-from service.engine.trimming import Resting
+from service.engine.trimming import MemoryTrimmer
 from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
 from service.serialization.json_arrays import prepare
@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 
 VERSION = version("headlight-server")
 
-# More of them than cores would only wait for each other, and the event loop for them all.
+# More threads than cores would only contend with each other and with the event loop.
 _WRITERS = min(4, os.cpu_count() or 1)
 
 
-# To send the last traces, and what is left for the end itself.
+# Seconds for sending the last traces, and for the shutdown itself.
 _FLUSH_S, _LAST_S = 2.0, 0.2
 
 STUCK_EXIT_CODE = 70
-"""EX_SOFTWARE: computations hung, and only a new process can help."""
+"""EX_SOFTWARE: computations hung, so the process must be restarted."""
 
 
 class Phase(enum.Enum):
-    """The life of the process. FAILED means that it will end: a model could not be loaded, or hangs."""
+    """The phases of the process. FAILED means that it will exit: a model could not be loaded, or hangs."""
 
     LOADING = "loading"
     READY = "ready"
@@ -51,9 +51,9 @@ class Phase(enum.Enum):
 
 
 _EXPLANATIONS = {
-    Phase.LOADING: "The models are still being loaded: try again in a moment.",
-    Phase.DRAINING: "The service is shutting down and takes no new work: try another instance.",
-    Phase.FAILED: "The service cannot go on: its log says why.",
+    Phase.LOADING: "The models are still loading: retry in a moment.",
+    Phase.DRAINING: "The service is shutting down and accepts no new requests: use another instance.",
+    Phase.FAILED: "The service has failed: its log says why.",
 }
 
 
@@ -86,31 +86,31 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             max_queue_tokens=settings.max_queue_tokens,
             device=device,
             largest_request=largest_request(settings, backend.info.max_length),
-            # Nobody waits for a batch that has taken twice as long as a whole request may.
+            # By twice the request timeout, every request of the batch has been answered with a 504.
             stuck_after_s=2 * settings.request_timeout_s,
         )
     return engines
 
 
 def largest_request(settings: Settings, max_length: int) -> int:
-    """Say how many tokens a request can have at most: of its texts, and of its bytes."""
+    """Return the maximum number of tokens in a request, which its texts and its bytes both limit."""
     return min(settings.max_inputs * max_length, settings.max_body_bytes)
 
 
 def describe(info: ModelInfo) -> str:
-    """Say what a model runs on."""
+    """Describe what a model runs on."""
     sentence = f"{info.dtype} on {info.device} by {info.provider or info.backend}"
     if info.kernels is not None:
-        return f"{sentence}, with kernels of our own ({info.kernels})"
-    return sentence if info.no_kernels is None else f"{sentence}; no kernels of our own: {info.no_kernels}"
+        return f"{sentence}, with native kernels ({info.kernels})"
+    return sentence if info.no_kernels is None else f"{sentence}; no native kernels: {info.no_kernels}"
 
 
 Loader = Callable[[Settings, Metrics], dict[str, Engine]]
-"""Makes the engines of the settings' models, the default first; they are not started yet."""
+"""Creates the engines of the settings' models, the default first, without starting them."""
 
 
 class ServiceState:
-    """Owned by the app. What is set by the loading thread and by signals are plain flags, without locks."""
+    """Owned by the app. The loading thread and signal handlers set plain flags, without locks."""
 
     def __init__(self, settings: Settings, endpoints: Endpoints, load: Loader = load_engines) -> None:
         """Read the keys; raises KeyFileError and TracesError."""
@@ -119,24 +119,24 @@ class ServiceState:
         self.traces = open_traces(settings, VERSION)
         self.metrics = Metrics(VERSION, endpoints)
         self.draining = False
-        """Set by a signal: no new work is taken, what was accepted is still answered."""
+        """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
-        """Set by a signal: when the process is to have ended, in `time.monotonic` seconds."""
+        """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
         self.memory = Memory(ANSWERS * settings.max_response_bytes)
         self.peers = Peers(settings.proxies)
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
-        """The inference requests that are being answered."""
-        self.gave_up = False
+        """The inference requests in flight."""
+        self.drain_expired = False
         self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
-        """Where large answers are written, piece by piece."""
+        """Serializes large responses, piece by piece."""
         self.on_ready: Callable[[], None] = lambda: None
         """Called once, in the loading thread."""
         self.failure: str | None = None
         self.exit_code = 1
-        """What the process ends with after a failure."""
+        """The exit code after a failure."""
         self._load = load
-        self._resting: Resting | None = None
+        self._trimmer: MemoryTrimmer | None = None
         self._engines: dict[str, Engine] = {}
 
     @property
@@ -146,12 +146,12 @@ class ServiceState:
 
     @property
     def in_flight(self) -> int:
-        """How many inference requests are being answered."""
+        """The number of inference requests in flight."""
         return len(self.running)
 
     @property
     def phase(self) -> Phase:
-        """Where in its life the process is."""
+        """The current phase of the process."""
         if self.failure is not None:
             return Phase.FAILED
         if self.draining:
@@ -164,25 +164,25 @@ class ServiceState:
         return self.phase is Phase.READY and all(engine.healthy for engine in self._engines.values())
 
     def check_ready(self) -> None:
-        """Raise the 503 that fits; nothing when the service can work."""
+        """Raise the 503 for the current phase, unless the service is ready."""
         if self.ready:
             return
-        unhealthy = "A computation hangs, and a new worker is about to take over: try again in a while."
+        unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
         detail = _EXPLANATIONS.get(self.phase, unhealthy)
         headers = {"Retry-After": "1"}
         if self.phase is Phase.DRAINING:
-            headers["Connection"] = "close"  # its next request should reach another instance
+            headers["Connection"] = "close"  # so that the client's next request reaches another instance
         raise Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
 
     def engine(self, name: str | None) -> Engine:
-        """Find a model, the default without a name; raises a Problem with the names there are."""
+        """Find a model, the default if `name` is None; raises a Problem listing the served models."""
         if name is None:
             return next(iter(self._engines.values()))
         if name not in self._engines:
             names = list(self._engines)
             raise Problem(
                 "model-not-found",
-                f'There is no model "{name}" here; the models are: {", ".join(names)}.',
+                f'The model "{name}" is not served here; the models are: {", ".join(names)}.',
                 members={"field": "model", "actual": name, "allowed": names},
             )
         return self._engines[name]
@@ -200,11 +200,11 @@ class ServiceState:
             self._fail(str(error))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # panics of libraries are no Exception
+        except BaseException as error:  # panics of Rust libraries are not Exceptions
             log.exception("loading failed")
             self._fail(f"{type(error).__name__}: {error}")
         else:
-            self._resting = Resting(
+            self._trimmer = MemoryTrimmer(
                 engines.values(), self.writing, lambda: self.memory.changed, given=self._memory_given
             )
             self._engines = engines
@@ -213,7 +213,7 @@ class ServiceState:
 
     @property
     def max_response_bytes(self) -> int:
-        """How large an answer may be: the setting, or less where memory is short."""
+        """The maximum size of a response: the setting, or less if memory is short."""
         return self.memory.largest_answer(self.settings.max_response_bytes)
 
     @property
@@ -223,42 +223,42 @@ class ServiceState:
     def _plan_memory(self) -> None:
         given = self._memory_given
         self.memory.plan(given)
-        log.info("requests may hold %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
+        log.info("requests may use %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
         if (largest := self.max_response_bytes) < self.settings.max_response_bytes:
             log.warning(
-                "answers may have %d bytes, not HEADLIGHT_MAX_RESPONSE_BYTES=%d: memory is short",
+                "responses are limited to %d bytes, not HEADLIGHT_MAX_RESPONSE_BYTES=%d: memory is short",
                 largest,
                 self.settings.max_response_bytes,
             )
 
     def supervise(self, stopped_s: float = 0.0) -> None:
-        """Look after every engine; what hangs a second time in one of them ends the process.
+        """Check every engine; a second hang in one of them ends the process.
 
-        `stopped_s` is for how long the whole process stood still since the last time.
+        `stopped_s` is how long the whole process was suspended since the last call.
         """
-        if self._resting is not None:
-            self._resting.look()
+        if self._trimmer is not None:
+            self._trimmer.check()
         for name, engine in self._engines.items():
             engine.supervise(stopped_s)
             if engine.stuck > 1 and self.phase is not Phase.FAILED:
-                self._fail(f"{name} hung twice in a computation that cannot be ended; the process must be.")
+                self._fail(f"{name} hung twice in a computation that cannot be killed; restart the process.")
                 self.exit_code = STUCK_EXIT_CODE
 
-    def give_up(self) -> None:
-        """Answer what is still running with a 503: the time of the drain is over."""
-        self.gave_up = True
+    def cancel_running(self) -> None:
+        """Answer the requests in flight with a 503: the drain has timed out."""
+        self.drain_expired = True
         for task in list(self.running):
             task.cancel()
 
     def close(self) -> None:
-        """End the engines; what they still run is left behind."""
+        """Stop the engines, abandoning what they still run."""
         for engine in self._engines.values():
-            engine.close(timeout=0 if self.gave_up else 0.1)
+            engine.close(timeout=0 if self.drain_expired else 0.1)
         self.keys.close()
         self.writing.shutdown(wait=False, cancel_futures=True)
 
     def close_traces(self) -> None:
-        """Send the traces that wait, as long as the drain still has time, and not for long."""
+        """Send the queued traces, for a short time and within the drain's timeout."""
         if self.traces is not None:
             left = _FLUSH_S if self.drained_by is None else self.drained_by - time.monotonic() - _LAST_S
             self.traces.close(min(_FLUSH_S, max(0.0, left)))

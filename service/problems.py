@@ -1,4 +1,4 @@
-"""Everything that can go wrong for a client: error -> status table -> problem+json (RFC 9457)."""
+"""Every error a client can receive: error -> status table -> problem+json (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,42 +15,43 @@ from model.errors import InferenceError, InputTooLong, ModelError, OutOfRange, U
 
 # type -> (status, title). The type's full form is urn:headlight:<type>.
 KINDS: dict[str, tuple[HTTPStatus, str]] = {
-    "malformed-json": (HTTPStatus.BAD_REQUEST, "The body is not JSON"),
+    "malformed-json": (HTTPStatus.BAD_REQUEST, "The body is not valid JSON"),
     "malformed-request": (HTTPStatus.BAD_REQUEST, "The request is not valid HTTP"),
     "unauthorized": (HTTPStatus.UNAUTHORIZED, "An API key is required"),
     "not-found": (HTTPStatus.NOT_FOUND, "There is no such route"),
     "model-not-found": (HTTPStatus.NOT_FOUND, "There is no such model"),
-    "method-not-allowed": (HTTPStatus.METHOD_NOT_ALLOWED, "The route has no such method"),
-    "not-acceptable": (HTTPStatus.NOT_ACCEPTABLE, "The answer has no such format"),
+    "method-not-allowed": (HTTPStatus.METHOD_NOT_ALLOWED, "The route does not support this method"),
+    "not-acceptable": (HTTPStatus.NOT_ACCEPTABLE, "No accepted format is available"),
     "request-timeout": (HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time"),
     "body-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large"),
     "too-many-inputs": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "There are too many inputs"),
-    "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The answer would be too large"),
+    "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The response would be too large"),
     "range-not-satisfiable": (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "There is no such range"),
-    "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body has another media type"),
+    "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body's format is not supported"),
     "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),
     "input-too-long": (HTTPStatus.UNPROCESSABLE_ENTITY, "An input is too long"),
-    "unsupported": (HTTPStatus.UNPROCESSABLE_ENTITY, "The model cannot do this"),
+    "unsupported": (HTTPStatus.UNPROCESSABLE_ENTITY, "The model does not support this"),
     "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "The service is overloaded"),
-    "http-version-not-supported": (HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "The version of HTTP is another"),
-    "transfer-coding-not-implemented": (HTTPStatus.NOT_IMPLEMENTED, "The body has another transfer coding"),
+    "http-version-not-supported": (HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP version not supported"),
+    "transfer-coding-not-implemented": (HTTPStatus.NOT_IMPLEMENTED, "Transfer coding not supported"),
     "inference-failed": (HTTPStatus.INTERNAL_SERVER_ERROR, "The computation failed"),
     "internal-error": (HTTPStatus.INTERNAL_SERVER_ERROR, "The service failed"),
     "not-ready": (HTTPStatus.SERVICE_UNAVAILABLE, "The service is not ready"),
-    "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "The answer took too long"),
+    "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "The response took too long"),
 }
 
 NOT_OF_INFERENCE = frozenset(
     ("http-version-not-supported", "transfer-coding-not-implemented", "range-not-satisfiable")
 )
-"""Kinds that no inference route answers with: of requests that reach no route, and of files."""
+"""Kinds that inference routes never return: for requests that match no route, and for files."""
 
 MEDIA_TYPE = "application/problem+json"
+INTERNAL_ERROR = "An internal error occurred; the service's log has the details."
 
-# Pydantic's kinds of errors, said for readers of JSON: each continues a sentence after the field's name.
+# Pydantic's error types, reworded for JSON: each continues a sentence after the field's name.
 _DETAILS = {
     "bool_type": "must be true or false",
-    "extra_forbidden": "is not a field here; the fields are {fields}",
+    "extra_forbidden": "is not a known field; the fields are {fields}",
     "greater_than_equal": "must be at least {ge}",
     "invalid": "{message}",
     "less_than_equal": "must be at most {le}",
@@ -59,27 +60,27 @@ _DETAILS = {
     "missing": "is required",
     "model_attributes_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
     "model_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
 }
 ECHO = 100
-"""Characters of what a client sent that a problem document repeats."""
-_LISTED = 10  # wrong fields
-# Of a sentence with something of the client's in it that was not cut.
+"""Characters of a client's input that a problem document echoes at most."""
+_LISTED = 10  # invalid fields
+# A longer detail is shortened to its first and last characters: it may echo long input.
 _SENTENCE, _END = 500, 90
 
 
 def cut(text: str, most: int = ECHO) -> str:
-    """Cut what a client sent to a readable length."""
+    """Cut client input to a readable length."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 @dataclass
 class Problem(Exception):
-    """An answer that is an error: `detail` is a sentence that says what to change.
+    """An error response: `detail` is a sentence that says what to change.
 
-    `members` are the fields that help: `field`, `limit`, `actual`, `allowed`.
+    `members` are further fields: `field`, `limit`, `actual`, `allowed`.
     """
 
     kind: str
@@ -114,20 +115,20 @@ class Problem(Exception):
         )
 
     def response(self, instance: str, request_id: str) -> Response:
-        """Make the HTTP answer."""
+        """Build the HTTP response."""
         body = self.document(instance=instance, request_id=request_id)
         return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
 
 
 def _writable(value: object) -> object:
-    """Cut texts, and write integers beyond 64 bits, which came as 1e30, like that again: JSON stops there."""
+    """Cut strings, and write integers beyond 64 bits (sent as 1e30) as floats, since orjson cannot."""
     if isinstance(value, str):
         return cut(value)
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
 class ProblemDocument(BaseModel):
-    """An error (RFC 9457). Fields beyond these help: `field`, `limit`, `actual`, `allowed`, `errors`."""
+    """An error (RFC 9457). Further fields may be: `field`, `limit`, `actual`, `allowed`, `errors`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -139,11 +140,11 @@ class ProblemDocument(BaseModel):
     request_id: str
 
 
-def gave_up() -> Problem:
-    """Make the problem of a request that the drain had no time for."""
+def drain_expired() -> Problem:
+    """Make the problem for a request that was still running when the drain timed out."""
     return Problem(
         "not-ready",
-        "The service shuts down and could not finish this request in time: send it to another instance.",
+        "The service is shutting down and could not finish this request: send it to another instance.",
         headers={"Retry-After": "1", "Connection": "close"},
     )
 
@@ -162,16 +163,16 @@ def from_model_error(error: ModelError) -> Problem:
         case InferenceError():
             return Problem("inference-failed", str(error))
         case _:
-            return Problem("internal-error", "The service met an error of its own; its log says more.")
+            return Problem("internal-error", INTERNAL_ERROR)
 
 
 def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Problem:
-    """Name the first field that is wrong and one that is unknown, with the way out, and list up to ten.
+    """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `fields` are those that the body may have.
+    `fields` are those the body may have.
     """
     faults = error.errors(include_url=False)
-    # What is missing may be there under another name, which is the whole mistake.
+    # A missing field may be present under a wrong name, which is then the actual mistake.
     unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
     errors = [_field_error(details, fields) for details in (*faults[:_LISTED], faults[unknown])]
     other, listed = errors.pop(), [{"field": e["field"], "detail": e["detail"]} for e in errors]
@@ -183,14 +184,14 @@ def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Prob
 
 
 def _field_name(location: Sequence[str | int]) -> str:
-    """Name a field by its place: names that cannot be read as such are quoted."""
+    """Name a field by its path; blank names are quoted."""
     if not location:
         return "body"
     return ".".join(part if part.strip() else f'"{part}"' for part in map(str, location))
 
 
 def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
-    """Say what is wrong with one field, and what is allowed: `field`, `detail` and the fields that help."""
+    """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members."""
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
     member: dict[str, Any] = {"field": cut(context.get("field") or _field_name(details["loc"]))}
     template = _DETAILS.get(details["type"])
@@ -198,9 +199,9 @@ def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]
     if details["type"] == "extra_forbidden":
         member["allowed"] = list(fields)
         name = str(details["loc"][-1])
-        # A long name is like none of them, and would take long to compare.
+        # A very long name resembles none of them and is slow to compare.
         if len(name) <= ECHO and (close := get_close_matches(name, fields, n=1)):
-            member["detail"] = f"is not a field here (did you mean {close[0]}?)"
+            member["detail"] = f"is not a known field (did you mean {close[0]}?)"
     limit = context.get("ge", context.get("le"))
     if limit is not None:
         member["limit"] = limit

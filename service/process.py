@@ -1,4 +1,4 @@
-"""What libraries are told so that they suit a server; whoever starts the process may say otherwise."""
+"""Process-wide tuning of libraries for a server; variables set by the operator take precedence."""
 
 import contextlib
 import ctypes
@@ -7,58 +7,58 @@ import resource
 
 from threadpoolctl import threadpool_limits
 
-# Between the products of one pass the threads of PyTorch should spin, since waking them takes longer than a
-# small product; between passes they should sleep, and leave the cores to others. So many turns are some
-# microseconds (`benchmarks/README.md` has the measurement that chose them).
+# Between the products of one pass PyTorch's threads should spin, since waking them takes longer than a small
+# product; between passes they should sleep and leave the cores to others. This many spins take a few
+# microseconds (chosen by measurement: `benchmarks/README.md`).
 _SPINS = "2000"
-# Enough for every shape of one model's products, some 500 with batches of 1,024 tokens; a larger cache is no
+# Enough for every shape of one model's products, about 500 with batches of 1,024 tokens; a larger cache is no
 # faster (`benchmarks/README.md`).
 _PRIMITIVES = "1024"
 
-# Of glibc's malloc.h: parameters of mallopt.
+# Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT_BYTES = 32 * 2**20
 _LARGE_BYTES = 8 * 2**20
-# Each keeps memory of its own, and few threads ask for any at a time: a second one is no faster.
+# Each arena keeps freed memory of its own, and few threads allocate at a time: a second one is no faster.
 _ARENAS = 1
 
 
 def set_environment() -> None:
-    """Set what libraries read when they are loaded; to be called before PyTorch is."""
+    """Set the variables that libraries read when loaded; call before importing PyTorch."""
     os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PRIMITIVES)
-    # The cores have batches to run: texts are tokenized by the one thread that was given them. Measured: a
-    # third less time for a short text, as much for 32 texts, which two threads tokenize no faster.
+    # The cores are needed for batches, so texts are tokenized by one thread. Measured: a third less time for
+    # a short text, and the same time for 32 texts, which two threads tokenize no faster.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def allow_connections() -> None:
-    """Raise the number of files that the process may have open, as far as it may by itself.
+    """Raise the soft limit of open files to the hard limit.
 
-    Each connection is one, and many systems begin at 1024.
+    Each connection needs one, and many systems start with 1024.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Where there is no bound at all, macOS takes none beyond its own.
+    # If the hard limit is infinite, macOS rejects values above its own maximum.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def limit_products() -> None:
-    """Have numpy multiply on the calling thread alone; to be called when numpy is loaded.
+    """Have numpy multiply on the calling thread only; call after importing numpy.
 
-    Its products are small, and come from as many threads as there are cores already: four times as fast for
-    the queries and keys of twelve heads.
+    Its products are small, and there is already a thread per core: four times as fast for the queries and
+    keys of twelve heads.
     """
     threadpool_limits(limits=1, user_api="blas")
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep memory that was freed for the next pass; a no-op elsewhere.
+    """Have glibc keep freed memory for the next pass; a no-op with other C libraries.
 
-    The arrays of a pass are of megabytes. Given back to the system, they come back as pages that are cleared
-    one by one: a pass with the first row of all maps takes 1.06 times as long as one without, and 1.14 times
-    without this (`benchmarks/attention.py`). What has more than 8 MB is given back at once. It takes some 150
-    MB under load.
+    The arrays of a pass take megabytes. If returned to the system, their pages have to be faulted in and
+    zeroed again: a pass with the first row of all maps takes 1.06 times as long as one without maps, and 1.14
+    times without this (`benchmarks/attention.py`). Blocks above 8 MB are still returned at once. This costs
+    about 150 MB under load.
     """
     own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -69,7 +69,7 @@ def keep_freed_memory() -> None:
 
 
 def resident_bytes() -> int:
-    """Say how much memory the process has; 0 where the system is not Linux."""
+    """Return the resident size of the process in bytes; 0 if the system is not Linux."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123 (a third of the time)
             pages = file.read(100).split()[1]
@@ -78,11 +78,11 @@ def resident_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def give_back_memory() -> None:
-    """Have glibc give back to the system all that was freed; a no-op elsewhere.
+def trim_memory() -> None:
+    """Have glibc return all freed memory to the system; a no-op with other C libraries.
 
-    Where something large lived among small things that stay, what was freed would be kept for ever. It takes
-    some ten milliseconds for each hundred megabytes.
+    Otherwise, large blocks freed from among small ones still in use would be kept forever. It takes about ten
+    milliseconds per hundred megabytes.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

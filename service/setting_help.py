@@ -1,4 +1,4 @@
-"""What a setting takes and has by default, in words, for `--help` and for errors; any field of Settings."""
+"""Describes the accepted values and the default of any field of Settings, for `--help` and errors."""
 
 import types
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ _UNITS = (("_s", "SECONDS"), ("_bytes", "BYTES"), ("_tokens", "TOKENS"))
 
 
 def kinds(field: FieldInfo) -> tuple[Any, ...]:
-    """The types of a field's values, None aside."""
+    """The types of a field's values, without None."""
     both = get_origin(field.annotation) in (Union, types.UnionType)
     every = get_args(field.annotation) if both else (field.annotation,)
     return tuple(kind for kind in every if kind is not type(None))
 
 
-def is_found_out(field: FieldInfo) -> bool:
-    """Whether the default is a number that the service finds out: then "auto" names it."""
+def is_automatic(field: FieldInfo) -> bool:
+    """Whether the default is a number that the service determines at startup, written "auto"."""
     return field.default is None and any(kind in (int, float) for kind in kinds(field))
 
 
 def placeholder(name: str, field: FieldInfo) -> str:
-    """What stands for a value in the usage: a unit, the choices, or what the setting is called."""
+    """The placeholder for a value in the usage: its unit, its choices, or part of the setting's name."""
     (kind, *_) = kinds(field)
     if get_origin(kind) is Literal:
         return "{" + ",".join(get_args(kind)) + "}"
@@ -41,10 +41,10 @@ def placeholder(name: str, field: FieldInfo) -> str:
 
 
 def default(name: str, field: FieldInfo) -> str:
-    """The default as one would write it."""
+    """The default as a user would write it."""
     value = field.default
     if value is None:
-        return "auto" if is_found_out(field) else "none"
+        return "auto" if is_automatic(field) else "none"
     if isinstance(value, bool):
         return str(value).lower()
     if name.endswith("_bytes"):
@@ -53,7 +53,7 @@ def default(name: str, field: FieldInfo) -> str:
 
 
 def allowed(field: FieldInfo) -> str | None:
-    """Which values a field takes, after "must be"; None where only a validator of the field knows."""
+    """The values a field accepts, to follow "must be"; None if only a validator of the field knows."""
     (kind, *_) = kinds(field)
     if get_origin(kind) is Literal:
         return alternatives([repr(choice) for choice in get_args(kind)])
@@ -68,30 +68,30 @@ def allowed(field: FieldInfo) -> str | None:
             if getattr(rule, bound, None) is not None
         ]
         sentence = f"{noun}, {' and '.join(bounds)}" if bounds else noun
-        return f"{sentence}, or auto" if is_found_out(field) else sentence
+        return f"{sentence}, or auto" if is_automatic(field) else sentence
     if any(getattr(rule, "min_length", None) for rule in field.metadata):
-        return "a text that is not empty"
+        return "a non-empty string"
     return None
 
 
 def alternatives(choices: Sequence[str]) -> str:
-    """Join what there is to choose from: a, b or c."""
+    """Join alternatives: a, b or c."""
     *others, last = choices
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def refusal(error: ErrorDetails, fields: dict[str, FieldInfo], prefix: str) -> str:
-    """Say in one sentence which setting cannot be, its value unless that is a secret, and what can."""
+    """Write one sentence: the invalid setting, its value unless that is a secret, and the valid ones."""
     cause = error.get("ctx", {}).get("error")
     name = str(error["loc"][0]) if error["loc"] else ""
     field = fields.get(name)
-    if field is None:  # of several settings together, in a sentence of ours
+    if field is None:  # concerns several settings; the validator wrote the sentence
         return f"{str(cause or error['msg']).rstrip('.')}."
     reason = str(cause) if cause is not None else f"it must be {allowed(field) or _plain(error['msg'])}"
-    value = "not usable" if SecretStr in kinds(field) else repr(error["input"])
+    value = "invalid" if SecretStr in kinds(field) else repr(error["input"])
     return f"{prefix}{name.upper()} is {value}: {reason}."
 
 
 def _plain(message: str) -> str:
-    """The library's own words, for a constraint that nothing here knows: "Input should be …"."""
+    """Pydantic's wording ("Input should be …"), for a constraint not covered here."""
     return message.partition(" should be ")[2] or message

@@ -1,4 +1,4 @@
-"""Values of settings that are lists written as text: models, keys, origins and networks."""
+"""Parses settings that hold lists: models, keys, origins and networks."""
 
 import re
 from collections.abc import Sequence
@@ -9,37 +9,37 @@ from model.checkpoints.source import model_name
 Networks = Sequence[IPv4Network | IPv6Network]
 
 _ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
-# What can be sent as a bearer token (RFC 6750 §2.1).
+# The syntax of a bearer token (RFC 6750 §2.1).
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def parse_models(value: str) -> dict[str, str]:
-    """Read `source` or `name=source,name=source`; raises ValueError."""
+    """Parse `source` or `name=source,name=source`; raises ValueError."""
     models: dict[str, str] = {}
     for part in value.split(","):
         before, equals, after = part.strip().partition("=")
         name, source = (before.strip(), after.strip()) if equals else (model_name(before), before)
         if not name or not source:
-            raise ValueError(f"{part!r} names no model; write a folder, a hub name, or name=source")
+            raise ValueError(f"{part!r} does not name a model; use a folder, a hub name, or name=source")
         if name in models:
-            raise ValueError(f"two models are called {name!r}; give them names: name=source,name=source")
+            raise ValueError(f"two models are named {name!r}; use different names: name=source,name=source")
         models[name] = source
     return models
 
 
 def parse_origins(value: str | None) -> list[str]:
-    """Read origins, separated by commas; raises ValueError."""
+    """Parse origins, separated by commas; raises ValueError."""
     origins = [part.strip() for part in (value or "").split(",") if part.strip()]
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is no origin; write it like https://example.org, or *")
+            raise ValueError(f"{origin!r} is not an origin; use a form like https://example.org, or *")
     return origins
 
 
 def parse_keys(text: str) -> frozenset[str]:
-    """Read keys, one per line or separated by commas; lines that begin with # are comments.
+    """Parse keys, one per line or separated by commas; lines that begin with # are comments.
 
-    Raises ValueError, which says where the fault is and never what the key was.
+    Raises ValueError, whose message names the line but never contains the key.
     """
     keys = set()
     for number, line in enumerate(text.splitlines(), 1):
@@ -47,15 +47,15 @@ def parse_keys(text: str) -> frozenset[str]:
             key = part.strip()
             if key and not _KEY.fullmatch(key):
                 raise ValueError(
-                    f"line {number} has a key that no client could send; a key has letters, digits and "
-                    "-._~+/ only, and = at its end"
+                    f"line {number} has a key that is not a valid bearer token; use only letters, digits and "
+                    "-._~+/, and = at the end"
                 )
             keys.add(key)
     return frozenset(keys - {""})
 
 
 def parse_proxies(value: str | None) -> Networks:
-    """Read addresses and networks, separated by commas; raises ValueError."""
+    """Parse addresses and networks, separated by commas; raises ValueError."""
     return [_network(part.strip()) for part in (value or "").split(",") if part.strip()]
 
 
@@ -68,7 +68,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
         meant = ip_network(text, strict=False)
     except ValueError:
         raise ValueError(
-            f"{text!r} is neither an address nor a network; write them like 10.0.0.7, 10.0.0.0/8 or "
+            f"{text!r} is neither an address nor a network; use forms like 10.0.0.7, 10.0.0.0/8 or "
             "fd00::/8, separated by commas"
         ) from None
-    raise ValueError(f"{text!r} is an address within a network; for the whole network write {meant}")
+    raise ValueError(f"{text!r} has host bits set; for the whole network, use {meant}")

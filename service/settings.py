@@ -1,4 +1,4 @@
-"""ONE frozen Settings, read once from the environment and the command line."""
+"""One frozen Settings object, read once from the environment and the command line."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.checkpoints.source import EMBEDDED
 from service.flags import parse_flags
-from service.setting_help import is_found_out, refusal
+from service.setting_help import is_automatic, refusal
 from service.setting_values import Networks, parse_keys, parse_models, parse_origins, parse_proxies
 
 PREFIX = "HEADLIGHT_"
@@ -19,7 +19,7 @@ _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
 
 
 class SettingsError(Exception):
-    """Settings that cannot be; the message says in one sentence which and what to change."""
+    """Invalid settings; the message names each one and says what to change."""
 
 
 class Settings(BaseSettings):
@@ -33,76 +33,74 @@ class Settings(BaseSettings):
     )
 
     host: Annotated[str, Field(min_length=1)] = Field("127.0.0.1", description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 picks a free one")
     model: str = Field(
         EMBEDDED,
         description="a folder, a hub name, or several as name=source,name=source; the first is the default",
     )
     backend: Literal["auto", "torch", "onnx"] = Field(
-        "auto", description="what runs the model; auto: onnx for an exported folder, torch for a checkpoint"
+        "auto", description="runtime of the model; auto: onnx for an exported folder, torch for a checkpoint"
     )
-    device: str = Field(
-        "auto", description="auto, cpu, cuda or cuda:N; auto: CUDA where there is a device of it"
-    )
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto: CUDA if available")
     tensorrt: bool = Field(default=False, description="run ONNX graphs through TensorRT on CUDA devices")
     native: Literal["on", "off"] = Field(
-        "on", description="kernels of our own, where the processor runs them"
+        "on", description="use the native kernels if the processor supports them"
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
-        description="precision of the products; auto: bfloat16 on CUDA and where our CPU kernels run in it",
+        description="precision of matrix products; auto: bfloat16 on CUDA and in native CPU kernels",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     max_batch_tokens: int | None = Field(
-        None, ge=1, description="token budget of one batch; auto: 1024 on a CPU"
+        None, ge=1, description="token budget of a batch; auto: 1024 on a CPU"
     )
     max_queue_tokens: int | None = Field(
-        None, ge=1, description="tokens that may wait; beyond, 429; auto: four largest requests"
+        None, ge=1, description="tokens that may be queued; beyond that, 429; auto: four largest requests"
     )
-    max_inputs: int = Field(256, ge=1, description="texts per request")
-    max_body_bytes: int = Field(2 * 2**20, ge=1, description="size of a request body")
-    max_response_bytes: int = Field(64 * 2**20, ge=1, description="size of an answer")
+    max_inputs: int = Field(256, ge=1, description="maximum number of texts per request")
+    max_body_bytes: int = Field(2 * 2**20, ge=1, description="maximum size of a request body")
+    max_response_bytes: int = Field(64 * 2**20, ge=1, description="maximum size of a response")
     memory_bytes: int | None = Field(
         None,
         ge=2**26,
-        description="memory of the process; what its control group may have, or the machine has, by default",
+        description="memory limit of the process; auto: its control group's limit, or the machine's memory",
     )
-    request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="seconds until a request is given up")
+    request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="seconds until a request times out")
     drain_timeout_s: float = Field(
-        30.0, gt=0, le=86_400, description="seconds to answer what is accepted at exit"
+        30.0, gt=0, le=86_400, description="seconds to answer accepted requests at shutdown"
     )
     keep_alive_s: float = Field(
         75.0, gt=0, le=86_400, description="seconds until an idle connection is closed"
     )
-    api_keys: SecretStr | None = Field(None, description="keys that open the service, separated by commas")
+    api_keys: SecretStr | None = Field(None, description="API keys to accept, separated by commas")
     api_keys_file: Path | None = Field(
-        None, description="a file of such keys, one per line; read again when it changes"
+        None, description="file of API keys, one per line; reread when it changes"
     )
     cors_origins: str | None = Field(
-        None, description="origins whose pages may ask from a browser, separated by commas, or *"
+        None, description="origins whose pages may call the API, separated by commas, or *"
     )
     trusted_proxies: str | None = Field(
         None,
-        description="proxies whose X-Forwarded-For is believed: addresses, networks, separated by commas",
+        description="proxies whose X-Forwarded-For is trusted: addresses or networks, separated by commas",
     )
     traces: Literal["off", "otlp"] = Field(
-        "off", description="otlp sends a trace of each request, as the variables OTEL_… say"
+        "off", description="otlp exports a trace of each request, configured by the OTEL_… variables"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level to log")
     log_format: Literal["text", "json"] = Field("text", description="text, or one JSON object per line")
 
     @field_validator("*", mode="before")
     @classmethod
     def _auto(cls, value: object, info: ValidationInfo) -> object:
-        """Take "auto" for the default of what is found out at the start."""
+        """Accept "auto" for a default that is determined at startup."""
         field = cls.model_fields[str(info.field_name)]
-        return None if value == "auto" and is_found_out(field) else value
+        return None if value == "auto" and is_automatic(field) else value
 
     @field_validator("device")
     @classmethod
     def _known_device(cls, value: str) -> str:
         if not _DEVICE.fullmatch(value):
-            raise ValueError("it must be auto, cpu, cuda, or cuda:N with the number of a device")
+            raise ValueError("it must be auto, cpu, cuda, or cuda:N with a device number")
         return value
 
     @field_validator("model")
@@ -114,16 +112,16 @@ class Settings(BaseSettings):
     @field_validator("api_keys")
     @classmethod
     def _some_keys(cls, value: SecretStr | None) -> SecretStr | None:
-        """Refuse an empty value, most often a secret that did not arrive: it must not open the door."""
+        """Reject an empty value, usually a secret that was not mounted: it must not disable the check."""
         if value is not None and not parse_keys(value.get_secret_value()):
-            raise ValueError("it holds no key; unset it to serve everybody")
+            raise ValueError("it contains no key; unset it to serve without keys")
         return value
 
     @field_validator("api_keys_file", mode="before")
     @classmethod
     def _some_file(cls, value: object) -> object:
         if value == "":
-            raise ValueError("it names no file; unset it to serve everybody")
+            raise ValueError("it does not name a file; unset it to serve without keys")
         return value
 
     @field_validator("cors_origins")
@@ -140,17 +138,17 @@ class Settings(BaseSettings):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys that are given in the settings themselves."""
+        """The keys given in the settings themselves."""
         return frozenset() if self.api_keys is None else parse_keys(self.api_keys.get_secret_value())
 
     @property
     def origins(self) -> list[str]:
-        """The origins that may ask from a browser."""
+        """The origins whose pages may call the API."""
         return parse_origins(self.cors_origins)
 
     @property
     def proxies(self) -> Networks:
-        """The proxies whose X-Forwarded-For is believed."""
+        """The proxies whose X-Forwarded-For is trusted."""
         return parse_proxies(self.trusted_proxies)
 
     @property
@@ -160,7 +158,7 @@ class Settings(BaseSettings):
 
 
 def read_settings(arguments: Sequence[str] = ()) -> Settings:
-    """Read the environment and command-line arguments (which win); raises SettingsError."""
+    """Read the environment and the command line, which takes precedence; raises SettingsError."""
     try:
         return Settings(**parse_flags(arguments, Settings.model_fields, PREFIX))  # type: ignore[arg-type]
     except ValidationError as error:
@@ -169,6 +167,6 @@ def read_settings(arguments: Sequence[str] = ()) -> Settings:
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """List environment variables that look like settings and are none: most often a slip of the hand."""
+    """List environment variables with our prefix that are not settings, usually typos."""
     known = {PREFIX + name.upper() for name in Settings.model_fields}
     return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)

@@ -1,1 +1,1 @@
-"""Who asks: keys, addresses, and how fast each reads."""
+"""Clients: their API keys, their addresses, and how fast they read."""

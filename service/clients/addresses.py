@@ -1,4 +1,4 @@
-"""Whose request it is: the address of the client, also behind proxies that are trusted."""
+"""Identifies clients by address, including behind trusted proxies."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -13,26 +13,26 @@ NO_ADDRESS = "local"
 """The client of a connection that has no address: a Unix socket."""
 
 _HEADER = b"x-forwarded-for"
-# More proxies in a row than anybody has; what stands before them was written by the client.
+# More proxies in a row than any deployment has; earlier entries were written by the client.
 _MAX_HOPS = 16
-# An IPv6 address with its zone and a port, and then some.
+# More than an IPv6 address with its zone and a port.
 _MAX_CHARACTERS = 64
-# What one customer of a provider is given (RFC 6177): a client may have any address of it.
+# The smallest subnet a provider assigns to a customer (RFC 6177): a client may use any address in it.
 _SUBNET_BITS = 64
 
 
 class Peers:
-    """Tells clients apart by their addresses; `trusted` are the proxies whose word is taken for them."""
+    """Determines client addresses; `trusted` are the proxies whose X-Forwarded-For is trusted."""
 
     def __init__(self, trusted: Networks = ()) -> None:
         self._trusted = trusted
 
     def forwarded_for(self, scope: Mapping[str, Any]) -> str | None:
-        """Read for whom a trusted proxy asks; None where the connection is the client's own.
+        """Read the client's address from a trusted proxy; None if the connection is the client's own.
 
-        Each proxy appends the address that it was asked from. Read from the right, the first address that
-        is no trusted proxy's is the client; what stands left of it is the client's own word. Where an entry
-        is no address, the last proxy before it is as far as can be told.
+        Each proxy appends the address its request came from. Read from the right, the first address that is
+        not a trusted proxy is the client; entries left of it can be forged. If an entry is not an address,
+        the address to its right is returned.
         """
         if not self._trusted or not (peer := scope.get("client")):
             return None
@@ -52,14 +52,14 @@ class Peers:
 
 
 def peer_address(scope: Mapping[str, Any]) -> str:
-    """Say from where the connection comes: an address as one writes it, or NO_ADDRESS."""
+    """Return the peer address of the connection in normal form, or NO_ADDRESS."""
     peer = scope.get("client")
     return _normalised(peer[0]) if peer and peer[0] else NO_ADDRESS
 
 
 @lru_cache(maxsize=1024)
 def client_of(address: str) -> str:
-    """Name the client at an address: IPv6 addresses of one subnet (/64) are one client."""
+    """Return the client identity of an address: IPv6 addresses of one subnet (/64) are one client."""
     parsed = read_address(address)
     if not isinstance(parsed, IPv6Address):
         return address
@@ -67,9 +67,9 @@ def client_of(address: str) -> str:
 
 
 def read_address(text: str) -> Address | None:
-    """Read an address, which may have a port (`192.0.2.1:80`, `[2001:db8::1]:80`); None if it is none.
+    """Parse an address, optionally with a port (`192.0.2.1:80`, `[2001:db8::1]:80`); None if invalid.
 
-    IPv4 addresses that are written as IPv6 ones (`::ffff:192.0.2.1`) are IPv4 addresses.
+    IPv4-mapped IPv6 addresses (`::ffff:192.0.2.1`) become IPv4 addresses.
     """
     if len(text) > _MAX_CHARACTERS:
         return None
@@ -78,7 +78,7 @@ def read_address(text: str) -> Address | None:
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        # The zone (`fe80::1%eth0`) is of the machine that saw it.
+        # A zone (`fe80::1%eth0`) means something only on the machine that added it.
         address = ip_address(text.partition("%")[0])
     except ValueError:
         return None
@@ -92,7 +92,7 @@ def _normalised(host: str) -> str:
 
 
 def _last_entries(headers: Sequence[tuple[bytes, bytes]]) -> list[str]:
-    """List the last entries of X-Forwarded-For, the last one first; several such headers are one list."""
+    """List the last entries of X-Forwarded-For, last one first; repeated headers form one list."""
     entries: list[str] = []
     for name, value in reversed(headers):
         if name == _HEADER and (left := _MAX_HOPS - len(entries)) > 0:

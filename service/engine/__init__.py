@@ -1,1 +1,1 @@
-"""Runs models for many clients at once: queue, batches, and the threads that compute them; no HTTP."""
+"""Runs models for many clients at once: the queue, batching and the worker threads; no HTTP."""

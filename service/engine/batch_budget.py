@@ -1,4 +1,4 @@
-"""How many tokens a batch should have on this device: measured once, at the start, where it can vary."""
+"""How many tokens a batch should have on this device: measured once at startup, where there is a choice."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,9 @@ from itertools import cycle, islice
 
 from model.contract import Backend, Batch, Encoding, Want
 
-# Within so much of the best rate, a smaller batch is the better one: its requests wait less.
+# At this fraction of the best rate, a smaller batch is better: its requests wait less.
 _NEAR_BEST = 0.95
-# The usual size is taken unless it is clearly a bad one: noise must not choose another one on another day.
+# The usual size is kept unless clearly worse: noise must not change the choice from one start to the next.
 _CLEARLY_WORSE = 0.85
 _ROUNDS = 2
 
@@ -17,11 +17,11 @@ _ROUNDS = 2
 def measure_rates(
     backend: Backend, sample: Sequence[Encoding], want: Want, budgets: Sequence[int], lanes: int
 ) -> dict[int, float]:
-    """Run batches of each size, filled with the sample's sequences over and over: size -> tokens/s.
+    """Measure batches of each size, filled by repeating the sample's sequences: size -> tokens/s.
 
-    All lanes run at once, as under load, where they wait for each other between small batches. The sizes
-    take turns, since a machine may be busy for a while; in its turn each runs as many tokens as one batch of
-    the largest has, and its best turn counts.
+    All lanes run at once, as under load, where they contend between small batches. The sizes take turns, in
+    case other programs load the machine for a while; in each turn a size runs as many tokens as one batch of
+    the largest size, and its best turn counts.
     """
     batches = {}
     for budget in budgets:
@@ -39,7 +39,7 @@ def measure_rates(
 
 
 def steady_budget(rates: Mapping[int, float]) -> int:
-    """Choose the middle one of the sizes; where that is clearly worse, the smallest near the best rate."""
+    """Choose the middle size or, if that is clearly worse, the smallest size near the best rate."""
     sizes, best = sorted(rates), max(rates.values())
     usual = sizes[len(sizes) // 2]
     if rates[usual] >= _CLEARLY_WORSE * best:
@@ -48,7 +48,7 @@ def steady_budget(rates: Mapping[int, float]) -> int:
 
 
 def _time(pool: Executor, backend: Backend, batch: Batch, times: int, lanes: int) -> float:
-    """Run a batch so many times in every lane, all at once; returns the seconds it took."""
+    """Run a batch `times` times in every lane concurrently; returns the elapsed seconds."""
 
     def run(_: int) -> None:
         for _ in range(times):

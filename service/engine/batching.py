@@ -1,17 +1,17 @@
-"""Which waiting sequences run next? A pure function: no clock, no threads, no I/O."""
+"""Chooses which waiting sequences run next. A pure function: no clock, no threads, no I/O."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 PATIENCE = 8
-"""How often a sequence may be overtaken; then nobody passes it any more."""
+"""How often a sequence may be overtaken; after that, no other passes it."""
 
 _LOOK_AHEAD = 64
-"""After so many neighbours that did not fit, the batch counts as full: looking on would cost more."""
+"""After this many sequences that do not fit, the batch counts as full: searching on would cost more."""
 
 
 class Candidate(NamedTuple):
-    """A waiting sequence: its tokens, and how often later ones ran before it."""
+    """A waiting sequence: its length in tokens, and how many batches took later ones before it."""
 
     tokens: int
     overtaken: int = 0
@@ -22,12 +22,13 @@ def take_batch(
     budget: int,
     cost: Callable[[Sequence[int]], int],
 ) -> list[int]:
-    """Choose the next batch among the sequences that wait, as indices in order of arrival.
+    """Choose the next batch from the waiting sequences; returns indices in order of arrival.
 
-    `cost(lengths)` is what the backend pays for running sequences together, in tokens. The head is always
-    in, even beyond the budget; the others as long as the whole stays within it. What does not fit is
-    overtaken, at most PATIENCE times: such a sequence is considered before all others, and where it does not
-    fit either, nothing behind it is taken. So no sequence starves. Empty only when nothing waits.
+    `cost(lengths)` is what the backend spends to run sequences together, in tokens, padding included. The
+    head of the queue is always included, even if it exceeds the budget; others are added while the total
+    fits. A sequence that does not fit is overtaken at most PATIENCE times; after that it is considered before
+    all others, and if it still does not fit, nothing behind it is taken. So no sequence starves. Empty only when
+    nothing is waiting.
     """
     if not waiting:
         return []

@@ -1,4 +1,4 @@
-"""One device: the engines on it take turns, fair by tokens."""
+"""One device: its engines take turns, shared fairly by tokens."""
 
 import threading
 import time
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A wish of `owner` to run, waiting or granted; `express` beside all lanes."""
+    """A request of `owner` to run, waiting or granted; an `express` turn runs beside the lanes."""
 
     owner: str
     express: bool = False
 
 
 class Device:
-    """Grants as many turns at a time as it has lanes, first to the owner that had the fewest tokens.
+    """Grants one turn per lane at a time, first to the owner that has used the fewest tokens.
 
-    This is start-time fair queueing (Goyal, Vin & Cheng 1996): an owner that was idle begins where the
-    others are, and owners that always have work get equal shares of the tokens, whatever their batches
-    are like. Beside the lanes there is one express turn at a time, for what is too small to wait for a lane;
-    its tokens count like all others.
+    This is start-time fair queueing (Goyal, Vin & Cheng 1996): an owner that was idle rejoins at the current
+    virtual time, and backlogged owners get equal shares of the tokens, however their batches are shaped.
+    Beside the lanes, one express turn at a time serves batches too small to wait for a lane; its tokens count
+    like all others.
     """
 
     def __init__(self, lanes: int = 1) -> None:
@@ -34,18 +34,18 @@ class Device:
         self._ended = 0.0
 
     @property
-    def asked(self) -> int:
-        """How many turns are running or waited for."""
+    def demand(self) -> int:
+        """How many turns are running or waiting."""
         return len(self._running) + len(self._waiting)
 
     @property
     def idle_since(self) -> float | None:
-        """When the last turn ended, in `time.perf_counter` seconds (0: there was none); None while any is."""
-        return None if self.asked else self._ended
+        """When the last turn ended, in `time.perf_counter` seconds (0 before the first); None while busy."""
+        return None if self.demand else self._ended
 
     @contextmanager
     def turn(self, owner: str, *, express: bool = False) -> Iterator[Turn]:
-        """Wait for a turn; hold it meanwhile."""
+        """Wait for a turn and hold it inside the `with` block."""
         turn = Turn(owner, express)
         with self._changed:
             self._used[owner] = max(self._used.get(owner, 0), self._clock)
@@ -61,15 +61,15 @@ class Device:
             self.release(turn)
 
     def charge(self, turn: Turn, tokens: int) -> None:
-        """Count the tokens that the turn's owner runs."""
+        """Charge tokens to the turn's owner."""
         with self._changed:
             self._used[turn.owner] += tokens
-            self._changed.notify_all()  # it may be somebody else's turn now
+            self._changed.notify_all()  # another owner may be next now
 
     def release(self, turn: Turn) -> None:
-        """End a turn; nothing when it has ended already.
+        """End a turn; a no-op if it has ended.
 
-        Also called in the place of a thread that hangs within its turn.
+        Also called on behalf of a thread that hangs during its turn.
         """
         with self._changed:
             if turn in self._running:
@@ -80,6 +80,6 @@ class Device:
     def _is_next(self, turn: Turn) -> bool:
         running = sum(other.express == turn.express for other in self._running)
         rivals = [other for other in self._waiting if other.express == turn.express]
-        # Among those with the same share, `min` takes the one that has waited longest.
+        # Among owners that have used equally many tokens, `min` returns the one waiting longest.
         free = running < (1 if turn.express else self.lanes)
         return free and min(rivals, key=lambda rival: self._used[rival.owner]) is turn

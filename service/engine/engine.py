@@ -1,8 +1,8 @@
-"""One served model: tokenizer, queue, runner and backend, behind a few calls of the event loop.
+"""One served model: tokenizer, queue, runners and backend, behind a few calls made on the event loop.
 
-Requests of many clients wait in one queue, sequence by sequence. Whenever a runner is free it takes the next
-batch from all that waits then (`batching.py`): a lone request never waits on a timer, and while the runners
-are busy the next batch collects by itself. A request of many texts may be spread over batches.
+Requests of many clients wait in one queue, sequence by sequence. Whenever a runner is free, it takes the next
+batch from everything waiting at that moment (`batching.py`): a lone request never waits on a timer, and while
+the runners are busy the next batch accumulates. A request of many texts may be spread over several batches.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ from service.engine.device import Device
 from service.engine.permit import Permit
 from service.engine.queueing import EXPRESS, Job, Waiting, WaitingQueue
 from service.engine.runner import Runner
-from service.engine.throughput import Pace
+from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 _LARGEST_REQUESTS = 4
-"""So many of the largest legal request may wait: two of one client (half), one beside them, and others."""
-# As lengths of sentences and paragraphs go; different ones, since equal ones run faster together.
+"""The default queue holds this many of the largest valid request: two of one client (half), and others."""
+# Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
-# Tokenized in less time than another thread takes to begin with it.
+# Tokenized in less time than it takes to hand over to another thread.
 _SMALL_BODY_BYTES = 512
 _LOST = "An output of this request was lost."
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outputs of a request, and where its time went, in seconds."""
+    """The outputs of a request, and its time in the queue and in computation, in seconds."""
 
     outputs: list[Output]
     queue_s: float
@@ -47,9 +47,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Outputs of a request that have come since the last time, with their indices.
+    """Outputs of a request that arrived since the last time, with their indices.
 
-    `queue_s` is for how long the first of the request's sequences waited to be run.
+    `queue_s` is how long the first of the request's sequences waited in the queue.
     """
 
     outputs: list[tuple[int, Output]]
@@ -59,9 +59,9 @@ class Arrivals:
 class Engine:
     """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
-    `max_batch_tokens` None takes the backend's own budget; `largest_request` are the tokens that one request
-    may have at most, and `max_queue_tokens` None is room for four such. `device` is shared by the engines
-    that run on it. A batch that takes longer than `stuck_after_s` is given up.
+    With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
+    one request, and `max_queue_tokens` None means room for four of those. `device` is shared by the engines
+    that run on it. A batch that takes longer than `stuck_after_s` is abandoned.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Engine:
         budget = max_batch_tokens or backend.budgets[-1]
         self._largest_request = largest_request
         self._queue = WaitingQueue(name, metrics, max_queue_tokens or _LARGEST_REQUESTS * largest_request)
-        self._pace = Pace(budget)
+        self._throughput = Throughput(budget)
         self._device = device
         self._lanes = device.lanes
         self._runners = [
@@ -97,7 +97,7 @@ class Engine:
                 self._queue,
                 device,
                 metrics,
-                self._pace,
+                self._throughput,
                 lane=lane,
                 stuck_after_s=stuck_after_s,
             )
@@ -106,62 +106,62 @@ class Engine:
         self._tokenizing = Tokenizing(name)
 
     def start(self) -> None:
-        """Warm the backend up and measure its budget, in the caller's thread, and start to work."""
+        """Warm up the backend and measure its budget, in the caller's thread; then start the runners."""
         self._warm_up()
         if self._given_budget is None:
-            self._pace.budget = self._measure_budget()
+            self._throughput.budget = self._measure_budget()
         for runner in self._runners:
             runner.start()
 
     @property
     def max_batch_tokens(self) -> int:
-        """The token budget of a batch: given, measured, or halved since by a lack of memory."""
-        return self._pace.budget
+        """The token budget of a batch: configured or measured, and halved each time memory ran out."""
+        return self._throughput.budget
 
     @property
     def max_queue_tokens(self) -> int:
-        """How many tokens may wait."""
+        """How many tokens the queue holds at most."""
         return self._queue.max_tokens
 
     @property
     def idle_since(self) -> float | None:
-        """When the last batch or text was done, in `time.perf_counter` seconds; None while a batch runs."""
+        """When the last batch or text was finished, in `time.perf_counter` seconds; None during a batch."""
         since = self._device.idle_since
         return None if since is None else max(since, self._tokenizing.idle_since)
 
-    def give_back(self) -> None:
-        """Give memory back that the backend keeps for further batches."""
+    def trim_memory(self) -> None:
+        """Release memory that the backend keeps for further batches."""
         self._backend.give_back()
 
     @property
     def healthy(self) -> bool:
-        """Whether work goes on."""
+        """Whether every runner is alive and not stuck."""
         return all(runner.healthy for runner in self._runners)
 
     def supervise(self, stopped_s: float = 0.0) -> None:
-        """Look after the runners and the queue; called several times a second.
+        """Check the runners and the queue; called several times a second.
 
-        The whole process stood still for `stopped_s` since the last time. `stuck` counts how often threads
-        had to be left behind; what hangs at the same time hangs once.
+        `stopped_s` is how long the whole process was suspended since the last call. `stuck` counts how often
+        threads had to be abandoned; several at the same check count once.
         """
         relieved = [runner.supervise(stopped_s) for runner in self._runners]
         self.stuck += any(relieved)
-        self._queue.look_again()
+        self._queue.wake_idle_lane()
 
     def close(self, timeout: float = 1.0) -> None:
-        """Finish what waits, and end; a batch that takes longer than `timeout` seconds is left behind."""
+        """Finish the waiting work and stop; a batch that takes longer than `timeout` seconds is abandoned."""
         self._queue.close()
         for runner in self._runners:
             runner.join(timeout)
         self._tokenizing.close()
 
     def check_room(self, permit: Permit) -> None:
-        """Raise OverloadedError when a request of this size cannot fit the queue as it is now."""
-        self._queue.check_room(self._expected_tokens(permit), self._pace.tokens_per_s, permit.client)
+        """Raise OverloadedError if a request of this size does not fit into the queue now."""
+        self._queue.check_room(self._expected_tokens(permit), self._throughput.tokens_per_s, permit.client)
 
     def _expected_tokens(self, permit: Permit) -> int:
-        """Estimate the tokens of a body by its size, 0 where that says nothing: no more than are run."""
-        return min(self._pace.expected_tokens(permit.body_bytes), self._largest_request)
+        """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
+        return min(self._throughput.expected_tokens(permit.body_bytes), self._largest_request)
 
     async def tokenize(
         self,
@@ -171,25 +171,25 @@ class Engine:
         permit: Permit | None = None,
         room: Room = lambda _: nullcontext(),
     ) -> tuple[list[Encoding], float]:
-        """Tokenize, off the event loop but for a small body; returns the encodings and the seconds it took.
+        """Tokenize, off the event loop unless the body is small; returns the encodings and the seconds taken.
 
-        Requests take turns, and one that is cancelled stops. Meanwhile it counts in the queue by the size of
-        its body, in which a prompt counts for each text; `room` sets memory aside for what cannot be
-        tokenized in pieces. Raises InputTooLong, OverloadedError when the queue has no room for it, and what
-        `room` raises.
+        Requests take turns, and a cancelled one stops. Meanwhile the request counts in the queue by the size
+        of its body, which includes the prompt once per text; `room` reserves memory for texts that cannot be
+        tokenized in pieces. Raises InputTooLong, OverloadedError if the queue has no room, and what `room`
+        raises.
         """
         permit = permit or Permit()
         start = time.perf_counter()
         if 0 < permit.body_bytes <= _SMALL_BODY_BYTES:
             encodings = self._tokenizer.encode(texts, truncation, prompt)
         else:
-            most = len(texts) * self.info.max_length  # of a long text the rest is cut
+            most = len(texts) * self.info.max_length  # longer texts are truncated
             expected = min(self._expected_tokens(permit), most)
-            with self._queue.reserve(expected, self._pace.tokens_per_s, permit.client):
+            with self._queue.reserve(expected, self._throughput.tokens_per_s, permit.client):
                 steps = self._tokenizer.steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps)
         seconds = time.perf_counter() - start
-        self._pace.tokenized(sum(len(encoding) for encoding in encodings), permit.body_bytes)
+        self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
         return encodings, seconds
 
@@ -198,9 +198,9 @@ class Engine:
     ) -> Result:
         """Queue the sequences of one request and wait for their outputs.
 
-        Raises OverloadedError at once when they do not fit the queue, InferenceError when a sequence
-        could not be computed. A cancelled wait abandons what has not run. What `tokenize` let in by the
-        size of its body may exceed the limit a little: its tokens are paid for.
+        Raises OverloadedError at once if they do not fit into the queue, InferenceError if a sequence could
+        not be computed. Cancelling abandons the sequences that have not run. A request that `tokenize`
+        admitted on an estimate may exceed the limit slightly: it has already paid for tokenization.
         """
         job = self._enqueue(encodings, wants, permit or Permit())
         try:
@@ -216,38 +216,38 @@ class Engine:
     async def stream(
         self, encodings: Sequence[Encoding], wants: Sequence[Want], permit: Permit | None = None
     ) -> AsyncGenerator[Arrivals, None]:
-        """Queue the sequences of one request, and give the outputs as they come, in any order.
+        """Queue the sequences of one request, and yield the outputs as they arrive, in any order.
 
-        Raises as `submit` does; outputs that came before a failure are given first. Closing the generator
-        abandons what has not run.
+        Raises as `submit` does; outputs that arrived before a failure are yielded first. Closing the
+        generator abandons the sequences that have not run.
         """
-        news, come = asyncio.Event(), list[tuple[int, Output]]()
+        changed, outputs = asyncio.Event(), list[tuple[int, Output]]()
 
         def arrived(index: int, output: Output) -> None:
-            come.append((index, output))
-            news.set()
+            outputs.append((index, output))
+            changed.set()
 
         def settled(done: asyncio.Future[None]) -> None:
             if not done.cancelled():
-                done.exception()  # seen, also where nobody waits any more
-            news.set()
+                done.exception()  # marks it as retrieved: asyncio logs exceptions that never are
+            changed.set()
 
         job = self._enqueue(encodings, wants, permit or Permit(), arrived)
         job.done.add_done_callback(settled)
         left = len(encodings)
         try:
             while left:
-                if come:
-                    arrivals = Arrivals(come.copy(), job.waited_s)
-                    left -= len(come)
-                    come.clear()
+                if outputs:
+                    arrivals = Arrivals(outputs.copy(), job.waited_s)
+                    left -= len(outputs)
+                    outputs.clear()
                     yield arrivals
                 elif job.done.done():
                     job.done.result()  # raises
                     raise InferenceError(_LOST)
                 else:
-                    await news.wait()
-                    news.clear()
+                    await changed.wait()
+                    changed.clear()
             await job.done
             self._count_stages(job)
         finally:
@@ -261,7 +261,7 @@ class Engine:
         permit: Permit,
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
-        """Let the sequences of one request wait; raises OverloadedError."""
+        """Add the sequences of one request to the queue; raises OverloadedError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job(
             [None] * len(encodings),
@@ -272,11 +272,11 @@ class Engine:
             client=permit.client,
         )
         sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
-        self._queue.add(sequences, self._pace.tokens_per_s, expected=self._expected_tokens(permit) > 0)
+        self._queue.add(sequences, self._throughput.tokens_per_s, expected=self._expected_tokens(permit) > 0)
         return job
 
     def _count_stages(self, job: Job) -> tuple[float, float]:
-        """Count how long a job that is done waited and ran, in seconds."""
+        """Record how long a finished job waited and ran; returns both in seconds."""
         finished = job.finished or job.enqueued
         queue_s, compute_s = job.waited_s, finished - job.enqueued - job.waited_s
         self._metrics.stage("queue", self.name, queue_s)
@@ -287,13 +287,13 @@ class Engine:
         return SentenceWant(modes=self.info.pooling, layers=(self.info.layers,))
 
     def _warm_up(self) -> None:
-        """Run each kind of work once, short and long, so that no client pays for a first time."""
-        # No longer than the model reads: what cuts texts is made when a client's is too long.
+        """Run each kind of work once, short and long, so that no client pays for first-run costs."""
+        # Not longer than the model reads: the truncator is only created for a client's overlong text.
         for text in ("warm", "warm " * (self.info.max_length // 2)):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
-            for looking in (None, attention) if self.info.opens else (None,):
-                want = Want(sentence=self._sentence_want(), attention=looking)
+            for maps in (None, attention) if self.info.opens else (None,):
+                want = Want(sentence=self._sentence_want(), attention=maps)
                 for lanes in {1, self._lanes}:
                     self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
 
@@ -305,6 +305,6 @@ class Engine:
         want = Want(sentence=self._sentence_want())
         rates = measure_rates(self._backend, sample, want, sizes, self._lanes)
         budget = steady_budget(rates)
-        told = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
-        log.info("%s: a batch has %d tokens (%s)", self.name, budget, told)
+        measured = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
+        log.info("%s: batch budget of %d tokens (measured tokens/s: %s)", self.name, budget, measured)
         return budget

@@ -1,21 +1,21 @@
-"""What a request is let in with."""
+"""What an admitted request has reserved, and for whom."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True, eq=False)
 class Permit:
-    """Carried by a request from the first byte of its body to the last byte of its answer."""
+    """Belongs to a request from the first byte of its body to the last byte of its response."""
 
     client: str = ""
-    """Who gets a share of the queue: a key, an address or a subnet."""
+    """Whose share of the queue it uses: a key, an address or a subnet."""
     holder: str = ""
-    """Whose share of the memory it takes: by its address, even when the key is known."""
+    """Whose share of memory it uses: by address, even when the key is known."""
     body_bytes: int = 0
-    """The size of the body, with its prompt before each input: what its tokens are estimated from."""
+    """Size of the body, with the prompt prepended to each input; its tokens are estimated from this."""
     memory_bytes: int = 0
-    """How much memory it holds, its answer included."""
+    """Memory reserved for the request, including its response."""
     answer_bytes: int = 0
-    """How large its answer is, where that is large."""
+    """Size of its response, if large."""
     body_dropped: bool = False
-    """Whether a part of its body found no room."""
+    """Whether part of its body was dropped for lack of memory."""

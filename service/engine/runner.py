@@ -1,4 +1,4 @@
-"""Runs the batches of one model in a watched thread: whatever happens there, every request is answered."""
+"""Runs one model's batches in a supervised thread: whatever fails there, every request is answered."""
 
 import contextlib
 import logging
@@ -16,43 +16,43 @@ from model.contract import Backend, Batch, Output
 from model.errors import InferenceError, OutOfMemory
 from service.engine.device import Device, Turn
 from service.engine.queueing import EXPRESS, Waiting, WaitingQueue
-from service.engine.throughput import Pace
+from service.engine.throughput import Throughput
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-FAILED = "This input could not be computed; the others of its batch were."
-TOO_LARGE = "The device has not enough memory for this input: shorten it."
-NOT_FINITE = "The model computed a number that is not finite for this input."
-STUCK = "The computation did not come to an end."
+FAILED = "The computation failed for this input; the other inputs of its batch were computed."
+TOO_LARGE = "The device does not have enough memory for this input: shorten it."
+NOT_FINITE = "The model produced NaN or infinity for this input."
+STUCK = "The computation did not finish."
 
-# The lanes' batches do not stop meanwhile, but share the cores; a small one is soon over.
+# Express batches share the cores with the lanes' batches, so they are kept small and short.
 _EXPRESS_TOKENS = 64
-# How far a heavy batch steps back for the threads of light ones and of the service itself (`nice`): these get
-# three times its share of a core. Further, it would come to nothing beside other programs.
+# Niceness of a heavy batch's thread: the threads of light batches and of the service get three times its
+# share of a core. With more, other programs on the machine could starve it.
 _BACKGROUND = 5
 
 
 @dataclass(slots=True, eq=False)
 class _Shift:
-    """One thread's time at work. `relieved` is set when another has taken its place."""
+    """One thread's term as the worker. `relieved` is set when another thread has replaced it."""
 
     relieved: bool = False
     batch: Sequence[Waiting] = ()
     turn: Turn | None = None
-    steps_back: bool = False
-    """Whether the batch is one that light clients must not wait for."""
+    yields: bool = False
+    """Whether the batch runs at low priority, yielding to light clients."""
     running_since: float | None = None
 
 
 class Runner:
     """One lane of an engine: takes batches from a queue and runs them on a device.
 
-    That of lane EXPRESS takes small batches of light clients while the lanes are at work for heavy ones; the
-    operating system lets it run beside them.
+    The EXPRESS lane runs small batches of light clients while the other lanes are busy with heavy ones; the
+    operating system schedules it beside them.
 
-    A thread that hangs in native code cannot be ended: after `stuck_after_s` in one batch it is left
-    behind, the batch fails, and a new thread goes on.
+    A thread that hangs in native code cannot be killed: after `stuck_after_s` in one batch it is abandoned,
+    the batch fails, and a new thread takes over.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Runner:
         queue: WaitingQueue,
         device: Device,
         metrics: Metrics,
-        pace: Pace,
+        throughput: Throughput,
         *,
         lane: int,
         stuck_after_s: float,
@@ -73,7 +73,7 @@ class Runner:
         self._device = device
         self._metrics = metrics
         self._stuck_after_s = stuck_after_s
-        self._pace = pace
+        self._throughput = throughput
         self._lane = lane
         self._express = lane == EXPRESS
         self._background: ThreadPoolExecutor | None = None
@@ -82,22 +82,23 @@ class Runner:
 
     @property
     def healthy(self) -> bool:
-        """Whether the thread is there and not held up by a batch."""
+        """Whether the thread is alive and not stuck in a batch."""
         return self._thread.is_alive() and not self._overdue()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread's end after the queue was closed."""
+        """Wait for the thread to end after the queue was closed."""
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def supervise(self, stopped_s: float = 0.0) -> bool:
-        """Replace a thread that is stuck or has died; called several times a second. Tells whether it was.
+        """Replace a thread that is stuck or has died; called several times a second. Returns whether it did.
 
-        The whole process stood still for `stopped_s` since the last time, which is no fault of the thread.
+        `stopped_s` is how long the whole process was suspended since the last call; it does not count
+        against the thread.
         """
         shift = self._shift
         if shift.running_since is not None:
@@ -107,14 +108,14 @@ class Runner:
         if self._queue.closed and not self._thread.is_alive():
             return False
         shift.relieved = True
-        log.error("the worker of %s is stuck or has died: another takes over", self._name)
+        log.error("the worker of %s is stuck or has died: a new one takes over", self._name)
         self._metrics.inference_failure(self._name, "stuck")
         if shift.turn is not None:
             self._device.release(shift.turn)
         for waiting in shift.batch:
             waiting.job.finish(InferenceError(STUCK))
         self._queue.finish(shift.batch)
-        if self._background is not None:  # it may be what hangs
+        if self._background is not None:  # its thread may be the one that hangs
             self._background.shutdown(wait=False, cancel_futures=True)
             self._background = None
         self._shift = _Shift()
@@ -134,15 +135,19 @@ class Runner:
     def _work(self, shift: _Shift) -> None:
         while self._queue.wait(self._lane, lambda: not shift.relieved):
             with self._device.turn(self._name, express=self._express) as shift.turn:
-                # Taken within the turn: what came while it was waited for is in the batch.
-                budget = min(self._pace.budget, _EXPRESS_TOKENS) if self._express else self._pace.budget
-                shift.batch, shift.steps_back = self._queue.take(
+                # Taken inside the turn, so the batch includes sequences that arrived while waiting for it.
+                budget = (
+                    min(self._throughput.budget, _EXPRESS_TOKENS)
+                    if self._express
+                    else self._throughput.budget
+                )
+                shift.batch, shift.yields = self._queue.take(
                     budget, self._backend.cost, only_light=self._express
                 )
                 try:
                     self._run(shift, shift.batch)
                 except Exception:
-                    # Nothing is left waiting, whatever went wrong between the batch and its requests.
+                    # Whatever went wrong, no request is left waiting.
                     log.exception("a batch of %s failed", self._name)
                     for waiting in shift.batch:
                         self._fail(waiting, "exception", FAILED)
@@ -151,8 +156,8 @@ class Runner:
                 shift.batch = ()
 
     def _run(self, shift: _Shift, batch: Sequence[Waiting]) -> None:
-        """Run a batch; where it fails, halve it until the fault stands alone with its request."""
-        if not batch:  # another lane was faster
+        """Run a batch; if it fails, bisect it until only the failing sequence is left."""
+        if not batch:  # another lane took the work first
             return
         start = time.perf_counter()
         for waiting in batch:
@@ -174,13 +179,13 @@ class Runner:
     def _compute(self, shift: _Shift, batch: Sequence[Waiting]) -> list[Output]:
         packed = Batch.pack([w.encoding for w in batch], [w.want for w in batch])
         tokens = len(packed.input_ids)
-        # Alone, a batch has all cores, else its lane's share. Only the first lane has threads to help it:
-        # more of them than cores would not spin between products, but sleep.
+        # A batch that runs alone gets all cores, otherwise its lane's share. Only the first lane has helper
+        # threads: with more threads than cores they would sleep between products instead of spinning.
         alone = (
             self._lane == 0
-            and not shift.steps_back
+            and not shift.yields
             and self._queue.empty
-            and self._device.asked == 1
+            and self._device.demand == 1
             and all(waiting.job is batch[0].job for waiting in batch)
         )
         lanes = 1 if alone else self._device.lanes
@@ -188,35 +193,37 @@ class Runner:
             self._device.charge(shift.turn, tokens)
         start = shift.running_since = time.perf_counter()
         try:
-            outputs = self._run_packed(packed, lanes, background=shift.steps_back)
+            outputs = self._run_packed(packed, lanes, background=shift.yields)
         finally:
             shift.running_since = None
         if not self._express:
-            self._pace.ran(tokens, time.perf_counter() - start, lanes=lanes)
+            self._throughput.record_batch(tokens, time.perf_counter() - start, lanes=lanes)
         padding = self._backend.cost([len(w.encoding) for w in batch]) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
 
     def _run_packed(self, packed: Batch, lanes: int, *, background: bool) -> list[Output]:
-        """Run a batch, in a thread of lower priority where light clients must not wait for it.
+        """Run a batch; with `background`, in a thread of lower priority.
 
-        A thread may lower its priority and not raise it again: that one is kept for such batches.
+        A thread may lower its priority but not raise it again, so one thread is reserved for such batches.
         """
         if not (background and sys.platform == "linux"):
             return self._backend.run(packed, lanes=lanes)
         if self._background is None:
-            self._background = ThreadPoolExecutor(1, f"background-{self._name}", _step_back)
+            self._background = ThreadPoolExecutor(1, f"background-{self._name}", _lower_priority)
         return self._background.submit(self._backend.run, packed, lanes=lanes).result()
 
     def _recover(self, shift: _Shift, batch: Sequence[Waiting], error: Exception) -> None:
-        """Go on after a failed batch: halve it; out of memory, halve the budget too."""
+        """Split a failed batch in half and retry; if it ran out of memory, halve the budget too."""
         exhausted = isinstance(error, OutOfMemory)
         if exhausted and len(batch) > 1:
             tokens = sum(len(w.encoding) for w in batch)
-            self._pace.halve(tokens)
+            self._throughput.halve_budget(tokens)
             self._metrics.inference_failure(self._name, "out-of-memory")
-            budget = self._pace.budget
-            log.warning("%s ran out of memory with %d tokens: budget %d", self._name, tokens, budget)
+            budget = self._throughput.budget
+            log.warning(
+                "%s ran out of memory with %d tokens: the batch budget is now %d", self._name, tokens, budget
+            )
         if len(batch) == 1:
             log.error("a sequence of %s failed", self._name, exc_info=error)
             self._fail(batch[0], *(("out-of-memory", TOO_LARGE) if exhausted else ("exception", FAILED)))
@@ -230,23 +237,23 @@ class Runner:
         waiting.job.finish(InferenceError(detail))
 
 
-def _step_back() -> None:
-    """Lower the priority of the calling thread, from what the process was started with."""
+def _lower_priority() -> None:
+    """Lower the priority of the calling thread, relative to the one the process was started with."""
     thread = threading.get_native_id()
-    with contextlib.suppress(OSError):  # where that is forbidden, its batches run like all others
+    with contextlib.suppress(OSError):  # where that is not permitted, its batches run at normal priority
         os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _BACKGROUND)
 
 
 def is_finite(output: Output) -> bool:
-    """Whether every number is one: NaN and infinity are failures, not answers."""
+    """Whether no number is NaN or infinite: those are failures, not outputs."""
     if not output.finite:
         return False
     top, summary = output.top, output.summary
     arrays = [output.sentence, output.tokens, output.attention, *(summary.values() if summary else ())]
     if top is not None:
         arrays += [top.weights, top.residual]
-    # A sum is finite when its terms are, but for overflow: then every term is looked at. What is not
-    # float32 was looked at before it was rounded.
+    # A sum of finite terms is finite unless it overflows: only then is every term checked. Arrays of other
+    # types were checked before they were rounded.
     with np.errstate(invalid="ignore", over="ignore"):
         return all(
             a is None or a.dtype != np.float32 or np.isfinite(a.sum()) or bool(np.isfinite(a).all())

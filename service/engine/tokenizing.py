@@ -1,4 +1,4 @@
-"""Tokenizing for many requests at a time: they take turns, so that a long text holds nobody up."""
+"""Tokenizes for many requests at a time: they take turns, so that a long text does not delay the others."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""A turn ends with the first step after so long; a step takes as long at most."""
+"""A turn ends after the first step that reaches this many seconds; a step takes at most as long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,37 +23,36 @@ class _Job:
 
 
 class Tokenizing:
-    """A thread that takes steps of one request, then of the next.
+    """A thread that runs a few steps of one request, then of the next.
 
-    A request that has just come has its first turn before those that go on, and these have every second turn
-    at least: what is short is done at once, and what is long is done in the end. What is waited for no more
-    is dropped before its next step.
+    A new request gets its first turn before requests in progress, which get at least every second turn: short
+    requests finish at once, and long ones still finish. A cancelled request is dropped before its next step.
     """
 
     def __init__(self, name: str) -> None:
         self.idle_since = 0.0
-        """When the last request was done, in `time.perf_counter` seconds."""
+        """When the last request was finished, in `time.perf_counter` seconds."""
         self._new: deque[_Job] = deque()
-        self._begun: deque[_Job] = deque()
+        self._started: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._work, name=f"tokenize-{name}", daemon=True).start()
 
     async def run(self, steps: Generator[None, None, T]) -> T:
-        """Take all steps, between those of others; returns what they return, and raises what they raise."""
+        """Run all steps, interleaved with other requests'; returns and raises what they return and raise."""
         job = _Job(steps)
         with self._changed:
             if self._closed:
-                raise RuntimeError("the service has ended")
+                raise RuntimeError("the service has stopped")
             self._new.append(job)
             self._changed.notify()
         return await asyncio.wrap_future(job.done)
 
     def close(self) -> None:
-        """Drop what is left, and end the thread."""
+        """Cancel what is left and end the thread."""
         with self._changed:
             self._closed = True
-            for job in (*self._new, *self._begun):
+            for job in (*self._new, *self._started):
                 job.done.cancel()
             self._changed.notify()
 
@@ -63,21 +62,21 @@ class Tokenizing:
             new = not new
             if not self._turn(job):
                 with self._changed:
-                    self._begun.append(job)
+                    self._started.append(job)
             else:
                 self.idle_since = time.perf_counter()
 
     def _next(self, *, first_new: bool) -> _Job | None:
         with self._changed:
-            while not (self._new or self._begun):
+            while not (self._new or self._started):
                 if self._closed:
                     return None
                 self._changed.wait()
-            queue = self._new if self._new and (first_new or not self._begun) else self._begun
+            queue = self._new if self._new and (first_new or not self._started) else self._started
             return queue.popleft()
 
     def _turn(self, job: _Job) -> bool:
-        """Take steps of a request until its turn is over; True when there are no more."""
+        """Run steps of a request until its turn is over; True if it is finished."""
         until = time.perf_counter() + TURN_S
         try:
             while time.perf_counter() < until:
@@ -87,7 +86,7 @@ class Tokenizing:
                 next(job.steps)
         except StopIteration as end:
             _settle(job, end.value, None)
-        except BaseException as error:  # a panic of the library is none of Exception's
+        except BaseException as error:  # a panic of the Rust library is not an Exception
             _settle(job, None, error)
         else:
             return False
@@ -95,7 +94,7 @@ class Tokenizing:
 
 
 def _settle(job: _Job, value: object, error: BaseException | None) -> None:
-    with suppress(InvalidStateError):  # it was cancelled meanwhile
+    with suppress(InvalidStateError):  # it has been cancelled
         if error is None:
             job.done.set_result(value)
         else:

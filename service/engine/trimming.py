@@ -1,4 +1,4 @@
-"""Gives memory back to the system when there is nothing to run, and when it runs short."""
+"""Returns freed memory to the operating system when the process is idle or memory runs short."""
 
 import gc
 import logging
@@ -8,25 +8,25 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
 from service.engine.engine import Engine
-from service.process import give_back_memory, resident_bytes
+from service.process import resident_bytes, trim_memory
 
 log = logging.getLogger(__name__)
 
-REST_S = 3.0
-"""After so long without a batch or a request nothing is worth keeping for the next one."""
-# Less of it is not worth that the next batch has to fetch it again.
-_MUCH_BYTES = 16 * 2**20
-# Under continuous load, freed memory is trimmed once this share of the process's memory is in use, at most
-# this often, in seconds. Trimming takes ten milliseconds for each hundred megabytes, in a worker thread.
-_SHORT = 0.65
-_AGAIN_S = 1.0
+IDLE_S = 3.0
+"""Seconds without a batch or a request after which the process counts as idle."""
+# Smaller growth is not trimmed: the next batch would only have to allocate it again.
+_MIN_GROWTH_BYTES = 16 * 2**20
+# Under continuous load, memory is trimmed once the resident size exceeds this share of the process's limit,
+# at most once per interval. Trimming takes ten milliseconds per hundred megabytes, in a worker thread.
+_HIGH_SHARE = 0.65
+_INTERVAL_S = 1.0
 
 
-class Resting:
-    """Keeps a process that has nothing to run as small as it was when it began.
+class MemoryTrimmer:
+    """Returns an idle process to the resident size it had at startup.
 
-    What libraries keep of freed memory is fast to have again, and as much as the worst coincidence of large
-    answers took so far: without this, it would only ever grow.
+    Libraries keep freed memory because reusing it is fast, but they keep as much as the worst coincidence of
+    large responses ever needed: without trimming, the resident size would only grow.
     """
 
     def __init__(
@@ -37,37 +37,37 @@ class Resting:
         *,
         given: int = sys.maxsize,
     ) -> None:
-        """Look after what runs on engines; `ended` says when the last request did, run or refused.
+        """Watch the engines; `ended` returns when the last request ended, whether run or refused.
 
-        `given` is how many bytes the process may have.
+        `given` is the process's memory limit in bytes.
         """
         self._engines = engines
         self._executor = executor
         self._ended = ended
-        self._small_bytes = resident_bytes()
-        self._rested = 0.0
-        self._short_bytes = _SHORT * given
-        self._trimmed = 0.0
+        self._baseline_bytes = resident_bytes()
+        self._trimmed_idle_since = 0.0
+        self._high_bytes = _HIGH_SHARE * given
+        self._trimmed_at = 0.0
 
-    def look(self) -> None:
-        """Give back, off the event loop, what has grown, once in each rest; called several times a second."""
-        if resident_bytes() > self._short_bytes and time.perf_counter() - self._trimmed > _AGAIN_S:
-            self._trimmed = time.perf_counter()
+    def check(self) -> None:
+        """Trim, off the event loop, once per idle period or when memory is short; called frequently."""
+        if resident_bytes() > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
+            self._trimmed_at = time.perf_counter()
             self._executor.submit(self._trim)
         since = self._idle_since()
-        if since is None or since == self._rested or time.perf_counter() - since < REST_S:
+        if since is None or since == self._trimmed_idle_since or time.perf_counter() - since < IDLE_S:
             return
-        self._rested = since
-        if resident_bytes() - self._small_bytes > _MUCH_BYTES:
-            self._executor.submit(self._give_back, since)
+        self._trimmed_idle_since = since
+        if resident_bytes() - self._baseline_bytes > _MIN_GROWTH_BYTES:
+            self._executor.submit(self._trim_idle, since)
 
     @staticmethod
     def _trim() -> None:
-        gc.collect()  # errors and what they hold, in cycles that are looked for too seldom
-        give_back_memory()
+        gc.collect()  # errors and what they reference form cycles, which are rarely collected otherwise
+        trim_memory()
 
     def _idle_since(self) -> float | None:
-        """Say when the last batch, text and request of all ended; None while any batch runs."""
+        """Return when the last batch, tokenization or request ended; None while a batch is running."""
         last = self._ended()
         for engine in self._engines:
             if engine.idle_since is None:
@@ -75,12 +75,12 @@ class Resting:
             last = max(last, engine.idle_since)
         return last
 
-    def _give_back(self, since: float) -> None:
+    def _trim_idle(self, since: float) -> None:
         try:
             for engine in self._engines:
-                engine.give_back()
+                engine.trim_memory()
             self._trim()
         except Exception:
-            log.exception("memory could not be given back")
-        if self._idle_since() == since:  # else something large may have begun
-            self._small_bytes = resident_bytes()
+            log.exception("could not trim memory")
+        if self._idle_since() == since:  # otherwise a large request may have started
+            self._baseline_bytes = resident_bytes()

@@ -1,1 +1,1 @@
-"""HTTP whatever is asked: connections, heads, bodies, negotiation, and answers on their way."""
+"""Everything HTTP has in common for all protocols: connections, heads, bodies, negotiation and delivery."""

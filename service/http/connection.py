@@ -1,4 +1,4 @@
-"""HTTP/1.1 as it is spoken with clients: malformed, slow and pipelined requests in our own form."""
+"""The HTTP/1.1 protocol on a connection: malformed, slow and pipelined requests handled our way."""
 
 import asyncio
 import logging
@@ -20,18 +20,19 @@ from service.telemetry.metrics import SLOW_READER, UNMATCHED
 
 log = logging.getLogger(__name__)
 
-# Parsed at a time, as long as no request waits behind another: one that waits has up to a hundred times its
-# bytes in memory.
+# Bytes parsed at a time while no pipelined request waits: a parsed request that waits takes up to a hundred
+# times its bytes in memory.
 _PIECE_BYTES = 8 * 1024
-# For so long one connection is parsed before others have their turn: a chunk of one byte takes a microsecond,
-# and a quarter of a megabyte of them may be read at a time.
+# How long one connection is parsed before others get a turn: a one-byte chunk takes a microsecond, and a
+# quarter of a megabyte of them may be read at a time.
 _TURN_S = 0.003
-# What has come when an idle connection is to be closed is most often a request; it is seen within this time.
+# Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
+# this time.
 _ARRIVING_S = 0.1
 
 
 class _Reading(FlowControl):
-    """Reads no further while what was read waits to be parsed."""
+    """Does not resume reading while received bytes wait to be parsed."""
 
     behind = False
 
@@ -43,15 +44,15 @@ class _Reading(FlowControl):
 class Protocol(HttpToolsProtocol):
     """One connection.
 
-    What is not HTTP gets a problem document, after the answers to what came before it. A head that is too
-    large or takes too long is refused, and a reader that stands still is cut off. Of requests that come
-    before the last one is answered a few are parsed ahead; the others wait as the bytes they are. Headers
-    behind a chunked body are left out (RFC 9110 §6.5.1). An idle connection ends in its time, whatever comes
-    on it that begins no request.
+    Malformed HTTP is answered with a problem document, after the responses to earlier requests. A head that
+    is too large or too slow is refused, and a stalled reader is cut off. Of pipelined requests a few are
+    parsed ahead; the others stay unparsed bytes. Trailers after a chunked body are discarded (RFC 9110
+    §6.5.1). An idle connection is closed after the keep-alive time, whatever arrives that does not begin a
+    request.
 
     A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
-    the HTTP/1.1 request it is (RFC 9110 §7.8). The parser would take what follows its head for another
-    protocol, so it is replaced by one that has seen the same head without the offer.
+    an ordinary HTTP/1.1 request (RFC 9110 §7.8). The parser would treat the bytes after its head as another
+    protocol, so it is replaced by one that has been fed the same head without the offer.
     """
 
     def __init__(self, *arguments: Any, state: ServiceState, **options: Any) -> None:
@@ -59,13 +60,13 @@ class Protocol(HttpToolsProtocol):
         self._state = state
         self._patience_s = state.settings.request_timeout_s
         self._repeating_head = False
-        self._spoken = False
+        self._used = False
         self._head = HeadMeter()
         self._unparsed = b""
         self._unwanted_bytes = 0
-        self._fault: Problem | None = None  # of a head that is HTTP
+        self._head_problem: Problem | None = None  # of a head that is well-formed HTTP
         self._refusal: Problem | None = None
-        self._served: Any = None  # what is being answered, while others may wait behind it
+        self._served: Any = None  # the request being answered; pipelined ones may wait behind it
         self._head_timer: asyncio.TimerHandle | None = None
         self._next_turn: asyncio.Handle | None = None
         self._arriving = False
@@ -73,7 +74,7 @@ class Protocol(HttpToolsProtocol):
         self._rest_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin; a connection that stays silent is closed."""
+        """Set up; a connection on which no request arrives is closed."""
         super().connection_made(transport)
         self.flow = self._reading = _Reading(transport)
         self._reader = Reader(
@@ -86,13 +87,13 @@ class Protocol(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End: forget the timers, and drop the request that nobody waits for any more."""
+        """Clean up: cancel the timers and the request in flight, whose client is gone."""
         _cancel(self._head_timer)
         _cancel(self._next_turn)
         _cancel(self._rest_timer)
         self._reader.forget()
-        for cycle, _ in self.pipeline:  # never begun
-            self._state.memory.give_back(context_of(cycle.scope).permit)
+        for cycle, _ in self.pipeline:  # never started
+            self._state.memory.release(context_of(cycle.scope).permit)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:
@@ -143,19 +144,19 @@ class Protocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _parse_on(self) -> None:
-        """Go on with what was read, and read on unless much of a body waits to be taken."""
+        """Continue parsing, then resume reading unless too much of a body is still buffered."""
         self._reading.behind = False
         self._parse()
         cycle = self.cycle
-        waits = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
-        if not (self._unparsed or waits):
+        full = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
+        if not (self._unparsed or full):
             self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._repeating_head:
             self._head.begin()
-            self._spoken = True
+            self._used = True
             self._arriving = False
             self._unset_keepalive_if_required()
             self._unwanted_bytes = 0
@@ -164,20 +165,20 @@ class Protocol(HttpToolsProtocol):
             super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the target."""
+        """Add a part of the request target."""
         if not self._repeating_head:
             self._head.target(len(url))
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, and only count one behind the body."""
+        """Add a header; a trailer after the body is only counted."""
         if not self._repeating_head:
             self._head.header(name, value)
             if self._head.open:
                 super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to serve the request, if its head is one that can be served."""
+        """Start serving the request if its head is acceptable."""
         if not self._repeating_head:
             self._head.end()
             _cancel(self._head_timer)
@@ -185,21 +186,21 @@ class Protocol(HttpToolsProtocol):
             try:
                 check_head(version, self.headers)
             except Problem as problem:
-                self._fault = problem
+                self._head_problem = problem
                 raise
             if version == "1.0":
                 self.expect_100_continue = False  # RFC 9110 §10.1.1
-            # Its body may be here before it is served, and counts as what its client holds.
+            # The body may arrive before the request is served, and is charged to its client from here on.
             open_context(cast("dict[str, Any]", self.scope), self._state.peers)
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body; nobody wants more of one that is answered, and much more ends it."""
+        """Add a part of a body; after the response it is discarded, and too much closes the connection."""
         self._head.body()
         if not self.cycle.response_complete and not self._state.memory.arrived(
             context_of(self.cycle.scope).permit, len(body)
         ):
-            body = b""  # there is no room for it: who reads it refuses the request
+            body = b""  # no memory for it: the request is refused when its body is read
         super().on_body(body)
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
@@ -214,18 +215,18 @@ class Protocol(HttpToolsProtocol):
             if self.cycle.response_complete and self.timeout_keep_alive_task is None:
                 self._idle_again()
             if not self.pipeline:
-                # A large body has paused the reading; the end of a connection is read, too.
+                # A large body has paused reading; resume it, also to notice that the client disconnects.
                 self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or refuse what came after the last one that could be read."""
+        """Continue with the next request, or send the pending refusal."""
         answered = self._served
-        super().on_response_complete()  # may begin to serve another one
+        super().on_response_complete()  # may start serving another request
         self._idle_since = time.monotonic()
         if self._head.open:
-            self._unset_keepalive_if_required()  # the next request has begun
+            self._unset_keepalive_if_required()  # the next request has started
         if answered is not None and answered.more_body:
-            # The rest of a body that was not waited for: the connection is not kept for its sake for ever.
+            # The rest of the body is still arriving: the connection is not kept open for it indefinitely.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
             self._unset_keepalive_if_required()
         if self.transport.is_closing():
@@ -237,31 +238,31 @@ class Protocol(HttpToolsProtocol):
 
     @property
     def idle_since(self) -> float | None:
-        """When it became idle, in `time.monotonic` seconds; None while something is read or answered."""
+        """When it became idle, in `time.monotonic` seconds; None while a request is read or answered."""
         busy = self._head.open or bool(self._unparsed) or self.transport.is_closing()
         if busy or not (self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)):
             return None
         return self._idle_since
 
     def close_idle(self) -> None:
-        """Close it for the sake of others; its last answer may still be on its way."""
+        """Close it to make room for others; its last response may still be in transit."""
         self._close()
 
     def pause_writing(self) -> None:
-        """Wait for a reader, but not for ever."""
+        """Wait for the reader, but not indefinitely."""
         super().pause_writing()
         self._reader.expect()
 
     def resume_writing(self) -> None:
-        """Go on: the reader has read."""
+        """Continue: the reader has caught up."""
         if not self.transport.is_closing():
             self._reader.has_read()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; its last answer may still be on its way.
+        """Close an idle connection; its last response may still be in transit.
 
-        A request that has just come is served: closed now, its client would see a reset (RFC 9112 §9.6).
+        A request that has just arrived is served: its client would see a reset otherwise (RFC 9112 §9.6).
         """
         if not self._arriving and unread(self.transport):
             self._arriving = True
@@ -271,13 +272,13 @@ class Protocol(HttpToolsProtocol):
         self._reader.expect()
 
     def _close(self) -> None:
-        """Close the connection when the reader has read what is written."""
+        """Close the connection once the reader has read everything written."""
         self.transport.close()
         self._reader.expect()
 
     def _cut_off(self, why: str) -> None:
-        """End the connection of a reader that is not waited for any longer, and count it."""
-        log.info("a reader is cut off: %s", why)
+        """Abort the connection of a slow reader, and count it."""
+        log.info("slow reader cut off: %s", why)
         self._state.metrics.rejected.labels(SLOW_READER).inc()
         if self._served is not None and not self._served.response_complete:
             context_of(self._served.scope).cut_off = True
@@ -287,7 +288,7 @@ class Protocol(HttpToolsProtocol):
         return 0 if self._served is None else context_of(self._served.scope).permit.memory_bytes
 
     def _idle_again(self, seconds: float | None = None) -> None:
-        """Begin the time of an idle connection."""
+        """Start the keep-alive timer."""
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive if seconds is None else seconds, self.timeout_keep_alive_handler
         )
@@ -300,36 +301,36 @@ class Protocol(HttpToolsProtocol):
             self._repeating_head = False
 
     def _framing(self) -> bytes:
-        """Repeat the headers that say how long the body is; empty when there is none."""
+        """Repeat the headers that give the length of the body; empty if there are none."""
         framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
         return b"".join(b"%b: %b\r\n" % pair for pair in framing)
 
     def _head_is_late(self) -> None:
-        if self._head.open and self.pipeline:  # its end may be here already, but others come first
+        if self._head.open and self.pipeline:  # its end may have arrived, behind pipelined requests
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
         elif self._head.open:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
             self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
-        elif not self._spoken:
+        elif not self._used:
             self.transport.close()
 
     def _refuse_malformed(self) -> None:
-        self._refuse(self._fault or self._head.problem())
+        self._refuse(self._head_problem or self._head.problem())
 
     def _refuse(self, problem: Problem) -> None:
-        """Refuse what came last, after the answers to what came before."""
-        log.info("a connection is refused: %s", problem.detail)
+        """Refuse the latest request, after the responses to earlier ones."""
+        log.info("connection refused: %s", problem.detail)
         self._refusal = problem
         if not self._answering():
             self._send(problem)
 
     def _answering(self) -> bool:
-        """Whether a request that arrived whole still waits for its answer."""
+        """Whether a complete request still waits for its response."""
         complete = self.cycle is not None and not self.cycle.more_body
         return bool(self.pipeline) or (complete and not self.cycle.response_complete)
 
     def _send(self, problem: Problem) -> None:
-        """Write a problem without a request, and close."""
+        """Write a problem outside of any request, and close."""
         if self.transport.is_closing():
             return
         identifier = request_id(None)

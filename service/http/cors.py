@@ -1,4 +1,4 @@
-"""Which web pages may ask from a browser (the Fetch standard's CORS protocol); by default, none."""
+"""Which web pages may call the API from a browser (CORS, Fetch standard); none by default."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ _EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", "WWW-Authenticate")
 
 
 class Cors(CORSMiddleware):
-    """Starlette's, but that it leaves errors to the app: what it does not allow is answered as without it.
+    """Starlette's CORSMiddleware, except that disallowed preflights reach the app as if there were no CORS.
 
-    Cookies are never asked for; pages send their key themselves.
+    Cookies are not used; pages send their API key themselves.
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
@@ -28,8 +28,8 @@ class Cors(CORSMiddleware):
         """Serve one request."""
         if scope["type"] == "http" and scope["method"] == "OPTIONS":
             headers = Headers(scope=scope)
-            asks = "origin" in headers and "access-control-request-method" in headers
-            if not asks or self.preflight_response(headers).status_code != 200:
+            preflight = "origin" in headers and "access-control-request-method" in headers
+            if not preflight or self.preflight_response(headers).status_code != 200:
                 await self.app(scope, receive, send)
                 return
         await super().__call__(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Answers on their way: short ones whole, long ones piece by piece, ndjson line by line; and counted."""
+"""Delivers responses: short ones at once, long ones in pieces, ndjson line by line; and counts them."""
 
 import asyncio
 import time
@@ -14,13 +14,13 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from model.contract import Encoding, Output
 from model.errors import ModelError
 from service.engine.engine import Arrivals, Result
-from service.http.negotiation import FORMATS, KEPT_CHARACTERS, WEIGHED_CHARACTERS
+from service.http.negotiation import CACHED_CHARACTERS, FORMATS, PARSED_CHARACTERS
 from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
-from service.problems import Problem, from_model_error, gave_up
-from service.serialization.compression import WORTH_BYTES, choose_coding, encoder
+from service.problems import Problem, drain_expired, from_model_error
+from service.serialization.compression import MIN_BYTES, choose_coding, encoder
 from service.serialization.items import AnswerStyle, Item
 from service.serialization.json_writer import Piece, last_line, lines
 from service.serialization.writing import coded, write, write_whole
@@ -34,7 +34,7 @@ _MANY_ITEMS = 32
 
 @dataclass
 class Delivery:
-    """One answer, of at most `bound` bytes. `make_item` may be called in a thread."""
+    """One response, of at most `bound` bytes. `make_item` may be called in a thread."""
 
     request: Request
     context: RequestContext
@@ -51,7 +51,7 @@ class Delivery:
         self.stages = self.context.record.stages
 
     async def deliver(self, result: Result) -> Response:
-        """Answer with outputs that are all there."""
+        """Build the response when all outputs are available."""
         self.stages.begin("compute", self.stages.begun["queue"] + result.queue_s)
         self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
         items = self._items(enumerate(result.outputs))
@@ -65,7 +65,7 @@ class Delivery:
         return self._streamed(begun, coding, size)
 
     async def deliver_lines(self, stream: AsyncGenerator[Arrivals, None], in_time: InTime) -> Response:
-        """Answer with a line for each output as it comes; raises what fails before the first line."""
+        """Build a response with a line for each output as it arrives; raises errors before the first line."""
         coding = self._coding()
         begun = await _begun(self._lines(stream, in_time, coding))
         return self._streamed(begun, coding, None)
@@ -74,7 +74,7 @@ class Delivery:
         start = time.perf_counter()
         self.stages.begin("serialize", start)
         body = write_whole(self.style, items, self._tokens)
-        coding = self._coding() if len(body) >= WORTH_BYTES else None
+        coding = self._coding() if len(body) >= MIN_BYTES else None
         if coding:
             body = await self._off_loop(lambda: b"".join(coded([body], encoder(coding), end=True)))
         self.written_s = self.stages["serialize"] = time.perf_counter() - start
@@ -101,20 +101,20 @@ class Delivery:
         coder = encoder(coding) if coding else None
         begun = False
         async with aclosing(stream):
-            while isinstance(news := await self._news(stream, in_time), Arrivals):
-                self.stages.setdefault("queue", news.queue_s)
-                pieces = lines(self.style, self._items(news.outputs))
+            while isinstance(arrived := await self._next_arrivals(stream, in_time), Arrivals):
+                self.stages.setdefault("queue", arrived.queue_s)
+                pieces = lines(self.style, self._items(arrived.outputs))
                 if coder:
                     pieces = coded(pieces, coder, end=False)
                 while (piece := await self._next(pieces)) is not None:
                     begun = True
                     yield piece
-        if news is not None and not begun:
-            raise news
-        end = last_line(self.style, self._tokens) if news is None else self._problem_line(news)
+        if arrived is not None and not begun:
+            raise arrived
+        end = last_line(self.style, self._tokens) if arrived is None else self._problem_line(arrived)
         yield b"".join(coded([end], coder, end=True)) if coder else end
 
-    async def _news(
+    async def _next_arrivals(
         self, stream: AsyncGenerator[Arrivals, None], in_time: InTime
     ) -> Arrivals | Problem | None:
         """Wait for the next outputs; None after the last ones."""
@@ -125,9 +125,9 @@ class Delivery:
         except ModelError as error:
             return from_model_error(error)
         except asyncio.CancelledError:
-            if not self.state.gave_up or self.context.gone:
+            if not self.state.drain_expired or self.context.gone:
                 raise
-            return gave_up()
+            return drain_expired()
 
     def _problem_line(self, problem: Problem) -> bytes:
         self.state.metrics.reject(problem.kind)
@@ -145,7 +145,7 @@ class Delivery:
             self._count(complete=complete)
 
     def _count(self, *, complete: bool) -> None:
-        """Count what was sent, and what was answered with it."""
+        """Count the bytes sent and the inputs answered."""
         self.stages["serialize"] = self.written_s
         metrics, route = self.state.metrics, self.context.path
         metrics.stage("serialize", self.model, self.written_s)
@@ -159,7 +159,7 @@ class Delivery:
 
     @property
     def _short(self) -> bool:
-        """Whether it is written on the event loop, in two milliseconds at most; each member takes time."""
+        """Whether to serialize on the event loop: within two milliseconds; each array member takes time."""
         many = self.style.binary and len(self.encodings) > _MANY_ITEMS
         return self.bound <= SMALL_BYTES and not many
 
@@ -171,7 +171,7 @@ class Delivery:
         return await self._work(lambda: next(pieces, None))
 
     async def _work(self, work: Callable[[], T]) -> T:
-        """Write something, on the event loop where the whole answer is short."""
+        """Serialize something, on the event loop if the whole response is short."""
 
         def timed() -> T:
             start = time.perf_counter()
@@ -187,14 +187,14 @@ class Delivery:
         return await asyncio.get_running_loop().run_in_executor(self.state.writing, work)
 
     def _coding(self) -> str | None:
-        """Choose the coding of an answer that may be long enough for one."""
+        """Choose the content coding, if the response may be long enough for one."""
         accepted = self.request.headers.getlist("accept-encoding")
-        if self.style.binary or self.bound < WORTH_BYTES or not accepted:
+        if self.style.binary or self.bound < MIN_BYTES or not accepted:
             return None
         accept_encoding = ", ".join(accepted)
-        if len(accept_encoding) > WEIGHED_CHARACTERS:
+        if len(accept_encoding) > PARSED_CHARACTERS:
             return None
-        choose = choose_coding if len(accept_encoding) <= KEPT_CHARACTERS else choose_coding.__wrapped__
+        choose = choose_coding if len(accept_encoding) <= CACHED_CHARACTERS else choose_coding.__wrapped__
         return choose(accept_encoding)
 
     def _headers(self, coding: str | None) -> dict[str, str]:
@@ -208,7 +208,7 @@ class Delivery:
 
 
 async def _begun(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
-    """Make the first piece now: what fails there is still an answer of its own."""
+    """Produce the first piece now: an error there can still become an error response."""
     first = await anext(pieces)
 
     async def all_pieces() -> AsyncGenerator[Piece, None]:

@@ -1,4 +1,4 @@
-"""Errors of ours, of `model/` and of the framework as answers."""
+"""Turns our own errors, those of `model/` and those of the framework into responses."""
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from service.problems import Problem, cut, from_model_error
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Answer an error in the form of the endpoint, and count it; raises what is no answer."""
+    """Render an error in the endpoint's format and count it; reraises unexpected errors."""
     problem = _as_problem(request, error)
     state: ServiceState = request.app.state.service
     state.metrics.reject(problem.kind)
@@ -26,9 +26,9 @@ def _as_problem(request: Request, error: Exception) -> Problem:
             return from_model_error(error)
         case HTTPException(status_code=405):
             allowed = (error.headers or {}).get("Allow", "")
-            detail = f"{cut(request.url.path)} takes {allowed}, not {request.method}."
+            detail = f"{cut(request.url.path)} supports {allowed}, not {request.method}."
             return Problem("method-not-allowed", detail, headers={"Allow": allowed})
         case HTTPException(status_code=404):
-            return Problem("not-found", f"There is no {cut(request.url.path)}; /docs shows what there is.")
+            return Problem("not-found", f"There is no route {cut(request.url.path)}; /docs lists the routes.")
         case _:
             raise error

@@ -1,34 +1,34 @@
-"""How much of a request's head has arrived, and when it is more than anyone needs."""
+"""Measures how much of a request's head has arrived, and enforces its limits."""
 
 from service.problems import Problem
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a request line, its headers, and what may follow a chunked body as headers, together."""
+"""Of the request line, the headers and any trailers together."""
 MAX_HEADERS = 256
-"""In memory each takes many times its bytes."""
+"""Bounded separately, since a parsed header takes many times its bytes."""
 
-# Around a header: a colon, a space, and the end of the line.
-_AROUND_HEADER = 4
+# A colon, a space, and the end of the line.
+_HEADER_OVERHEAD = 4
 
 
 class HeadMeter:
-    """Measures what the parser reports of a head, and what it swallows without reporting anything."""
+    """Measures what the parser reports of a head, and what it consumes without reporting."""
 
     def __init__(self) -> None:
         self.open = False
-        """Whether a head has begun that has not ended."""
+        """Whether a head is incomplete."""
         self._bytes = 0
         self._headers = 0
         self._reported = False
         self._unreported_bytes = 0
 
     def begin(self) -> None:
-        """Begin with another request."""
+        """Start measuring another request."""
         self.open = self._reported = True
         self._bytes = self._headers = 0
 
     def end(self) -> None:
-        """The head is complete; trailers behind a chunked body still count."""
+        """Mark the head as complete; trailers after a chunked body still count."""
         self.open = False
 
     def target(self, size: int) -> None:
@@ -38,28 +38,27 @@ class HeadMeter:
     def header(self, name: bytes, value: bytes) -> None:
         """Count a header, or a trailer; raises ValueError at the limit."""
         self._headers += 1
-        self._count(len(name) + len(value) + _AROUND_HEADER)
+        self._count(len(name) + len(value) + _HEADER_OVERHEAD)
 
     def body(self) -> None:
         """Note that the parser has reported a part of a body."""
         self._reported = True
 
     def feed(self) -> None:
-        """Note that the parser is about to be given a piece."""
+        """Note that the parser is about to receive a piece."""
         self._reported = False
 
     def endless(self, size: int) -> bool:
-        """Whether the parser has swallowed too much, with the last piece of so many bytes.
+        """Whether the parser has consumed too much without reporting; the last piece had `size` bytes.
 
-        It reports headers and extensions of chunks only when they are complete: one that never ends would
-        grow in its memory.
+        It reports headers and chunk extensions only when complete: one that never ends would grow in memory.
         """
         self._unreported_bytes = 0 if self._reported else self._unreported_bytes + size
         return self._unreported_bytes > 2 * MAX_HEAD_BYTES
 
     def problem(self) -> Problem:
-        """Say what is wrong with a head that the parser refused."""
-        detail = "This is not an HTTP request."
+        """Describe what is wrong with a head that the parser rejected."""
+        detail = "This is not a valid HTTP request."
         if self._bytes > MAX_HEAD_BYTES:
             detail = f"The head of the request has more than {MAX_HEAD_BYTES} bytes."
         elif self._headers > MAX_HEADERS:
@@ -70,4 +69,4 @@ class HeadMeter:
         self._reported = True
         self._bytes += size
         if self._bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
-            raise ValueError("the head is too large")  # the parser makes it an HttpParserError
+            raise ValueError("the head is too large")  # the parser turns it into an HttpParserError

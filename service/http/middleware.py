@@ -1,4 +1,4 @@
-"""Around every request: its id, its place in the metrics and the log, and an answer whatever happens."""
+"""Wraps every request: its id, metrics and log line, and a response whatever happens."""
 
 import asyncio
 import logging
@@ -16,18 +16,18 @@ from service.http.open_files import is_shortage
 from service.http.panics import PanicError, is_panic
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
-from service.problems import Problem, gave_up
+from service.problems import INTERNAL_ERROR, Problem, drain_expired
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
 from service.telemetry.request_record import Ended, counted
 
 log = logging.getLogger("service.access")
 
 _LINE = "%s %s %d in %.1f ms"
-_MOST_OF_A_QUERY = 1000
+_MAX_QUERY_BYTES = 1000
 
 
 def authorize(request: Request) -> None:
-    """Raise the 401 that fits; where a key is required, take down which one opened."""
+    """Raise the 401 for a missing or wrong key; record which key was used."""
     state: ServiceState = request.app.state.service
     if not state.keys.required:
         return
@@ -39,20 +39,20 @@ def authorize(request: Request) -> None:
 
 
 def _own_error(error: Exception, identifier: str) -> Problem:
-    """Log an error that is no answer; returns the problem that is the answer to its request."""
+    """Log an internal error; returns the problem to answer the request with."""
     if is_shortage(error):
-        log.error("request %s failed: no file is left to open", identifier)
+        log.error("request %s failed: too many open files", identifier)
         return Problem(
             "not-ready",
-            "The service has too many files and connections open: try again in a moment.",
+            "The service has too many open files and connections: retry in a moment.",
             headers={"Retry-After": "1"},
         )
     log.error("request %s failed", identifier, exc_info=error)
-    return Problem("internal-error", "The service met an error of its own; its log says more.")
+    return Problem("internal-error", INTERNAL_ERROR)
 
 
 class RequestMiddleware:
-    """ASGI middleware, the outermost of ours."""
+    """The outermost of our ASGI middleware."""
 
     def __init__(self, app: ASGIApp, state: ServiceState, endpoints: Endpoints) -> None:
         self.app = app
@@ -69,9 +69,9 @@ class RequestMiddleware:
         receive, send = counted(context.record, receive, send, bodiless=scope["method"] == "HEAD")
         if context.endpoint is None or not context.endpoint.inference:
             if scope["method"] == "HEAD":
-                scope = {**scope, "method": "GET"}  # the server leaves the body out
-            if len(scope["query_string"]) > _MOST_OF_A_QUERY:
-                scope = {**scope, "query_string": b""}  # it means nothing there, and would be parsed
+                scope = {**scope, "method": "GET"}  # uvicorn omits the body
+            if len(scope["query_string"]) > _MAX_QUERY_BYTES:
+                scope = {**scope, "query_string": b""}  # unused by these endpoints, but slow to parse
         await self._serve(scope, receive, send, context)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
@@ -92,25 +92,25 @@ class RequestMiddleware:
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
-            if not (self.state.gave_up or context.gone):
+            if not (self.state.drain_expired or context.gone):
                 raise
             if status or context.gone:
-                return  # a part of the answer is out: the server closes the connection; or nobody reads
-            await answer(gave_up())
+                return  # the response has begun, so the server closes the connection; or the client is gone
+            await answer(drain_expired())
         except Exception as error:
             problem = _own_error(error, context.request_id)
             if status:
                 raise
             await answer(problem)
         finally:
-            whole = status and not (context.gone or context.cut_off)
-            self.state.memory.give_back(context.permit)
+            complete = status and not (context.gone or context.cut_off)
+            self.state.memory.release(context.permit)
             self._count(
-                scope["method"], context, status if whole else CLIENT_GONE, time.perf_counter() - start
+                scope["method"], context, status if complete else CLIENT_GONE, time.perf_counter() - start
             )
 
     async def _run(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
-        """Have the app answer; raises only what is an Exception, or ends the task."""
+        """Run the app; turns a panic into an Exception."""
         with self._running(context):
             try:
                 await self.app(scope, receive, send)
@@ -121,7 +121,7 @@ class RequestMiddleware:
 
     @contextmanager
     def _running(self, context: RequestContext) -> Iterator[None]:
-        """Keep an inference request's task where the drain finds it, and the connection when it ends."""
+        """Register an inference request's task, so that the drain and the connection can cancel it."""
         task = asyncio.current_task()
         if context.endpoint is None or not context.endpoint.inference or task is None:
             yield
@@ -140,14 +140,14 @@ class RequestMiddleware:
         endpoint, record = context.endpoint, context.record
         route = UNMATCHED if endpoint is None else endpoint.label
         if method == "OPTIONS" and status == 200:
-            route = UNMATCHED  # a browser asks whether it may ask
+            route = UNMATCHED  # a CORS preflight
         inference = endpoint is not None and endpoint.inference and route is not UNMATCHED
         self.state.metrics.request(route, status, seconds)
         if self.state.traces is not None and inference:
             self.state.traces.record(record, method, route, status, seconds)
         level = logging.INFO if inference else logging.DEBUG
         if log.isEnabledFor(level):
-            # Without the line of code that it comes from, which takes a while to find.
+            # A record made by hand: `log.log` would spend time on finding the calling line of code.
             values = (method, route, status, 1e3 * seconds)
             extra = {"ended": Ended(record, route, status, seconds)}
             log.handle(log.makeRecord(log.name, level, "", 0, _LINE, values, None, extra=extra))

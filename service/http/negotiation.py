@@ -1,4 +1,4 @@
-"""Which format an answer has, from `Accept`, and which type its arrays have, from `?dtype=`."""
+"""Chooses a response's format from `Accept`, and the type of its arrays from `?dtype=`."""
 
 from functools import lru_cache
 from typing import get_args
@@ -16,62 +16,62 @@ FORMATS: dict[Format, str] = {
     "safetensors": "application/x-safetensors",
     "ndjson": "application/x-ndjson",
 }
-"""The formats and their media types, the one we prefer first."""
+"""The formats and their media types, in order of preference."""
 BINARY = frozenset(("npz", "safetensors"))
 ARRAY_TYPES: tuple[ArrayType, ...] = get_args(ArrayType)
 
-WEIGHED_CHARACTERS = 8000
-"""Of Accept and Accept-Encoding: more are not worth the time, which others wait for."""
-KEPT_CHARACTERS = 1000
-"""What is weighed of a longer header is not remembered: nobody sends it twice but to fill the memory."""
+PARSED_CHARACTERS = 8000
+"""Maximum length of Accept and Accept-Encoding: parsing a longer header would delay other requests."""
+CACHED_CHARACTERS = 1000
+"""Results for longer headers are not cached: only an attacker sends them repeatedly, to fill the memory."""
 
 
 def choose_format(request: Request) -> Format:
-    """Choose the format that the client likes best, JSON by default; raises the 406."""
+    """Choose the format that the client prefers, JSON by default; raises the 406."""
     accept = ", ".join(request.headers.getlist("accept")) or "*/*"
     if accept in ("*/*", "application/json"):
         return "json"
-    if len(accept) > WEIGHED_CHARACTERS:
+    if len(accept) > PARSED_CHARACTERS:
         raise Problem(
             "not-acceptable",
-            f"The header Accept has {len(accept)} characters, and at most {WEIGHED_CHARACTERS} are weighed: "
-            "leave out what you do not need.",
-            members={"field": "Accept", "limit": WEIGHED_CHARACTERS, "actual": len(accept)},
+            f"The header Accept has {len(accept)} characters and the limit is {PARSED_CHARACTERS}: list "
+            "fewer media types.",
+            members={"field": "Accept", "limit": PARSED_CHARACTERS, "actual": len(accept)},
         )
-    chosen = (_best if len(accept) <= KEPT_CHARACTERS else _best.__wrapped__)(accept)
+    chosen = (_best if len(accept) <= CACHED_CHARACTERS else _best.__wrapped__)(accept)
     if chosen is None:
-        there = list(FORMATS.values())
+        available = list(FORMATS.values())
         raise Problem(
             "not-acceptable",
-            f"Accept: {accept} allows none of the formats there are: {', '.join(there)}.",
-            members={"field": "Accept", "actual": accept, "allowed": there},
+            f"Accept: {accept} includes no available media type: choose from {', '.join(available)}.",
+            members={"field": "Accept", "actual": accept, "allowed": available},
         )
     return chosen
 
 
 def read_array_type(request: Request, chosen: Format) -> ArrayType:
-    """Read `?dtype=`, float32 by default; raises the 422, also for any other query parameter."""
+    """Read `?dtype=`, float32 by default; raises the 422, including for any other query parameter."""
     if not request.scope["query_string"]:
         return "float32"
     size = len(request.scope["query_string"])
-    if size > _MOST_OF_A_QUERY:
+    if size > _MAX_QUERY_BYTES:
         raise Problem(
             "invalid-request",
-            f"The query has {size} bytes, and only dtype has an effect there: options are fields of the JSON "
-            "body.",
-            members={"field": "query", "limit": _MOST_OF_A_QUERY, "actual": size},
+            f"The query has {size} bytes, but dtype is the only query parameter: send other options in the "
+            "JSON body.",
+            members={"field": "query", "limit": _MAX_QUERY_BYTES, "actual": size},
         )
     for name in request.query_params or [""]:
         if name != "dtype":
             raise _refusal(
-                name, f'The query parameter "{name}" has no effect here: options are fields of the JSON body.'
+                name, f'"{name}" is not a query parameter: send options as fields of the JSON body.'
             )
     given = request.query_params.getlist("dtype")
     dtype = next((known for known in ARRAY_TYPES if given == [known]), None)
     if dtype is None:
         raise _refusal(
             "dtype",
-            f"The query parameter dtype must be given once, as one of {', '.join(ARRAY_TYPES)}.",
+            f"The query parameter dtype must be given once and be one of {', '.join(ARRAY_TYPES)}.",
             actual=", ".join(given),
             allowed=ARRAY_TYPES,
         )
@@ -87,20 +87,20 @@ def read_array_type(request: Request, chosen: Format) -> ArrayType:
 
 
 def refuse_uint8(dtype: ArrayType, why: str) -> None:
-    """Raise the 422 when uint8 was asked of an answer that cannot have it; `why` begins the sentence."""
+    """Raise the 422 if uint8 was requested for a response that cannot use it; `why` begins the sentence."""
     if dtype == "uint8":
         allowed = [known for known in ARRAY_TYPES if known != "uint8"]
-        detail = f"{why}: ask for one of the dtypes {', '.join(allowed)}."
+        detail = f"{why}: use one of the dtypes {', '.join(allowed)}."
         raise _refusal("dtype", detail, actual=dtype, allowed=allowed)
 
 
-# Of more parameters than there are, the first is enough to be named.
-_MOST_OF_A_QUERY = 8000
+# Longer queries are not parsed: there is only one short parameter.
+_MAX_QUERY_BYTES = 8000
 
 
 @lru_cache(maxsize=256)
 def _best(accept: str) -> Format | None:
-    """Weigh an Accept header (RFC 9110 §12.5.1): of the ranges over a type, the most specific counts."""
+    """Evaluate an Accept header (RFC 9110 §12.5.1): of ranges matching a type, the most specific wins."""
     qualities: dict[str, float] = {}
     for media_range, quality in parse_accept_header(accept, Accept):
         name = media_range.partition(";")[0].strip().lower()

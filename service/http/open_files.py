@@ -1,4 +1,4 @@
-"""When the process may open no more files: each connection is one, and idle ones make room for others."""
+"""Handles running out of file descriptors: each connection takes one, and idle ones are closed for others."""
 
 import errno
 import logging
@@ -10,40 +10,40 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
-# So long a connection has said nothing before it is closed for others' sake, in seconds.
+# How long a connection must have been idle to be closed, in seconds.
 _IDLE_S = 1.0
-# Of the idle ones so many are closed at a time: some more than one, since others come.
+# One in this many idle connections is closed at a time, since more clients will connect.
 _SHARE = 8
-_TOLD_EVERY_S = 60.0
+_WARN_EVERY_S = 60.0
 
 
 class Connection(Protocol):
-    """What is known of a connection here."""
+    """The part of a connection that is used here."""
 
     @property
     def idle_since(self) -> float | None:
-        """When it became idle, in `time.monotonic` seconds; None while it is at work."""
+        """When it became idle, in `time.monotonic` seconds; None while it is busy."""
 
     def close_idle(self) -> None:
         """Close it."""
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Tell whether an error says that no file can be opened, here or in the whole system."""
+    """Whether an error means that the process or the system has no file descriptors left."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class OpenFiles:
-    """Looks, several times a second, whether there is a file left, and makes room where there is none.
+    """Checks, several times a second, whether a file descriptor is left, and frees some if not.
 
-    Meanwhile the system takes connections and the event loop closes them at once, without a word.
+    Otherwise the system would accept connections that the event loop closes at once, without a response.
     """
 
     def __init__(self) -> None:
-        self._told: float | None = None
+        self._warned_at: float | None = None
 
-    def look(self, connections: Iterable[Connection]) -> None:
-        """Close the connections that have been idle for longest, if no file can be opened."""
+    def check(self, connections: Iterable[Connection]) -> None:
+        """Close the longest-idle connections if no file can be opened."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
@@ -57,13 +57,13 @@ class OpenFiles:
         chosen = ready[: len(ready) // _SHARE + 1]
         for i in chosen:
             connections[i].close_idle()
-        if self._told is None or now - self._told > _TOLD_EVERY_S:
-            self._told = now
+        if self._warned_at is None or now - self._warned_at > _WARN_EVERY_S:
+            self._warned_at = now
             limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             log.warning(
-                "no file is left to open for another connection: %d connections are open, %d of them idle, "
+                "too many open files to accept another connection: %d connections are open, %d of them idle, "
                 "and the limit of open files is %d; raise it (ulimit -n, LimitNOFILE=, --ulimit nofile=), or "
-                "run more replicas. The connections that were idle for longest are closed.",
+                "run more replicas. The longest-idle connections are being closed.",
                 len(connections),
                 len(idle),
                 limit,

@@ -1,4 +1,4 @@
-"""Panics of libraries in Rust: in Python they are no Exception, and pass by whatever handles those."""
+"""Panics of Rust libraries: in Python they are not Exceptions, so ordinary handlers do not catch them."""
 
 import asyncio
 
@@ -6,9 +6,9 @@ _CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit
 
 
 class PanicError(Exception):
-    """A library failed at an assertion of its own: what it was asked for has failed, and nothing else."""
+    """A Rust library panicked; only the current operation has failed."""
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell a panic (`pyo3_runtime.PanicException`, which no module exports) from what ends a task."""
+    """Whether an error is a panic (`pyo3_runtime.PanicException`, not exported), not the end of a task."""
     return not isinstance(error, (Exception, *_CONTROL))

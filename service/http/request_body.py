@@ -1,7 +1,6 @@
-"""From the bytes of a request to a checked body: each refusal in the order that the contract gives.
+"""Reads and validates a request's body; the order of the refusals is part of the API.
 
-503 not ready, 415 content type, 406 accept, 413 body, 429 where the body's size tells, 400 not JSON, 422 not
-valid.
+503 not ready, 415 content type, 406 accept, 413 body, 429 by the body's size, 400 not JSON, 422 not valid.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from werkzeug.http import parse_options_header
 
 from service.engine.permit import Permit
 from service.engine.queueing import OverloadedError
-from service.http.json_body import MAX_INDICES, MOST_VALUES, TooManyValuesError, parse
+from service.http.json_body import MAX_INDICES, MAX_VALUES, TooManyValuesError, parse
 from service.http.negotiation import choose_format, read_array_type
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
@@ -27,33 +26,33 @@ from service.settings import Settings
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
 HOPELESS = 8
-"""So many times its limit, a body is not read to its end for the sake of an answer."""
-# More than there are; a body with more is told so at once, not field by field.
+"""A body this many times its limit is not read to the end: the connection is closed after the response."""
+# More than any schema has; a body with more is refused for that, without checking each field.
 _MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
-# Of a Content-Type: there is one parameter that means anything.
-_MOST_OF_A_TYPE = 1000
-# Of a number of milliseconds: what is longer than the service's own limit is taken for that.
-_MOST_DIGITS = 18
+# A longer Content-Type is not parsed: its only meaningful parameter is short.
+_MAX_TYPE_CHARACTERS = 1000
+# Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
+_MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Generic[RequestT]):
-    """A request that is valid in itself, and how to answer it."""
+class ParsedRequest(Generic[RequestT]):
+    """A valid request body, and how to encode the response."""
 
     body: RequestT
     format: Format
     dtype: ArrayType
     count: int
-    """Of the inputs that were sent; `body` has no more of them than a request may have."""
+    """How many inputs were sent; `body` has at most `max_inputs` of them."""
 
 
-async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
-    """Read and check a request.
+async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
+    """Read and validate a request.
 
-    Raises Problem, or ClientDisconnect when it ends too early.
+    Raises Problem, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
     state.check_ready()
@@ -65,7 +64,7 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     _check_room(state, permit)
     body = await _read_body(request, state.settings)
     permit.body_bytes = len(body)
-    # Small bodies are parsed without an await, so only one exists in parsed form at a time: not counted.
+    # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
     if transient:
         state.memory.take(permit, transient)
@@ -82,21 +81,21 @@ async def take_in(request: Request, schema: type[RequestT]) -> Taken[RequestT]:
     except ValidationError as error:
         raise from_validation_error(error, list(schema.model_fields)) from None
     if transient:
-        state.memory.let_go(permit, transient)
-    return Taken(checked, chosen, dtype, count)
+        state.memory.release_part(permit, transient)
+    return ParsedRequest(checked, chosen, dtype, count)
 
 
 def deadline(request: Request, settings: Settings) -> float:
-    """Seconds that this request may take: the setting, or the client's own header where shorter."""
+    """Return the seconds this request may take: the setting, or the client's header if shorter."""
     header = request.headers.get("x-request-timeout-ms")
     if header is None:
         return settings.request_timeout_s
-    digits = header.isascii() and header.isdigit() and len(header) <= _MOST_DIGITS
+    digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
     if not (digits and int(header) > 0):
         raise Problem(
             "invalid-request",
-            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and of at "
-            f"most {_MOST_DIGITS} digits.",
+            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with at "
+            f"most {_MAX_DIGITS} digits.",
             members={"field": "X-Request-Timeout-Ms", "actual": header},
         )
     return min(settings.request_timeout_s, int(header) / 1000)
@@ -107,22 +106,21 @@ def _check_content(request: Request) -> None:
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(
             "unsupported-media-type",
-            f"The body is declared as {content_type}: send JSON in UTF-8, with Content-Type: "
-            "application/json.",
+            f"The Content-Type is {content_type}: send JSON in UTF-8 as application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
         )
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise Problem(
             "unsupported-media-type",
-            f"The body is declared as compressed with {encoding}: send it uncompressed.",
+            f"The Content-Encoding is {encoding}: send the body uncompressed.",
             members={"field": "Content-Encoding", "actual": encoding, "allowed": ["identity"]},
         )
 
 
 def _is_json(content_type: str) -> bool:
-    """Read a media type with its parameters (RFC 9110 §8.3)."""
-    if len(content_type) > _MOST_OF_A_TYPE:
+    """Whether a media type with its parameters (RFC 9110 §8.3) is JSON in UTF-8."""
+    if len(content_type) > _MAX_TYPE_CHARACTERS:
         return False
     media_type, parameters = parse_options_header(content_type)
     charset = parameters.get("charset", "utf-8").lower()
@@ -130,17 +128,17 @@ def _is_json(content_type: str) -> bool:
 
 
 def overloaded(error: OverloadedError) -> Problem:
-    """Say when to come back."""
+    """Make the 429, with the time to wait before a retry."""
     return Problem(
         "overloaded",
-        f"{error} Try again in about {error.retry_after} s, or send fewer texts at a time.",
+        f"{error} Retry in about {error.retry_after} s, or send fewer texts per request.",
         headers={"Retry-After": str(error.retry_after)},
         members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
     )
 
 
 def _check_room(state: ServiceState, permit: Permit) -> None:
-    """Refuse at once what no model's queue has room for, before it is read, parsed and tokenized."""
+    """Refuse a body that no model's queue has room for before reading, parsing and tokenizing it."""
     refusals = []
     for engine in state.engines.values():
         try:
@@ -153,7 +151,7 @@ def _check_room(state: ServiceState, permit: Permit) -> None:
 
 
 def _declared_size(request: Request, settings: Settings) -> int:
-    """Read Content-Length, 0 where there is none; raises the 413."""
+    """Read Content-Length, 0 if absent; raises the 413."""
     declared = request.headers.get("content-length", "0")
     size = int(declared) if declared.isdigit() else 0
     if size > settings.max_body_bytes:
@@ -183,8 +181,8 @@ async def _read_body(request: Request, settings: Settings) -> bytes:
 
 
 def _too_large(actual: int, limit: int) -> Problem:
-    # A body that is hardly too large is read to its end, so that the client reads the answer; the
-    # connection of a much larger one is not worth that.
+    # A slightly oversized body is read to the end, so that the client gets the response; for a much larger
+    # one the connection is closed instead.
     hopeless = actual > HOPELESS * limit
     return Problem(
         "body-too-large",
@@ -195,30 +193,28 @@ def _too_large(actual: int, limit: int) -> Problem:
 
 
 async def _parse(body: bytes, settings: Settings) -> tuple[object, int]:
-    """Read JSON; returns it with as many inputs as there may be, and the number of inputs that there are.
+    """Parse JSON; returns it with at most `max_inputs` inputs, and the number of inputs sent.
 
-    More are not worth a look. Raises the 400, and the 422 of a body of which no request could be made.
+    Raises the 400, and the 422 for a body that cannot be a valid request.
     """
-    most_values = MOST_VALUES + _VALUES_PER_INPUT * settings.max_inputs
+    max_values = MAX_VALUES + _VALUES_PER_INPUT * settings.max_inputs
     try:
-        parsed = await parse(
-            body, most_items=max(MAX_INDICES, settings.max_inputs) + 1, most_values=most_values
-        )
+        parsed = await parse(body, max_items=max(MAX_INDICES, settings.max_inputs) + 1, max_values=max_values)
     except orjson.JSONDecodeError as error:
         raise Problem(
-            "malformed-json", f"The body is not JSON: {error}.", members={"field": "body"}
+            "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
         ) from None
     except TooManyValuesError as error:
         raise Problem(
             "invalid-request",
-            f"The body has more than {most_values} values; no request has so many.",
-            members={"field": "body", "limit": most_values, "actual": error.actual},
+            f"The body has more than {max_values} values, the limit for a request.",
+            members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
     for name, length in parsed.lengths.items():
         if name != "inputs":
             raise Problem(
                 "invalid-request",
-                f"{name} has {length} items; no list but inputs may have more than {MAX_INDICES}.",
+                f"{name} has {length} items and the limit is {MAX_INDICES}.",
                 members={"field": name, "limit": MAX_INDICES, "actual": length},
             )
     inputs = parsed.value.get("inputs") if isinstance(parsed.value, dict) else None

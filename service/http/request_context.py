@@ -1,4 +1,4 @@
-"""What is known of a request while it is served: the connection, the app and the answer share it."""
+"""The state of a request while it is served, shared by the connection, the app and the response."""
 
 import asyncio
 import itertools
@@ -17,10 +17,10 @@ from service.problems import Problem
 from service.telemetry.request_record import RequestRecord
 from service.telemetry.trace_context import read_traceparent
 
-# Under this name a request's scope has its context, in `state`.
+# The key of the context in the ASGI scope's `state`.
 _KEY = "headlight"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
-# An id is this process and a number: unique like a random one, which costs a system call each.
+# An id is this prefix and a counter: as unique as a random id, without a system call for each.
 _PROCESS = uuid.uuid4().hex[:20]
 _NUMBERS = itertools.count(1)
 
@@ -33,35 +33,35 @@ class RequestContext:
     permit: Permit
     path: str = ""
     endpoint: Endpoint | None = None
-    """None where the path is not one of ours."""
+    """None for an unknown path."""
     task: asyncio.Task[object] | None = None
-    """What computes its answer, for as long as it does."""
+    """The task that computes its response, while running."""
     gone: bool = False
-    """Whether its client has closed the connection, which has ended the task."""
+    """Whether the client has disconnected, which cancels the task."""
     cut_off: bool = False
-    """Whether the connection was closed because its client did not read the answer."""
+    """Whether the connection was closed because the client did not read the response."""
 
     @property
     def request_id(self) -> str:
-        """The client's own id, or one of ours."""
+        """The client's id, or one we generated."""
         return self.record.request_id
 
     def error(self, problem: Problem) -> Response:
-        """Make the answer that says what is wrong, in the form of the endpoint."""
+        """Build the error response, in the endpoint's format."""
         render = Problem.response if self.endpoint is None else self.endpoint.render_error
         return render(problem, self.path, self.request_id)
 
 
 def context_of(scope: Mapping[str, Any]) -> RequestContext:
-    """Find the context of a request."""
+    """Return the context of a request."""
     context: RequestContext = scope["state"][_KEY]
     return context
 
 
 def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContext:
-    """Begin the context of a request from its head: who asks, and within which trace.
+    """Create the context of a request from its head: its id, client and trace.
 
-    The connection calls it, since bodies arrive before the app runs; with another server the app does.
+    The connection calls it, since a body may arrive before the app runs; with another server, the app does.
     """
     state = scope.setdefault("state", {})
     if _KEY in state:
@@ -83,7 +83,7 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
 
 
 def request_id(given: str | None) -> str:
-    """Keep the client's own id when it is a sane token, else make one."""
+    """Keep the client's id if it is a sane token, else generate one."""
     if given is not None and _SANE_ID.fullmatch(given):
         return given
     return f"{_PROCESS}{next(_NUMBERS):012x}"

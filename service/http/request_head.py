@@ -1,4 +1,4 @@
-"""What HTTP/1.1 asks of the head of a request beyond what the parser checks (RFC 9110, RFC 9112)."""
+"""Checks of a request's head that HTTP/1.1 requires beyond the parser's (RFC 9110, RFC 9112)."""
 
 import re
 from collections.abc import Sequence
@@ -6,18 +6,18 @@ from functools import lru_cache
 
 from service.problems import Problem
 
-# A registered name or an IPv4 address, or an IPv6 address in brackets; then a port (RFC 3986 §3.2.2). An
-# http URI has a host that is not empty (RFC 9110 §4.2.1).
+# A registered name or an IPv4 address, or an IPv6 address in brackets; then a port (RFC 3986 §3.2.2). The
+# host of an http URI is not empty (RFC 9110 §4.2.1).
 _HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%_~-]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]{0,5})?")
 _VERSIONS = ("1.1", "1.0")
 _SHOWN = 100
 
 
 def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raise the problem of a head whose version, host or transfer coding cannot be served.
+    """Raise a Problem for a head whose version, host or transfer coding is invalid or not supported.
 
-    `headers` have their names in lower case. What may be read is one `Host` (none in HTTP/1.0), and bodies
-    that are sent whole or in chunks.
+    `headers` have lower-case names. Exactly one `Host` is required (HTTP/1.0: at most one), and the only
+    transfer coding is chunked.
     """
     if version not in _VERSIONS:
         raise Problem(
@@ -35,9 +35,11 @@ def check_head(version: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         if not hosts and version == "1.0":
             return
         many = f"has {len(hosts)} Host headers" if hosts else "has no Host header"
-        raise _malformed(f"The request {many}: send one, with the name that the service is called by.")
+        raise _malformed(f"The request {many}: send exactly one, with the name or address of the service.")
     if not _is_host(hosts[0]):
-        raise _malformed(f'The Host header "{_shown(hosts[0])}" is not a name or an address, and a port.')
+        raise _malformed(
+            f'The Host header "{_shown(hosts[0])}" is not a name or address, optionally with a port.'
+        )
 
 
 @lru_cache(maxsize=256)
@@ -46,7 +48,7 @@ def _known_host(value: bytes) -> bool:
 
 
 def _is_host(value: bytes) -> bool:
-    """Remember short ones: all requests of a client, and most of all clients, have the same."""
+    """Check a host, caching short ones: nearly all requests have the same."""
     return _known_host(value) if len(value) <= _SHOWN else _HOST.fullmatch(value) is not None
 
 
@@ -58,8 +60,8 @@ def _check_coding(version: str, value: bytes) -> None:
     if value.strip().lower() != b"chunked":
         raise Problem(
             "transfer-coding-not-implemented",
-            f'The transfer coding "{_shown(value)}" is not known here: send the body in chunks '
-            "(Transfer-Encoding: chunked), or with a Content-Length.",
+            f'The transfer coding "{_shown(value)}" is not supported: send the body with '
+            "Transfer-Encoding: chunked or a Content-Length.",
             members={"field": "Transfer-Encoding", "actual": _shown(value), "allowed": ["chunked"]},
         )
 
@@ -69,5 +71,5 @@ def _malformed(detail: str, field: str = "Host") -> Problem:
 
 
 def _shown(value: bytes) -> str:
-    """Write what a client sent so that it can be logged: with no control character of a terminal."""
+    """Escape client input for the log: without control characters of a terminal."""
     return value[:_SHOWN].decode("ascii", "backslashreplace")

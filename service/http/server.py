@@ -1,4 +1,4 @@
-"""uvicorn with our own signals and drain."""
+"""uvicorn with our own signal handling and drain."""
 
 import functools
 import logging
@@ -20,14 +20,14 @@ from service.telemetry.logs import write_at_once
 
 log = logging.getLogger(__name__)
 
-# `make` and process groups deliver one signal twice, the second time as late as a busy machine likes.
+# `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
-# So much before the drain's end, what is not answered yet is told to go elsewhere.
-_FAREWELL_S = 0.3
+# This long before the drain times out, the requests in flight are answered with a 503.
+_CANCEL_S = 0.3
 
 
 class Server(uvicorn.Server):
-    """Drains on the first signal, still listening, and ends at once on the second."""
+    """Drains on the first signal, still listening, and exits at once on the second."""
 
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
@@ -40,15 +40,15 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM ourselves: uvicorn would raise them again after the drain."""
+        """Handle SIGINT and SIGTERM ourselves: uvicorn would reraise them after the drain."""
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.handle_exit)
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin the drain; a second signal ends the process at once.
+        """Start the drain; a second signal ends the process at once.
 
-        Nothing here takes a lock: a signal may interrupt whoever holds it.
+        Takes no lock: the signal may have interrupted the code that holds it.
         """
         now = time.monotonic()
         if self._drain_since is None:
@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
         self._end_process()
 
     def _end_process(self) -> None:
-        """End without the interpreter: it would wait for threads that nobody waits for, or abort."""
+        """Exit without the interpreter's shutdown, which would wait for abandoned threads, or abort."""
         code = 0
         if self.state.failure is not None:
             sys.stderr.write(f"headlight: {self.state.failure}\n")
@@ -81,23 +81,23 @@ class Server(uvicorn.Server):
         os._exit(code)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look, every tenth of a second, whether loading has failed or the drain is done."""
+        """Check, ten times a second, whether loading has failed or the drain is complete."""
         if self.state.phase is Phase.FAILED:
             return True
-        self._files.look(self.server_state.connections)  # type: ignore[arg-type]
+        self._files.check(self.server_state.connections)  # type: ignore[arg-type]
         if self._drain_since is None:
             return await super().on_tick(counter)
         self._announce()
         left = self._drain_since + self.state.settings.drain_timeout_s - time.monotonic()
-        if left <= _FAREWELL_S:
+        if left <= _CANCEL_S:
             self._cut_off = max(self._cut_off, self.state.in_flight)
-            self.state.give_up()
-        # What is left of the time is for readers of answers that are already written.
+            self.state.cancel_running()
+        # The remaining time is for clients that are still reading their responses.
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
         return self.state.in_flight == 0 or left <= 0
 
     def _announce(self) -> None:
-        """Log, once, what is still to be done; not in the signal handler, which must not wait for a lock."""
+        """Log the start of the drain, once; not in the signal handler, which must not take a lock."""
         if not self._announced:
             self._announced = True
             log.info(
@@ -109,7 +109,7 @@ class Server(uvicorn.Server):
 
 
 class ListenError(Exception):
-    """The address cannot be listened on; the message says why and what to change."""
+    """Cannot listen on the address; the message says why and what to change."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -119,18 +119,18 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ListenError(
-            f"{host}:{port} cannot be listened on ({error.strerror}): choose another HEADLIGHT_HOST or "
+            f"cannot listen on {host}:{port} ({error.strerror}): choose another HEADLIGHT_HOST or "
             "HEADLIGHT_PORT."
         ) from error
 
 
 def serve(app: object, state: ServiceState) -> None:
-    """Serve until a signal, then end the process; raises ListenError before anything is loaded."""
+    """Serve until a signal, then end the process; raises ListenError before loading any model."""
     settings = state.settings
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     log.info("headlight %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
-    # Our protocol, no access log of its own, no server header.
+    # Our protocol class; without uvicorn's access log and server header.
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="uvloop",

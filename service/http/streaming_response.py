@@ -1,4 +1,4 @@
-"""Answers that are made while they are sent."""
+"""Responses whose end is sent only after their reader has caught up, and streamed responses."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -10,14 +10,14 @@ from service.serialization.json_writer import Piece
 
 
 class WholeResponse(Response):
-    """An answer that is there, and complete only when its reader has taken nearly all of it.
+    """A complete response that counts as sent only when its reader has read nearly all of it.
 
-    What was written in one go is waited for before the end is sent, so that a reader that stands still is
-    seen while the request is still being answered.
+    The body is drained before the end is sent, so that a stalled reader is noticed while the request is still
+    in flight.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send the answer, then its end."""
+        """Send the body, then the end of the response."""
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
@@ -25,11 +25,11 @@ class WholeResponse(Response):
 
 
 class StreamedResponse(Response):
-    """An answer in pieces, each made when the one before it has been handed on.
+    """A response in pieces, each produced after the previous one was sent.
 
-    A slow reader holds back the next piece, not the event loop. Where the size is not in the headers, the
-    answer is sent in chunks; HTTP/1.0 knows none, so there it is collected first. A reader that goes closes
-    the generator.
+    A slow reader delays the next piece (back-pressure), not the event loop. Without a Content-Length the body
+    is sent chunked; HTTP/1.0 does not have that, so there it is collected first. When the client disconnects,
+    the generator is closed.
     """
 
     def __init__(self, pieces: AsyncGenerator[Piece, None], headers: Mapping[str, str]) -> None:

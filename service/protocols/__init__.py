@@ -1,1 +1,1 @@
-"""What can be asked: each protocol translates to the same calls of the engine."""
+"""The API's protocols: each translates to the same engine calls."""

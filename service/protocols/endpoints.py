@@ -1,4 +1,4 @@
-"""All that can be asked: the endpoints of each protocol, and of operators."""
+"""All endpoints: those of each protocol, and the operational ones."""
 
 from service.endpoints import Endpoints
 from service.protocols import operations

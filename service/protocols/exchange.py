@@ -1,4 +1,4 @@
-"""One request on its way: tokenized, bounded, run and answered, as long as its time is not over."""
+"""Processes one request within its deadline: tokenize, check limits, run and answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,7 +13,7 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.engine.engine import Engine
 from service.engine.queueing import OverloadedError
 from service.http.delivery import Delivery
-from service.http.request_body import Taken, deadline, overloaded
+from service.http.request_body import ParsedRequest, deadline, overloaded
 from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
@@ -25,63 +25,63 @@ from service.settings import Settings
 
 T = TypeVar("T")
 
-# Work of up to so many Python steps is done on the event loop (about a millisecond).
+# Work of up to this many Python steps runs on the event loop (about a millisecond).
 _INLINE_STEPS = 10_000
 
 
 @dataclass
 class Exchange:
-    """A request, its model, and its time in seconds, which is over at `until` on the event loop's clock."""
+    """A request, its engine and its timeout of `seconds`, which ends at `until` on the event loop's clock."""
 
     request: Request
     context: RequestContext
     state: ServiceState
     engine: Engine
-    taken: Taken[Any]
+    parsed: ParsedRequest[Any]
     seconds: float
     until: float
     tokenize_s: float = 0.0
 
     @classmethod
-    def open(cls, request: Request, taken: Taken[Any]) -> "Exchange":
-        """Find the model and the deadline; raises Problem, also where there are too many inputs."""
+    def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
+        """Find the model and the deadline; raises Problem, including for too many inputs."""
         state: ServiceState = request.app.state.service
-        _check_count(taken.count, state.settings)
+        _check_count(parsed.count, state.settings)
         seconds = deadline(request, state.settings)
         until = asyncio.get_running_loop().time() + seconds
-        engine = state.engine(taken.body.model)
+        engine = state.engine(parsed.body.model)
         context = context_of(request.scope)
-        context.record.model, context.record.inputs = engine.name, len(taken.body.inputs)
-        return cls(request, context, state, engine, taken, seconds, until)
+        context.record.model, context.record.inputs = engine.name, len(parsed.body.inputs)
+        return cls(request, context, state, engine, parsed, seconds, until)
 
     async def in_time(self, work: Awaitable[T]) -> T:
-        """Do the work, but drop it when the request's time is over (504)."""
+        """Await the work, but cancel it when the request times out (504)."""
         try:
             async with asyncio.timeout_at(self.until):
                 return await work
         except TimeoutError:
             raise Problem(
                 "deadline-exceeded",
-                f"The answer was not ready within {self.seconds:g} s: send fewer texts, or allow more time.",
+                f"The response was not ready within {self.seconds:g} s: send fewer texts or allow more time.",
                 members={"limit": self.seconds},
             ) from None
         except OverloadedError as error:
             raise overloaded(error) from None
 
     async def off_loop(self, work: Callable[[], T], *, steps: int) -> T:
-        """Do work of many steps in a thread, and of few at once."""
+        """Run work of many steps in a thread, and of few steps directly."""
         return await asyncio.to_thread(work) if steps > _INLINE_STEPS else work()
 
     async def tokenize(
         self, texts: Sequence[Text], truncation: Truncation, prompt: str = ""
     ) -> list[Encoding]:
-        """Tokenize texts, each behind the prompt; raises the 413 of a prompt that makes them too large."""
+        """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large."""
         prompts = len(prompt.encode()) * len(texts)
         _check_prompts(prompts, self.state.settings)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
         body_bytes = permit.body_bytes
         permit.body_bytes += prompts
-        # Not more tokens than bytes, nor than the model reads of each input.
+        # At most one token per byte, and at most the model's limit per input.
         most = TOKEN_BYTES * min(permit.body_bytes, len(texts) * self.engine.info.max_length)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * prompts + most)
         record.stages.begin("tokenize")
@@ -89,17 +89,17 @@ class Exchange:
             texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
         )
         record.tokens = sum(map(len, encodings))
-        memory.let_go(permit, most - TOKEN_BYTES * record.tokens)
+        memory.release_part(permit, most - TOKEN_BYTES * record.tokens)
         return encodings
 
     def style(
         self, *, decimals: int | None = None, unit: bool = True, axes: Sequence[str] | None = None
     ) -> AnswerStyle:
-        """Say how the answer is written, in the format that was negotiated."""
+        """Return how to write the response, in the negotiated format."""
         return AnswerStyle(
             self.engine.name,
-            self.taken.format,
-            self.taken.dtype,
+            self.parsed.format,
+            self.parsed.dtype,
             decimals,
             unit,
             None if axes is None else tuple(axes),
@@ -108,10 +108,10 @@ class Exchange:
     async def answer(
         self, style: AnswerStyle, encodings: Sequence[Encoding], views: Sequence[View], way_out: str
     ) -> Response:
-        """Compute what was planned of each input, and answer with an item for each.
+        """Compute the plan of each input, and answer with an item for each.
 
-        Raises the 413 of an answer that could be too large before anything is computed: `way_out` says how
-        to make it smaller. Raises OverloadedError, InferenceError and Problem.
+        Raises the 413 for a response that could be too large before computing anything: `way_out` says how to
+        make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
         size = self._reserve_answer(style, encodings, [view.expected for view in views], way_out)
         stages = self.context.record.stages
@@ -141,16 +141,15 @@ class Exchange:
         expected: Sequence[Expected],
         way_out: str,
     ) -> int:
-        """Hold the memory of the answer; returns the most bytes that it can have.
+        """Reserve memory for the response; returns its maximum size in bytes.
 
-        Raises the 413 where that is more than an answer may have, and the 429 where too many large ones are
-        on their way.
+        Raises the 413 if that exceeds the limit, and the 429 if too many large responses are in progress.
         """
         limit, size = self.state.max_response_bytes, bound(style, encodings, expected)
         if size > limit:
             raise Problem(
                 "response-too-large",
-                f"The answer could have {size} bytes and the limit is {limit}: {way_out}.",
+                f"The response could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
         try:
@@ -162,12 +161,12 @@ class Exchange:
 
 
 def _check_prompts(size: int, settings: Settings) -> None:
-    """Refuse a prompt that, before each input, has more bytes in all than a body may have."""
+    """Refuse a prompt that, repeated for each input, exceeds the size limit of a body."""
     if size > settings.max_body_bytes:
         raise Problem(
             "body-too-large",
-            f"The prompt before each input makes {size} bytes and the limit is {settings.max_body_bytes}: "
-            "shorten the prompt, or send fewer inputs.",
+            f"The prompt, repeated for each input, has {size} bytes and the limit is "
+            f"{settings.max_body_bytes}: shorten the prompt, or send fewer inputs.",
             members={"field": "prompt", "limit": settings.max_body_bytes, "actual": size},
         )
 
@@ -177,6 +176,6 @@ def _check_count(count: int, settings: Settings) -> None:
         raise Problem(
             "too-many-inputs",
             f"There are {count} inputs and the limit is {settings.max_inputs}: "
-            "split them over several requests.",
+            "split them into several requests.",
             members={"field": "inputs", "limit": settings.max_inputs, "actual": count},
         )

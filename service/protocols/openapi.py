@@ -1,4 +1,4 @@
-"""The OpenAPI schema: request bodies that are read by hand, and every error as problem+json."""
+"""The OpenAPI schema: request bodies that handlers read themselves, and all errors as problem+json."""
 
 from collections.abc import Collection
 from typing import Any
@@ -19,37 +19,37 @@ _DTYPE = {
     "name": "dtype",
     "in": "query",
     "required": False,
-    "description": "Type of the arrays in a binary format. `uint8` is for maps (embeddings stay float32): "
-    "value = stored × `scale`. The answer declares `dtype`, `scale` and `max_error`.",
+    "description": "Type of arrays in binary formats. `uint8` applies to maps (embeddings stay float32), "
+    "value = stored × `scale`. The response declares `dtype`, `scale` and `max_error`.",
     "schema": {"type": "string", "enum": list(ARRAY_TYPES), "default": "float32"},
 }
 _BINARY = {"type": "string", "format": "binary"}
 _OTHER_FORMATS = {
     FORMATS["npz"]: {
-        "schema": {**_BINARY, "description": "A NumPy archive; `meta` is the rest of the answer as JSON."}
+        "schema": {**_BINARY, "description": "A NumPy archive; `meta` is the rest of the response as JSON."}
     },
     FORMATS["safetensors"]: {
-        "schema": {**_BINARY, "description": "The rest of the answer is under the metadata key `headlight`."}
+        "schema": {**_BINARY, "description": "The rest of the response is in the metadata key `headlight`."}
     },
     FORMATS["ndjson"]: {
-        "schema": {"type": "string", "description": "A line for each item of `data`, then one with `usage`."}
+        "schema": {"type": "string", "description": "One line per item of `data`, then one with `usage`."}
     },
 }
 _BEARER = {"type": "http", "scheme": "bearer", "description": "One of the service's API keys."}
-_NOT_HERE = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # of other paths and methods
+_NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur for other paths and methods
 
 
 def operation_id(route: APIRoute) -> str:
-    """Name an operation by its path, which is how generated clients call it: `encode`."""
+    """Name an operation by its path, such as `encode`: generated clients use it as the method name."""
     return route.path_format.strip("/")
 
 
 def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: bool) -> dict[str, Any]:
-    """Write the schema of the whole app; `keys` is whether it asks for one."""
+    """Build the schema of the app; `keys` is whether it requires an API key."""
     schema = get_openapi(
         title="headlight",
         version=version,
-        summary="Transformer encoders over HTTP, with their attention open to be read.",
+        summary="Transformer encoders over HTTP: embeddings and attention maps.",
         routes=app.routes,
     )
     mode: JsonSchemaMode = "validation"
@@ -66,7 +66,7 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
 
 
 def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> None:
-    """Add what the framework does not know: bodies that are read by hand, formats, keys and errors."""
+    """Add what FastAPI does not know: bodies, formats, API keys and errors."""
     operation["responses"].pop("422", None)
     if keys and endpoint.guarded:
         operation["security"] = [{"bearer": []}]
@@ -75,7 +75,7 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
         operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
-        operation["responses"].update(_problems(set(KINDS) - _NOT_HERE))
+        operation["responses"].update(_problems(set(KINDS) - _NOT_LISTED))
     else:
         operation["responses"].update(_problems(endpoint.problems))
 

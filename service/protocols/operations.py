@@ -1,4 +1,4 @@
-"""What operators ask: is it alive, is it ready, what runs, how does it do."""
+"""Operational endpoints: liveness, readiness, information, metrics and the API's documentation."""
 
 from http import HTTPStatus
 from pathlib import Path
@@ -17,13 +17,13 @@ from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
 from service.problems import Problem, cut
 
-# The page's script and style come with a package, so that it works without the internet.
+# The page's script and style come from a package, so that it works offline.
 _PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
 _PAGE_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 
 class Status(BaseModel):
-    """Whether the service can work."""
+    """The state of the service."""
 
     status: Literal["alive", "ready"]
 
@@ -53,7 +53,7 @@ class ServedModel(BaseModel):
 
 
 class Limits(BaseModel):
-    """What one request may ask for."""
+    """The limits of a request."""
 
     max_inputs: int
     max_body_bytes: int
@@ -62,7 +62,7 @@ class Limits(BaseModel):
 
 
 class Info(BaseModel):
-    """What runs here."""
+    """The version, the models and the limits of this service."""
 
     version: str
     models: list[ServedModel]
@@ -70,17 +70,17 @@ class Info(BaseModel):
 
 
 async def root() -> RedirectResponse:
-    """Lead whoever opens the address that the log prints to the page; relative, for a proxy with a prefix."""
+    """Redirect the address that the log prints to /docs; relative, for proxies that add a prefix."""
     return RedirectResponse("docs")
 
 
 async def livez() -> Status:
-    """Answer 200 as long as the process can answer at all."""
+    """Return 200 as long as the process responds."""
     return Status(status="alive")
 
 
 async def readyz(request: Request) -> Status:
-    """Answer 200 only when every model is loaded, warmed up and its worker alive."""
+    """Return 200 only if every model is loaded and warmed up, and its worker alive."""
     request.app.state.service.check_ready()
     return Status(status="ready")
 
@@ -135,12 +135,12 @@ async def metrics(request: Request) -> Response:
 
 
 async def openapi(request: Request) -> JSONResponse:
-    """Give the schema of this API."""
+    """Return the OpenAPI schema."""
     return JSONResponse(request.app.openapi())
 
 
 async def docs() -> HTMLResponse:
-    """Show the schema as a page."""
+    """Return the interactive documentation page."""
     return get_swagger_ui_html(
         openapi_url="openapi.json",
         title="headlight",
@@ -152,7 +152,7 @@ async def docs() -> HTMLResponse:
 
 
 class _PagePart(FileResponse):
-    """A file, of which a client may ask for ranges (RFC 9110 §14); errors are in our form."""
+    """A file that supports range requests (RFC 9110 §14); errors are problem documents."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def checked(message: Message) -> None:
@@ -165,21 +165,21 @@ class _PagePart(FileResponse):
 
 def _bad_range(status: int, headers: Headers) -> Problem:
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        there = headers["content-range"]
+        available = headers["content-range"]
         return Problem(
             "range-not-satisfiable",
-            f"The file has no such bytes: of all of it the Content-Range is {there}.",
-            headers={"Content-Range": there},
+            f"The range is outside the file, whose Content-Range is {available}.",
+            headers={"Content-Range": available},
             members={"field": "Range"},
         )
-    detail = "The header Range is not one of bytes: write it like bytes=0-99, or leave it out."
+    detail = "The header Range is not a byte range: use a form like bytes=0-99, or leave it out."
     return Problem("malformed-request", detail, members={"field": "Range"})
 
 
 async def docs_part(name: str) -> Response:
     """Serve the page's script and style."""
     if name not in _PAGE_PARTS:
-        raise Problem("not-found", f"There is no /docs/{cut(name)}; /docs is the page.")
+        raise Problem("not-found", f"There is no file /docs/{cut(name)}; the page is /docs.")
     return _PagePart(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])
 
 
@@ -189,21 +189,21 @@ ENDPOINTS = (
     Endpoint(
         "/readyz",
         readyz,
-        summary="Can it work?",
+        summary="Is the service ready?",
         problems=frozenset({"not-ready"}),
         statuses=(200, 405, 503),
     ),
     Endpoint(
         "/health",
         readyz,
-        summary="Can it work? The same as /readyz.",
+        summary="Is the service ready? Same as /readyz.",
         problems=frozenset({"not-ready"}),
         statuses=(200, 405, 503),
     ),
     Endpoint(
         "/info",
         info,
-        summary="What runs here?",
+        summary="Version, models and limits",
         guarded=True,
         problems=frozenset({"unauthorized"}),
         statuses=(200, 401, 405),

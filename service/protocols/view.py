@@ -1,4 +1,4 @@
-"""One input of a request as it was planned, whichever protocol asked for it."""
+"""The plan for one input of a request, whatever its protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from service.serialization.items import Expected, Item, present
 
 @dataclass(frozen=True)
 class View:
-    """What must be computed of one input, and what its answer says beside the numbers."""
+    """What must be computed for one input, and the columns of its response item."""
 
     want: Want
     columns: Mapping[str, Any]
     expected: Expected
 
     def item(self, output: Output) -> Item:
-        """Make the answer to this input."""
+        """Build this input's response item."""
         top = output.top
         arrays = present(
             embedding=output.sentence,

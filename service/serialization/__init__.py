@@ -1,1 +1,1 @@
-"""Answers as bytes: items in JSON, npz and safetensors, their size beforehand, and compression."""
+"""Serializes responses: items in JSON, npz and safetensors; bounds on their size; compression."""

@@ -1,6 +1,6 @@
-"""How large an answer can be: a bound from above, known before anything is computed.
+"""An upper bound on a response's size, known before anything is computed.
 
-Of binary formats it is nearly the size itself. Compression is not counted on.
+For binary formats it is close to the actual size. Compression is ignored.
 """
 
 import math
@@ -10,25 +10,25 @@ from model.contract import Encoding
 from service.serialization.items import MAPS, AnswerStyle, Expected
 from service.serialization.json_arrays import TABLE_DECIMALS, text_size
 
-# The longest texts that orjson writes for a float32, and the comma after it: -1234567900000000.0 for any,
+# The longest text that orjson writes for a float32, with its comma: -1234567900000000.0 in general,
 # 0.0000123456789 for a probability.
 _FLOAT_BYTES = 20
 _PROBABILITY_BYTES = 16
-# Digits of a position, a comma and a bracket; those of int32 and a comma.
+# The digits of a position, a comma and a bracket; those of an int32 and a comma.
 _LABEL_BYTES = 10
 _INTEGER_BYTES = 12
-# Token columns: id, word id, segment id, special, offsets, and the commas, quotes and brackets around them.
+# Token columns: id, word id, segment id, special, offsets, with their commas, quotes and brackets.
 _TOKEN_BYTES = 64
 _ITEM_BYTES = 320
-# Names of labels, words and the statistics of a summary, with what is around them.
+# The names of labels, words and the statistics of a summary, with their punctuation.
 _MORE_BYTES = 320
 _ANSWER_BYTES = 256
-# In a file: the array's name, type and shape, twice in a ZIP.
+# In a file: an array's name, type and shape, twice in a ZIP.
 _MEMBER_BYTES = 400
 
 
 def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[Expected]) -> int:
-    """Bound the bytes of an answer, uncompressed; `expected` belong to the encodings one by one."""
+    """Bound the bytes of an uncompressed response; `expected` has one entry per encoding."""
     total = _ANSWER_BYTES + 6 * len(style.model)
     for encoding, item in zip(encodings, expected, strict=True):
         columns = _columns_bytes(style, encoding, item)
@@ -38,7 +38,7 @@ def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[
 
 
 def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> int:
-    # In a safetensors header the JSON is a text of its own: each quote and backslash has one before it.
+    # In a safetensors header the JSON is itself a JSON string: each quote and backslash is escaped.
     quoting = 2 if style.format == "safetensors" else 1
     size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * _text_bytes("".join(encoding.tokens))
     if item.labels or item.text_bytes or item.summary:
@@ -49,7 +49,7 @@ def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> in
 
 
 def _text_bytes(text: str) -> int:
-    """Bound a text in JSON: a control character has six bytes there."""
+    """Bound a string in JSON, where a control character takes six bytes."""
     if not text.isprintable():
         return 6 * len(text)
     return len(text.encode()) + text.count('"') + text.count("\\")
@@ -62,7 +62,7 @@ def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
     itemsize = 4
     if is_map and style.dtype == "uint8":
         itemsize = 1
-    elif is_map and style.unit and style.dtype == "float16":  # others may be too large for float16
+    elif is_map and style.unit and style.dtype == "float16":  # other values may overflow float16
         itemsize = 2
     return _MEMBER_BYTES + math.prod(shape) * itemsize
 
@@ -83,4 +83,4 @@ def _summary_bytes(style: AnswerStyle, summary: Mapping[str, tuple[int, ...]]) -
     if style.binary:
         return _MEMBER_BYTES * len(summary) + 4 * values
     number = _FLOAT_BYTES if style.decimals is None else min(_FLOAT_BYTES, style.decimals + 7)
-    return values * (3 + number)  # of two layers with one head each, every number has a list of its own
+    return values * (3 + number)  # 3: with one head per layer, every number is in a list of its own

@@ -1,6 +1,6 @@
-"""Arrays as bytes: the type in which each is sent, and how far off the numbers are that a reader gets.
+"""Arrays as bytes: the type each is stored in, and a bound on the resulting error.
 
-A reader computes `float32(stored) × scale` for what is stored as uint8, and takes floats as they are.
+A reader computes `float32(stored) × scale` for uint8 arrays, and uses floats as they are.
 """
 
 import math
@@ -20,7 +20,7 @@ _SMALLEST_NORMAL = 2.0**-14  # of float16
 _BELOW_ONE = 1 - 2.0**-24
 # The smallest scale whose products are not subnormal: those would lose precision.
 _SMALLEST_SCALE = 2.0**-126
-# In steps of uint8: half a step for the rounding, and what float32 adds in p × 255 and in stored × scale.
+# Error in uint8 steps: half a step for rounding, plus float32's error in p × 255 and in stored × scale.
 _STEPS_OFF = 0.5 + 2.0**-14
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
@@ -28,7 +28,7 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A named array as it will lie in the file."""
+    """A named array as stored in the file."""
 
     name: str
     dtype: np.dtype[Any]
@@ -36,20 +36,20 @@ class Member:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An array and what it will be as bytes; it is converted while it is written."""
+    """An array and how it is stored; it is converted while it is written."""
 
     member: Member
     array: NDArray[Any]
     scale: float
 
     def pieces(self) -> Iterator[memoryview]:
-        """Give the bytes, in pieces of half a megabyte; what has its type already is not copied."""
+        """Yield the bytes, in pieces of half a megabyte; an array that has the stored type is not copied."""
         dtype = self.member.dtype
         flat = np.ascontiguousarray(self.array).reshape(-1)
         step = _PIECE_BYTES // flat.itemsize
@@ -62,7 +62,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """All arrays of an answer, and the rest of it as JSON."""
+    """All arrays of a response, and the rest of it as JSON."""
 
     arrays: list[Stored]
     meta: bytes
@@ -74,10 +74,10 @@ class Packed:
 
 
 def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
-    """Choose the types and the scale, and write the rest of the answer; reads every array once.
+    """Choose the types and the scale, and write the rest of the response; reads every array once.
 
-    The rest declares `dtype`, `scale`, and `max_error`: no number that a reader gets is further from the one
-    that was computed in float32. It is 0.0 for float32, which statistics are in any case.
+    The rest declares `dtype`, `scale` and `max_error`, an upper bound on the difference between a number that
+    a reader gets and the one computed in float32. It is 0.0 for float32; statistics are always float32.
     """
     items = list(items)
     exact = [
@@ -103,13 +103,13 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
 
 
 def cut(text: bytes) -> Iterator[memoryview]:
-    """Cut bytes into pieces."""
+    """Split bytes into pieces."""
     for start in range(0, len(text), _PIECE_BYTES):
         yield memoryview(text)[start : start + _PIECE_BYTES]
 
 
 def to_bytes(array: NDArray[Any], scale: float) -> NDArray[np.uint8]:
-    """Write numbers from 0 to 255 × scale as the nearest of 256 steps, which are uint8."""
+    """Quantize numbers from 0 to 255 × scale to the nearest of 256 steps, as uint8."""
     steps = np.divide(array, scale, dtype=np.float64)
     np.rint(steps, out=steps)
     np.clip(steps, 0, 255, out=steps)
@@ -117,7 +117,7 @@ def to_bytes(array: NDArray[Any], scale: float) -> NDArray[np.uint8]:
 
 
 def _scale(style: AnswerStyle, maps: list[NDArray[Any]]) -> float:
-    """Find the scale of an answer: 1 for floats; for uint8 the largest number of all maps is 255 steps."""
+    """Return the scale of a response: 1 for floats; for uint8, the largest number of all maps over 255."""
     if style.dtype != "uint8":
         return 1.0
     largest = 1.0 if style.unit else max(map(_largest, maps), default=0.0)
@@ -127,11 +127,11 @@ def _scale(style: AnswerStyle, maps: list[NDArray[Any]]) -> float:
 def _stored_as(
     style: AnswerStyle, array: NDArray[Any], scale: float, *, is_map: bool
 ) -> tuple[np.dtype[Any], float]:
-    """Choose an array's type, and bound how far a number may be from the one that was computed."""
-    dtype = array.dtype  # positions, or already what was asked
+    """Choose an array's stored type; returns it and the maximum error."""
+    dtype = array.dtype  # int32 positions, or already the requested type
     largest = 0.0
     if style.dtype == "float16" and dtype != np.int32:
-        # NumPy is slow to look for the largest float16, and probabilities need not be looked at: 1 is exact.
+        # NumPy is slow to find the largest float16; for probabilities it is not needed, since 1 is exact.
         largest = _BELOW_ONE if is_map and style.unit else _largest(array)
     if dtype == np.float32 and style.dtype == "uint8" and is_map:
         dtype = np.dtype(np.uint8)
@@ -140,11 +140,11 @@ def _stored_as(
     if dtype == np.uint8:
         return dtype, scale * _STEPS_OFF
     if dtype == np.float16:
-        # Half the distance of neighbours among the largest numbers (11 bits), or among the subnormal ones.
+        # Half the distance between neighbours at the largest number (11 bits), or among the subnormal ones.
         return dtype, 2.0 ** (math.frexp(max(largest, _SMALLEST_NORMAL))[1] - 12)
     return dtype, 0.0
 
 
 def _largest(array: NDArray[Any]) -> float:
-    """Find the largest magnitude, without a copy of the array; 0.0 where there is no number."""
+    """Return the largest magnitude, without copying the array; 0.0 if it is empty."""
     return max(float(array.max()), -float(array.min())) if array.size else 0.0

@@ -1,4 +1,4 @@
-"""Content codings of text answers: zstd and gzip, both at a level that hardly costs more than to send."""
+"""Content codings of text responses: zstd and gzip, both at a level that costs little more than sending."""
 
 import sys
 from collections.abc import Callable
@@ -15,23 +15,23 @@ else:
     from backports import zstd
 
 CODINGS = ("zstd", "gzip")
-"""The codings there are, the one we prefer first."""
-WORTH_BYTES = 16 * 1024
-"""Less is sent as it is."""
+"""The available codings, in order of preference."""
+MIN_BYTES = 16 * 1024
+"""Smaller responses are sent uncompressed."""
 
 _LEVEL = 1
 _GZIP_WINDOW = 16 + 15
 
 
 class Encoder(Protocol):
-    """Codes one answer; both calls release the interpreter's lock for large pieces."""
+    """Compresses one response; both calls release the interpreter lock for large pieces."""
 
     def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
-        """Code a piece; with `flush`, a reader can read it to its end from what it has got by then."""
+        """Compress a piece; with `flush`, everything so far can be decompressed from the output so far."""
         ...
 
     def end(self) -> bytes:
-        """Code the end."""
+        """Finish the coding."""
         ...
 
 
@@ -72,16 +72,16 @@ _ENCODERS: dict[str, Callable[[], Encoder]] = {"zstd": Zstd, "gzip": Gzip}
 
 
 def encoder(coding: str) -> Encoder:
-    """Begin an answer in one of the CODINGS."""
+    """Create an encoder for one of the CODINGS."""
     return _ENCODERS[coding]()
 
 
 @lru_cache(maxsize=256)
 def choose_coding(accept_encoding: str) -> str | None:
-    """Choose from an Accept-Encoding header (RFC 9110 §12.5.3), None for no coding at all.
+    """Choose from an Accept-Encoding header (RFC 9110 §12.5.3), None for no coding.
 
-    The largest q-value counts, then our order; no coding at all is the last choice unless it has a larger
-    q-value. Where nothing there is is allowed, an answer without a coding is better than none.
+    The largest q-value wins, then our order of preference; no coding wins only with a larger q-value. If no
+    available coding is allowed, an uncoded response is better than an error.
     """
     qualities: dict[str, float] = {}
     for coding, quality in parse_accept_header(accept_encoding, Accept):

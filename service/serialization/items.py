@@ -1,4 +1,4 @@
-"""What one answer is made of: items with columns and arrays, and the style in which they are written."""
+"""The parts of a response: items with columns and arrays, and the style in which they are written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,17 +12,16 @@ Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
 
 MAPS = frozenset(("attention", "top_weights", "residual"))
-"""Arrays that `decimals` rounds in JSON, and that `uint8` makes smaller; the others are given as they are."""
+"""Arrays that `decimals` rounds in JSON and that `uint8` quantizes; the others are sent unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The answer to one input.
+    """The result for one input.
 
-    `columns` are ready for orjson. `arrays` are written in their order and have dtype float32, or int32 (of
-    positions), or are a map in the array type of the answer: float16, or round(255·p) in uint8.
-    `summary` has arrays of float32 of shape (layers, heads), and is float32 in binary formats whatever the
-    array type.
+    `columns` are ready for orjson. `arrays` are written in order; their dtype is float32, int32 (positions),
+    or for maps the array type of the response: float16, or round(255·p) in uint8. `summary` has float32
+    arrays of shape (layers, heads), which stay float32 in binary formats whatever the array type.
     """
 
     columns: Mapping[str, Any]
@@ -32,10 +31,11 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one item has at most, known before anything is computed.
+    """The maximum size of one item, known before anything is computed.
 
-    `arrays` are shapes; `labels` counts the integers in further lists of columns, `text_bytes` the UTF-8
-    bytes of further texts, which are not more than the tokens; `summary` has the shape of each statistic.
+    `arrays` are shapes; `labels` counts the integers in additional column lists, `text_bytes` the UTF-8 bytes
+    of additional strings, of which there are at most as many as tokens; `summary` has the shape of each
+    statistic.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStyle:
-    """How an answer is written.
+    """How a response is written.
 
-    `decimals` rounds the maps and the summary in JSON; None writes the shortest text that gives the float32
-    back. `unit` says that maps are probabilities, in [0, 1] but for rounding noise.
+    `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
+    float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors.
     """
 
     model: str
@@ -61,17 +61,17 @@ class AnswerStyle:
 
     @property
     def head(self) -> dict[str, Any]:
-        """What stands before the items."""
+        """The fields before the items."""
         return {"model": self.model} if self.axes is None else {"model": self.model, "axes": self.axes}
 
     @property
     def growth(self) -> int:
-        """How many times as large maps are before they are written: only probabilities come as uint8."""
+        """Ratio of maps in memory to maps as written: only probabilities are computed as uint8."""
         return 4 if self.dtype == "uint8" and not self.unit else 1
 
     @property
     def binary(self) -> bool:
-        """Whether arrays are bytes and not text."""
+        """Whether arrays are written as bytes, not as text."""
         return self.format in ("npz", "safetensors")
 
 
@@ -91,5 +91,5 @@ def columns(index: int, encoding: Encoding) -> dict[str, Any]:
 
 
 def present(**arrays: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-    """Leave out what was not asked for."""
+    """Drop arrays that are None, which were not requested."""
     return {name: array for name, array in arrays.items() if array is not None}

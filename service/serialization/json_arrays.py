@@ -1,7 +1,7 @@
-"""Arrays as JSON text, in pieces that hold the interpreter for no longer than about two milliseconds.
+"""Arrays as JSON text, in pieces that hold the interpreter lock for about two milliseconds at most.
 
-Probabilities are copied from a table of all their texts: ten times faster than to format each, without the
-interpreter's lock, and of a size that is known before. Everything else is formatted by orjson.
+Probabilities are copied from a lookup table of formatted numbers: ten times faster than formatting each,
+without the interpreter lock, and of a size known in advance. Everything else is formatted by orjson.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from model.contract import FloatArray
 
 PIECE_VALUES = 50_000
-"""So many numbers are one piece: about half a megabyte, and 1.5 ms of orjson, which holds the lock."""
+"""Numbers in one piece: about half a megabyte, and 1.5 ms of orjson, which holds the lock."""
 TABLE_DECIMALS = 6
-"""Up to so many, a table holds the texts (ten megabytes for six)."""
-# A table is not worth its while for less.
+"""Maximum number of decimals for which the lookup table is used (ten megabytes for six)."""
+# For fewer values, the lookup table is not faster.
 _FEW_VALUES = 1000
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
@@ -27,10 +27,10 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 def array_text(
     array: NDArray[Any], decimals: int | None, *, unit: bool = False
 ) -> Iterator[bytes | memoryview]:
-    """Write an array of float32 or int32 and any shape as nested lists, in pieces.
+    """Write an array of float32 or int32, of any shape, as nested lists, in pieces.
 
-    `decimals` (1 to 9) rounds to the nearest, None gives the shortest texts that are the float32 again.
-    Numbers of a `unit` array are taken to be in [0, 1]. Unless it is a `unit` array, numbers must be finite.
+    `decimals` (1 to 9) rounds to the nearest, None writes the shortest text that parses to the same float32.
+    Numbers of a `unit` array are clipped to [0, 1]; those of other arrays must be finite.
     """
     if decimals is not None and unit and decimals <= TABLE_DECIMALS and array.size > _FEW_VALUES:
         yield from _in_pieces(array, lambda part: _look_up(part, decimals))
@@ -39,22 +39,22 @@ def array_text(
 
 
 def plain(array: NDArray[Any], decimals: int | None) -> NDArray[Any]:
-    """Round an array, and lay it out as orjson takes it."""
+    """Round an array, and make it contiguous for orjson."""
     return np.ascontiguousarray(array if decimals is None else rounded(array, decimals))
 
 
 def rounded(array: FloatArray, decimals: int) -> FloatArray:
-    """Round to decimals, such that the shortest text of each float32 has no more of them; never to −0."""
+    """Round such that the shortest text of each float32 has at most `decimals` decimals; never to −0."""
     exact = np.round(array.astype(np.float64), decimals)
     exact += 0.0
     return exact.astype(np.float32)
 
 
 def text_size(shape: tuple[int, ...], number: int) -> int:
-    """Count the bytes of nested lists whose numbers have `number` bytes each, with the comma after each."""
+    """Count the bytes of nested lists whose numbers have `number` bytes each, including their comma."""
     size = number
     for length in reversed(shape):
-        # Two brackets, the last comma is gone, and one comma follows the list.
+        # Two brackets, minus the last comma, plus the comma after the list.
         size = length * size + 2 if length else 3
     return size - 1
 
@@ -62,7 +62,7 @@ def text_size(shape: tuple[int, ...], number: int) -> int:
 def _in_pieces(
     array: NDArray[Any], write: Callable[[NDArray[Any]], bytes | memoryview]
 ) -> Iterator[bytes | memoryview]:
-    """Cut along the first axes where one piece is too large; `write` writes a part with its brackets."""
+    """Split along the first axes if one piece would be too large; `write` writes a part with its brackets."""
     if array.size <= PIECE_VALUES:
         yield write(array)
         return
@@ -75,15 +75,15 @@ def _in_pieces(
         return
     step = PIECE_VALUES // within
     for start in range(0, len(array), step):
-        # Of the brackets around the parts, the first and the last are those of the whole.
+        # Keep only the first opening and the last closing bracket of the parts.
         text = memoryview(write(array[start : start + step]))
         yield b"".join((b"," if start else b"[", text[1:-1], b"" if start + step < len(array) else b"]"))
 
 
 def _look_up(array: FloatArray, decimals: int) -> memoryview:
-    """Write an array that is not empty: every number has the same width, and so has every list."""
+    """Write a non-empty array: every number has the same width, and so has every list."""
     table, record = _table(decimals)
-    scaled = np.multiply(array, 10.0**decimals, dtype=np.float64)  # float32 would miss the nearest at times
+    scaled = np.multiply(array, 10.0**decimals, dtype=np.float64)  # float32 would sometimes misround
     np.rint(scaled, out=scaled)
     np.clip(scaled, 0, 10.0**decimals, out=scaled)
     text = np.empty(text_size(array.shape, record.itemsize) + 1, dtype=np.uint8)
@@ -107,13 +107,13 @@ def _look_up(array: FloatArray, decimals: int) -> memoryview:
 
 
 def prepare(decimals: int = TABLE_DECIMALS) -> None:
-    """Make a table before it is needed: the largest takes fifty milliseconds."""
+    """Create a lookup table in advance: the largest takes fifty milliseconds."""
     _table(decimals)
 
 
 @cache
 def _table(decimals: int) -> tuple[NDArray[Any], np.dtype[Any]]:
-    """Make the texts of 0 to 1 in steps of 10^−decimals, and the layout of one with a comma."""
+    """Format 0 to 1 in steps of 10^−decimals; returns the table and the layout of a number and comma."""
     steps = 10**decimals
     values = np.arange(steps + 1, dtype=np.int32)
     texts = np.empty((steps + 1, decimals + 2), dtype=np.uint8)

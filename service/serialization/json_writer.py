@@ -1,4 +1,4 @@
-"""Items -> JSON: one document with all of them, or a line for each (ndjson)."""
+"""Items -> JSON: one document for all of them, or a line for each (ndjson)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,19 +14,19 @@ _PIECE_BYTES = 256 * 1024
 
 
 def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
-    """Write a short answer at once; the interpreter is held meanwhile."""
+    """Write a short response at once, holding the interpreter lock."""
     data = [_tree(style, item) for item in items]
     answer = {**style.head, "data": data, "usage": {"input_tokens": tokens}}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
-    """Write an answer in pieces; `tokens` were run for it."""
+    """Write a response in pieces; `tokens` is the number of tokens run."""
     return gathered(_document(style, items, tokens))
 
 
 def lines(style: AnswerStyle, items: Iterable[Item]) -> Iterator[Piece]:
-    """Write a line of ndjson for each item, in pieces."""
+    """Write an ndjson line for each item, in pieces."""
     return gathered(piece for item in items for piece in (*_item(style, item), b"\n"))
 
 
@@ -36,7 +36,7 @@ def last_line(style: AnswerStyle, tokens: int) -> bytes:
 
 
 def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Join small neighbours, so that each is worth a write; large pieces are not copied."""
+    """Join small consecutive pieces to save writes; large pieces are not copied."""
     small: list[Piece] = []
     size = 0
     for piece in pieces:
@@ -76,7 +76,7 @@ def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
 
 
 def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:
-    """Collect an item as orjson takes it."""
+    """Convert an item for orjson."""
     tree = dict(item.columns)
     for name, array in item.arrays.items():
         tree[name] = plain(array, _decimals(style, name))

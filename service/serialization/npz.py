@@ -1,7 +1,7 @@
-"""A NumPy archive: a ZIP file of members that are stored as they are (APPNOTE.TXT 6.3, ZIP64 where needed).
+"""A NumPy archive: a ZIP file of uncompressed members (APPNOTE.TXT 6.3, with ZIP64 if needed).
 
-The size is known before the first byte. A member's checksum stands before its numbers, so these are read, and
-converted, twice: ZIP has a place for it behind them, but not every reader knows that.
+The size is known before the first byte. A member's checksum precedes its data, so arrays are read and
+converted twice: ZIP allows the checksum after the data, but not every reader supports that.
 """
 
 import io
@@ -16,21 +16,21 @@ from service.serialization.arrays import Member, Packed, cut
 from service.serialization.json_writer import Piece
 
 META = "meta"
-"""The member with the rest of the answer."""
+"""The member with the rest of the response."""
 
-# Sizes and offsets from here on, and counts from the other, are written in ZIP64's own fields, to which
-# these numbers in the usual ones refer.
+# Sizes and offsets, and counts, from these limits on are written in ZIP64's own fields; the ordinary fields
+# then hold these values as markers.
 LIMIT = _SEE_64 = 0xFFFFFFFF
 COUNT_LIMIT = _SEE_64_COUNT = 0xFFFF
 _VERSION, _VERSION_64 = 20, 45
 _UNIX = 3 << 8
 _MODE = 0o100600 << 16
-_MIDNIGHT_1980 = 0x00210000  # no clock: equal answers are equal bytes
+_MIDNIGHT_1980 = 0x00210000  # not the current time: equal responses are equal bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One member of the archive: `head` is NumPy's, `size` counts it too."""
+    """One member of the archive: `head` is NumPy's header, included in `size`."""
 
     name: bytes
     head: bytes
@@ -52,7 +52,7 @@ class _Entry:
         return self.size >= LIMIT
 
     def local(self, checksum: int) -> bytes:
-        """Write what stands before the member."""
+        """Write the member's local header."""
         size = _SEE_64 if self.large else self.size
         extra = struct.pack("<2H2Q", 1, 16, self.size, self.size) if self.large else b""
         version = _VERSION_64 if self.large else _VERSION
@@ -60,7 +60,7 @@ class _Entry:
         return struct.pack("<4s3H4I2H", b"PK\x03\x04", *fixed) + self.name + extra
 
     def central(self, checksum: int, offset: int) -> bytes:
-        """Write the member's line in the directory at the end."""
+        """Write the member's entry in the central directory."""
         size = _SEE_64 if self.large else self.size
         long = [self.size] * 2 * self.large + [offset] * (offset >= LIMIT)
         extra = struct.pack(f"<2H{len(long)}Q", 1, 8 * len(long), *long) if long else b""
@@ -72,9 +72,9 @@ class _Entry:
 
 
 def archive(packed: Packed) -> tuple[int, Iterator[Piece]]:
-    """Begin an archive of the arrays in their order, then the rest as the array `meta` of uint8.
+    """Serialize an archive of the arrays in order, then the rest as the uint8 array `meta`.
 
-    Gives its size and its pieces.
+    Returns its size and its pieces.
     """
     meta = Member(META, np.dtype(np.uint8), (len(packed.meta),))
     parts = [(_Entry.of(stored.member), stored.pieces) for stored in packed.arrays]
@@ -106,7 +106,7 @@ def _pieces(parts: Sequence[tuple[_Entry, Callable[[], Iterator[Piece]]]]) -> It
 
 
 def _end(count: int, size: int, offset: int) -> bytes:
-    """Write the end of the archive: where the directory of `count` lines and `size` bytes begins."""
+    """Write the end record: the directory has `count` entries and `size` bytes, and starts at `offset`."""
     short = (0, 0, count, count, size, offset, 0)
     long = b""
     if count >= COUNT_LIMIT or size >= LIMIT or offset >= LIMIT:

@@ -1,7 +1,7 @@
-"""A safetensors file: a header in JSON, and the tensors end to end behind it.
+"""A safetensors file: a header in JSON, followed by the tensors end to end.
 
-The format allows no gaps (github.com/huggingface/safetensors, "Format"). So the largest types come first,
-and every tensor is aligned to its own type.
+The format allows no gaps (github.com/huggingface/safetensors, "Format"). With the largest types first, every
+tensor is aligned to its own type.
 """
 
 import struct
@@ -13,14 +13,14 @@ from service.serialization.arrays import Member, Packed, cut
 from service.serialization.json_writer import Piece
 
 METADATA_KEY = "headlight"
-"""Under which the metadata have the rest of the answer."""
+"""The metadata key that holds the rest of the response."""
 
 _TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "uint8": "U8"}
 _ALIGNMENT = 8
 
 
 def file(packed: Packed) -> tuple[int, Iterator[Piece]]:
-    """Begin a file: its size, and its pieces."""
+    """Serialize a file; returns its size and its pieces."""
     head = _head(packed.members, packed.meta)
     return len(head) + sum(member.size for member in packed.members), _pieces(packed, head)
 

@@ -1,4 +1,4 @@
-"""An answer of all items, in any format and coding, as bytes."""
+"""Serializes a response with all its items, in any format and content coding."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,7 +14,7 @@ _MANY_VALUES = 3000
 
 
 def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int | None, Iterator[Piece]]:
-    """Begin a long answer: its size where it is known beforehand, and its pieces, made one at a time."""
+    """Serialize a long response: its size if known in advance, and its pieces, produced one at a time."""
     if not style.binary:
         return None, json_writer.document(style, items, tokens)
     size, pieces = _FILES[style.format](pack(style, items, tokens))
@@ -22,25 +22,25 @@ def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int |
 
 
 def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
-    """Write a short answer at once; the interpreter is held meanwhile."""
+    """Serialize a short response at once, holding the interpreter lock."""
     if not style.binary:
         items = list(items)
-        if looked_up(style, items):
+        if uses_table(style, items):
             return b"".join(json_writer.document(style, items, tokens))
         return json_writer.whole(style, items, tokens)
     _, pieces = _FILES[style.format](pack(style, items, tokens))
     return b"".join(pieces)
 
 
-def looked_up(style: AnswerStyle, items: Sequence[Item]) -> bool:
-    """Whether an answer has so many probabilities that a table of their texts is faster (three times)."""
+def uses_table(style: AnswerStyle, items: Sequence[Item]) -> bool:
+    """Whether a response has enough probabilities for the lookup table to be faster (three times)."""
     if not style.unit or style.decimals is None or style.decimals > TABLE_DECIMALS:
         return False
     return sum(item.arrays["attention"].size for item in items if "attention" in item.arrays) > _MANY_VALUES
 
 
 def coded(pieces: Iterable[Piece], encoder: Encoder, *, end: bool) -> Iterator[Piece]:
-    """Code pieces as they come; after the last one the coding ends, or all of it so far can be read."""
+    """Compress pieces as they arrive; at the end, finish the coding (`end`) or flush it."""
     for piece in pieces:
         if part := encoder.add(piece):
             yield part

@@ -1,1 +1,1 @@
-"""What operators see: logs, metrics and traces."""
+"""Logs, metrics and traces."""

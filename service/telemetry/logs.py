@@ -1,4 +1,4 @@
-"""Logs as text, or as one JSON object per line. Texts of clients are never logged."""
+"""Logs as text, or as one JSON object per line. Clients' texts are never logged."""
 
 import contextlib
 import logging
@@ -12,24 +12,24 @@ import orjson
 from service.telemetry.request_record import Ended
 
 _ENDED = "ended"
-"""Under this name a record has the request that it is the line of."""
+"""The attribute of a log record that holds the request it reports."""
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time, level, message, and what else is known of a request that has ended."""
+    """Human-readable lines: time, level, message, and the fields of a finished request."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
-        """Write one record, without its exception."""
+        """Format one record, without its exception."""
         ended: Ended | None = getattr(record, _ENDED, None)
         line = super().formatMessage(record)
         return line if ended is None else f"{line} {ended.text()}"
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line, with the fields of a request that has ended."""
+    """One JSON object per line, with the fields of a finished request."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one record."""
+        """Format one record."""
         ended: Ended | None = getattr(record, _ENDED, None)
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 
 def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     """Log to standard error."""
-    # What no line of ours has, and each record would look for.
+    # Not in our format, but looked up for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     if sys.version_info >= (3, 12):
         logging.logAsyncioTasks = False
@@ -53,13 +53,13 @@ def set_up_logs(level: str, form: Literal["text", "json"]) -> None:
     text = TextFormatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
     handler.setFormatter(JsonFormatter() if form == "json" else text)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # What others log at info is noise here: every request of an HTTP client, for one.
+    # Libraries are noisy at info: HTTP clients log every request.
     for name in ("uvicorn", "httpx", "huggingface_hub"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
 def write_at_once(logger: logging.Logger, level: int, message: str) -> None:
-    """Log a line without taking a lock, in a signal handler: it may have interrupted what holds the lock."""
+    """Log a line in a signal handler, without a lock: the interrupted code may hold it."""
     handlers = logging.getLogger().handlers
     if level < logger.getEffectiveLevel() or not handlers:
         return

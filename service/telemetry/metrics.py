@@ -1,4 +1,4 @@
-"""One Prometheus registry per app, every series present from the first scrape."""
+"""One Prometheus registry per app; every series is present from the first scrape."""
 
 from typing import get_args
 
@@ -21,15 +21,15 @@ from service.serialization.items import Format
 
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
-"""The status, in metrics and logs, of requests whose client went, or was cut off, before it had the whole
-answer; it is never sent."""
+"""The status, in metrics and logs, of requests whose client disconnected or was cut off before it received
+the whole response; it is never sent."""
 SLOW_READER = "slow-reader"
-"""The reason, in metrics and logs, of connections that are cut off since their client does not read."""
+"""The reason, in metrics and logs, for connections cut off because their client does not read."""
 
 FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
-# A `_created` series beside each counter would double the exposition, and nothing here reads it.
+# An unused `_created` series for each counter would double the exposition.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (
@@ -60,7 +60,7 @@ _INFERENCE_STATUSES = sorted(
 
 
 class Metrics:
-    """What the service counts. Times are in seconds, sizes in bytes or tokens."""
+    """The service's metrics. Times are in seconds, sizes in bytes or tokens."""
 
     def __init__(self, version: str, endpoints: Endpoints) -> None:
         self.registry = CollectorRegistry()
@@ -78,23 +78,23 @@ class Metrics:
         self.requests = self._counter("requests_total", "Requests answered.", "route", "status")
         self.request_duration = self._histogram(
             "request_duration_seconds",
-            "From the head of a request to the end of its answer.",
+            "From the head of a request to the end of its response.",
             _SECONDS,
             "route",
         )
         self.stage_duration = self._histogram(
-            "stage_duration_seconds", "Where the time of inference requests goes.", _SECONDS, "stage", "model"
+            "stage_duration_seconds", "Time per stage of inference requests.", _SECONDS, "stage", "model"
         )
-        self.inputs = self._counter("inputs_total", "Texts and pairs answered.", "route", "model")
-        self.truncated_inputs = self._counter("truncated_inputs_total", "Inputs that were cut.", "model")
-        self.rejected = self._counter("rejected_total", "Requests refused or given up.", "reason")
-        self.in_flight = self._gauge("requests_in_flight", "Inference requests being answered.")
+        self.inputs = self._counter("inputs_total", "Texts and pairs processed.", "route", "model")
+        self.truncated_inputs = self._counter("truncated_inputs_total", "Inputs truncated.", "model")
+        self.rejected = self._counter("rejected_total", "Requests refused, timed out or cut off.", "reason")
+        self.in_flight = self._gauge("requests_in_flight", "Inference requests in flight.")
         self.response_bytes = self._counter(
-            "response_bytes_total", "Bytes of answers, as they were sent.", "route", "format"
+            "response_bytes_total", "Response body bytes as sent.", "route", "format"
         )
-        self.key_requests = self._counter("key_requests_total", "Requests that an API key opened.", "key")
+        self.key_requests = self._counter("key_requests_total", "Requests authorized by an API key.", "key")
         self.key_last_used = self._gauge(
-            "key_last_used_timestamp_seconds", "When a key opened last; 0 if not since the start.", "key"
+            "key_last_used_timestamp_seconds", "When a key was last used; 0 if not since startup.", "key"
         )
 
     def _define_batches(self) -> None:
@@ -102,22 +102,20 @@ class Metrics:
         self.batches = self._counter("batches_total", "Batches run.", "model")
         self.batch_inputs = self._histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
         self.batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
-        self.padding_tokens = self._counter(
-            "padding_tokens_total", "Tokens run only to fill a batch up to a suitable size.", "model"
-        )
-        self.queue_inputs = self._gauge("queue_inputs", "Sequences that wait.", "model")
-        self.queue_tokens = self._gauge("queue_tokens", "Tokens that wait.", "model")
-        self.queue_limit = self._gauge("queue_tokens_limit", "Tokens that may wait.", "model")
+        self.padding_tokens = self._counter("padding_tokens_total", "Padding tokens run.", "model")
+        self.queue_inputs = self._gauge("queue_inputs", "Sequences in the queue.", "model")
+        self.queue_tokens = self._gauge("queue_tokens", "Tokens in the queue.", "model")
+        self.queue_limit = self._gauge("queue_tokens_limit", "Maximum tokens in the queue.", "model")
         self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model")
         self.inference_failures = self._counter(
-            "inference_failures_total", "Inputs that could not be computed.", "model", "reason"
+            "inference_failures_total", "Inputs whose computation failed.", "model", "reason"
         )
 
     def _define_service(self) -> None:
         self.model_info = self._gauge(
-            "model_info", "What is served.", "model", "family", "backend", "device", "dtype", "kernels"
+            "model_info", "The served models.", "model", "family", "backend", "device", "dtype", "kernels"
         )
-        self.build_info = self._gauge("build_info", "The version that runs.", "version")
+        self.build_info = self._gauge("build_info", "The running version.", "version")
         self.ready = self._gauge("ready", "Whether every model is loaded and its worker alive.")
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
@@ -130,7 +128,7 @@ class Metrics:
         return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=self.registry)
 
     def _begin(self, version: str, endpoints: Endpoints) -> None:
-        """Create the series that are known before the first request."""
+        """Create all series that are known before the first request."""
         self.build_info.labels(version).set(1)
         for route in self._inference:
             for name in get_args(Format):
@@ -168,12 +166,12 @@ class Metrics:
         self.request_duration.labels(route).observe(seconds)
 
     def reject(self, kind: str) -> None:
-        """Count a problem, if it is one of a request that was refused or given up."""
+        """Count a problem if it means that a request was refused or timed out."""
         if kind in REJECTIONS:
             self.rejected.labels(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
-        """Have series of these keys, and no others: a key that opens no longer is not shown any more."""
+        """Keep series for exactly these keys: those of revoked keys are removed."""
         for name in self._keys - names:
             self.key_requests.remove(name)
             self.key_last_used.remove(name)
@@ -183,26 +181,26 @@ class Metrics:
         self._keys = names
 
     def key_used(self, name: str) -> None:
-        """Count a request that this key opened."""
+        """Count a request authorized by this key."""
         self.key_requests.labels(name).inc()
         self.key_last_used.labels(name).set_to_current_time()
 
     def stage(self, stage: str, model: str, seconds: float) -> None:
-        """Count the time of one stage of one request."""
+        """Record the time of one stage of one request."""
         self.stage_duration.labels(stage, model).observe(seconds)
 
     def queue(self, model: str, *, inputs: int, tokens: int) -> None:
-        """Say how much waits."""
+        """Set the current length of a queue."""
         self.queue_inputs.labels(model).set(inputs)
         self.queue_tokens.labels(model).set(tokens)
 
     def limits(self, model: str, *, queue_tokens: int, batch_tokens: int) -> None:
-        """Say what bounds the queue and a batch, so that their fill can be told from the outside."""
+        """Set the limits of the queue and of a batch, so that dashboards can show how full they are."""
         self.queue_limit.labels(model).set(queue_tokens)
         self.batch_limit.labels(model).set(batch_tokens)
 
     def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
-        """Count a batch that ran."""
+        """Count a batch."""
         self.batches.labels(model).inc()
         self.input_tokens.labels(model).inc(tokens)
         self.batch_inputs.labels(model).observe(inputs)
@@ -210,16 +208,16 @@ class Metrics:
         self.padding_tokens.labels(model).inc(padding)
 
     def inference_failure(self, model: str, reason: str) -> None:
-        """Count an input that could not be computed, or a batch that ran out of memory or got stuck."""
+        """Count an input whose computation failed, or a batch that ran out of memory or hung."""
         self.inference_failures.labels(model, reason).inc()
 
     def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
-        """Count what an answer carries."""
+        """Count the inputs of a complete response."""
         self.inputs.labels(route, model).inc(inputs)
         self.truncated_inputs.labels(model).inc(truncated)
 
     def sent(self, route: str, format_name: str, size: int) -> None:
-        """Count bytes that were sent."""
+        """Count the bytes sent."""
         self.response_bytes.labels(route, format_name).inc(size)
 
     def exposition(self) -> bytes:

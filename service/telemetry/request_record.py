@@ -1,4 +1,4 @@
-"""What is known of one request when it is over: the fields of its line in the log, and of its trace."""
+"""The record of a finished request: the fields of its log line and of its trace."""
 
 import time
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from service.telemetry.trace_context import TraceParent
 
 
 class Stages(dict[str, float]):
-    """Seconds by stage, of the stages that are done; `begun` says when, in `time.perf_counter` seconds."""
+    """Seconds by finished stage; `begun` has when each started, in `time.perf_counter` seconds."""
 
     def __init__(self, done: Mapping[str, float] | None = None) -> None:
         super().__init__(done or {})
         self.begun: dict[str, float] = {}
 
     def begin(self, stage: str, at: float | None = None) -> None:
-        """Take down when a stage began, the first time that it does."""
+        """Record when a stage started; later calls for the same stage have no effect."""
         self.begun.setdefault(stage, time.perf_counter() if at is None else at)
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request. Sizes are of bodies, in bytes, as they were read and handed to the connection."""
+    """One request. Sizes are of bodies, in bytes, as read from and written to the connection."""
 
     request_id: str
     peer: str
@@ -46,7 +46,7 @@ class RequestRecord:
 
 
 def counted(record: RequestRecord, receive: Receive, send: Send, *, bodiless: bool) -> tuple[Receive, Send]:
-    """Count bytes of the bodies that pass; of an answer to HEAD the server leaves the body out."""
+    """Count the bytes of both bodies; uvicorn omits the response body for HEAD (`bodiless`)."""
 
     async def receive_counted() -> Message:
         message = await receive()
@@ -61,7 +61,7 @@ def counted(record: RequestRecord, receive: Receive, send: Send, *, bodiless: bo
 
 
 class Ended(NamedTuple):
-    """A request that is over, for its line in the log; of what its client wrote, there are only valid ids."""
+    """A finished request, for its log line; of client input it contains only validated ids."""
 
     record: RequestRecord
     route: str
@@ -69,7 +69,7 @@ class Ended(NamedTuple):
     seconds: float
 
     def fields(self) -> dict[str, Any]:
-        """Say what is known of it, by the names that JSON has."""
+        """Return its known fields by their JSON names."""
         record = self.record
         known = {
             "request_id": record.request_id,
@@ -91,18 +91,18 @@ class Ended(NamedTuple):
         return {name: value for name, value in known.items() if value is not None}
 
     def text(self) -> str:
-        """Say what the message does not, as `name=value`."""
+        """Write the fields that the message does not contain as `name=value`."""
         record = self.record
-        told = []
+        parts = []
         if record.model is not None:
-            told.append(f"model={record.model} inputs={record.inputs}")
+            parts.append(f"model={record.model} inputs={record.inputs}")
         if record.tokens is not None:
-            told.append(f"tokens={record.tokens}")
-        told.append(f"in={record.bytes_in} out={record.bytes_out} peer={record.peer}")
+            parts.append(f"tokens={record.tokens}")
+        parts.append(f"in={record.bytes_in} out={record.bytes_out} peer={record.peer}")
         if record.forwarded_for is not None:
-            told.append(f"for={record.forwarded_for}")
+            parts.append(f"for={record.forwarded_for}")
         if record.key is not None:
-            told.append(f"key={record.key}")
+            parts.append(f"key={record.key}")
         if record.trace_id is not None:
-            told.append(f"trace={record.trace_id}")
-        return " ".join([*told, f"id={record.request_id}"])
+            parts.append(f"trace={record.trace_id}")
+        return " ".join([*parts, f"id={record.request_id}"])

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, made when a request is over, and sent to a collector over OTLP (HTTP, protobuf)."""
+"""OpenTelemetry spans, created when a request ends and exported over OTLP (HTTP, protobuf)."""
 
 import logging
 import threading
@@ -34,26 +34,26 @@ _LIBRARY, _OF_CLIENTS = "opentelemetry", "opentelemetry.trace"
 
 
 class OtlpTraces:
-    """Sends a span per request, with its stages as children.
+    """Exports a span per request, with its stages as children.
 
-    Where to, how often and which ones is set by OpenTelemetry's own variables. Spans wait for a thread that
-    sends them, at most OTEL_BSP_MAX_QUEUE_SIZE of them: while no collector takes them, the oldest go.
+    OpenTelemetry's own variables set the collector, the interval and the sampling. At most
+    OTEL_BSP_MAX_QUEUE_SIZE spans are queued: while the collector is unreachable, the oldest are dropped.
     """
 
     def __init__(self, version: str) -> None:
-        """Begin; raises ValueError, RuntimeError and OSError for variables that cannot be."""
-        self._troubles = _NowAndThen(logging.WARNING)
+        """Start the exporter; raises ValueError, RuntimeError and OSError for invalid variables."""
+        self._warnings = _RateLimited(logging.WARNING)
         library = logging.getLogger(_LIBRARY)
-        library.addHandler(self._troubles)
+        library.addHandler(self._warnings)
         library.propagate = False
-        # What the exporter sends with tells of each connection.
+        # The exporter's HTTP client logs each connection.
         logging.getLogger("urllib3").setLevel(max(logging.WARNING, logging.getLogger().level))
         self._provider = TracerProvider(resource=_resource(version), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("headlight", version)
 
     def record(self, request: RequestRecord, method: str, route: str, status: int, seconds: float) -> None:
-        """Make the spans of a request that has just ended."""
+        """Create the spans of a request that has just ended."""
         now, to_wall_clock = time.perf_counter(), time.time_ns() - _nanoseconds(time.perf_counter())
         span = self._tracer.start_span(
             f"{method} {route}",
@@ -82,39 +82,39 @@ class OtlpTraces:
                 child.end(start + _nanoseconds(seconds))
 
     def close(self, seconds: float) -> None:
-        """Send what waits, in so many seconds at most; what is not sent by then is lost."""
+        """Export the queued spans within `seconds`; those not sent by then are lost."""
         ending = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         ending.start()
         ending.join(seconds)
         library = logging.getLogger(_LIBRARY)
-        library.removeHandler(self._troubles)
+        library.removeHandler(self._warnings)
         library.propagate = True
 
 
-class _NowAndThen(logging.Handler):
-    """Passes on what the libraries complain of, a sentence a minute: they do so at each attempt."""
+class _RateLimited(logging.Handler):
+    """Passes on the libraries' warnings, at most one a minute: they warn at each failed attempt."""
 
     _quiet_until = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log the first complaint of a minute; those about a client's `tracestate` repeat what it wrote."""
+        """Log the first warning of a minute; skip those about `tracestate`, which echo client input."""
         now = time.monotonic()
         if now >= self._quiet_until and not record.name.startswith(_OF_CLIENTS):
             self._quiet_until = now + _QUIET_S
-            told = " ".join(record.getMessage().split())[:_MAX_CHARACTERS]
-            log.warning("traces may be lost, which is said once a minute at most: %s", told)
+            message = " ".join(record.getMessage().split())[:_MAX_CHARACTERS]
+            log.warning("traces may be lost (logged at most once a minute): %s", message)
 
 
 def _resource(version: str) -> Resource:
-    """Say who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and defaults of ours."""
-    told = Resource({"service.version": version}).merge(Resource.create())
-    if str(told.attributes["service.name"]).startswith("unknown_service"):
-        told = told.merge(Resource({"service.name": "headlight"}))
-    return told
+    """Describe this service: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, with our defaults."""
+    resource = Resource({"service.version": version}).merge(Resource.create())
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "headlight"}))
+    return resource
 
 
 def _remote(parent: TraceParent) -> Span:
-    """Stand for the client's span."""
+    """Make a span that represents the client's."""
     return NonRecordingSpan(
         SpanContext(
             int(parent.trace_id, 16),
@@ -127,7 +127,7 @@ def _remote(parent: TraceParent) -> Span:
 
 
 def _attributes(request: RequestRecord, method: str, route: str, status: int) -> dict[str, AttributeValue]:
-    """Describe a request by the semantic conventions for HTTP, and what is ours under `headlight.`."""
+    """Describe a request by the semantic conventions for HTTP, and our own attributes under `headlight.`."""
     known: dict[str, str | int | None] = {
         "http.request.method": method,
         "http.route": route,

@@ -1,10 +1,10 @@
-"""The trace that a request belongs to, as its client tells it (W3C Trace Context, level 1)."""
+"""The trace that a request belongs to, from its headers (W3C Trace Context, level 1)."""
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# A later version may say more behind the four parts (§3.3); version ff is none.
+# Later versions may append to the four parts (§3.3); version ff is invalid.
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _VERSION_0_CHARACTERS = 55
 _MAX_CHARACTERS = 512
@@ -18,11 +18,11 @@ class TraceParent(NamedTuple):
     span_id: str
     sampled: bool
     state: str = ""
-    """`tracestate`, as it came."""
+    """`tracestate`, unchanged."""
 
 
 def read_traceparent(values: Sequence[bytes], states: Sequence[bytes] = ()) -> TraceParent | None:
-    """Read the headers `traceparent` and `tracestate`; None without a valid one, and for several."""
+    """Read the headers `traceparent` and `tracestate`; None unless there is exactly one valid traceparent."""
     if len(values) != 1 or len(values[0]) > _MAX_CHARACTERS:
         return None
     text = values[0].decode("latin-1")

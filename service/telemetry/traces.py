@@ -1,4 +1,4 @@
-"""Traces of requests, sent over OTLP where that is asked for; see `service/telemetry/spans.py` for how."""
+"""Traces of requests, exported over OTLP if enabled; `service/telemetry/spans.py` implements it."""
 
 import logging
 import os
@@ -16,50 +16,50 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 
 class TracesError(Exception):
-    """Traces that cannot be sent as they are asked for; the message says why and what to change."""
+    """Traces cannot be exported as configured; the message says why and what to change."""
 
 
 class Traces(Protocol):
-    """Where traces go."""
+    """Exports the traces of requests."""
 
     def record(self, request: RequestRecord, method: str, route: str, status: int, seconds: float) -> None:
-        """Make the spans of a request that has just ended, after `seconds`; its record gets their ids."""
+        """Create the spans of a request that ended after `seconds`; sets the ids in its record."""
 
     def close(self, seconds: float) -> None:
-        """Send what has not been sent, in so many seconds at most."""
+        """Export the queued spans within `seconds`."""
 
 
 def open_traces(
     settings: Settings, version: str, environment: Mapping[str, str] = os.environ
 ) -> Traces | None:
-    """Begin to send traces as this version, if the settings ask for it; raises TracesError."""
+    """Start exporting traces, with this service version, if enabled; raises TracesError."""
     if settings.traces == "off":
         return None
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        log.info("no traces are sent: OTEL_SDK_DISABLED is set")
+        log.info("traces are disabled: OTEL_SDK_DISABLED is set")
         return None
     _check(environment)
     try:
-        # What is not asked for takes neither time nor memory.
+        # Imported only if enabled: it takes time and memory.
         from service.telemetry.spans import OtlpTraces  # noqa: PLC0415
     except ImportError as error:
         raise TracesError(
-            f"HEADLIGHT_TRACES is otlp, and {error.name or 'what sends them'} is not installed: install the "
+            f"HEADLIGHT_TRACES is otlp, but {error.name or 'the exporter'} is not installed: install the "
             "extra `otel`, which is opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http."
         ) from error
     try:
         return OtlpTraces(version)
     except (ValueError, RuntimeError, ImportError, OSError) as error:
         raise TracesError(
-            f"Traces cannot be sent: {error}. See the variables that begin with OTEL_."
+            f"Traces cannot be exported: {error}. Check the variables that begin with OTEL_."
         ) from error
 
 
 def _check(environment: Mapping[str, str]) -> None:
-    """Refuse what would fail at each attempt to send; of two variables the first that is set counts."""
+    """Reject settings with which every export would fail; of two variables, the first that is set counts."""
     name, value = _first(_PROTOCOLS, environment)
     if value not in ("", _PROTOCOL):
-        raise TracesError(f"{name} is {value!r}: it must be {_PROTOCOL}, the protocol that is spoken here.")
+        raise TracesError(f"{name} is {value!r}: it must be {_PROTOCOL}, the only supported protocol.")
     name, value = _first(_ENDPOINTS, environment)
     if value and not value.startswith(("http://", "https://")):
         raise TracesError(f"{name} is {value!r}: it must begin with http:// or https://.")

@@ -128,7 +128,7 @@ def test_answers_that_would_be_too_large_are_asked_for_in_parts(strict: Service)
     with Headlight(strict.url) as client:
         whole = client.attention(texts, layers=[0, 1, 2, 3], heads=[0, 1])
         streamed = list(client.stream_attention(texts, layers=[0, 1], heads=[0, 1]))
-        with pytest.raises(HeadlightError, match=r"The answer could have .*\[input 1\]$") as raised:
+        with pytest.raises(HeadlightError, match=r"The response could have .*\[input 1\]$") as raised:
             client.attention(["short", "word " * 200])
     assert [item.index for item in whole] == [0, 1, 2, 3]
     assert len(whole.request_ids) > 1

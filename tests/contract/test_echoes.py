@@ -54,4 +54,4 @@ def test_what_is_short_is_repeated_whole(plain: Service) -> None:
     assert answer.json()["actual"] == "m" * 100
     answer = plain.raw(request_bytes(body=body(model="m" * 101)))
     assert answer.json()["actual"] == "m" * 100 + "…"
-    assert f'There is no model "{"m" * 100}…" here' in answer.json()["detail"]
+    assert f'The model "{"m" * 100}…" is not served here' in answer.json()["detail"]

@@ -116,7 +116,7 @@ def test_a_field_is_named_as_it_is_called(service: Service, name: str, shown: st
     document = assert_problem(
         service.http.post("/encode", json={"inputs": "a", name: 1}), 422, "invalid-request", field=shown
     )
-    assert document["detail"].startswith(f"{shown} is not a field here")
+    assert document["detail"].startswith(f"{shown} is not a known field")
 
 
 def test_a_host_is_logged_as_plain_characters(service: Service) -> None:

@@ -192,15 +192,15 @@ def test_several_faults_are_told_at_once(service: Service) -> None:
         (
             "/encode",
             {"input": "x"},
-            "inputs is required; input is not a field here (did you mean inputs?).",
+            "inputs is required; input is not a known field (did you mean inputs?).",
         ),
-        ("/attention", {"inputs": "x", "layer": [0]}, "layer is not a field here (did you mean layers?)."),
+        ("/attention", {"inputs": "x", "layer": [0]}, "layer is not a known field (did you mean layers?)."),
         (
             "/encode",
             {"inputs": "x", "Pooling": "cls"},
-            "Pooling is not a field here (did you mean pooling?).",
+            "Pooling is not a known field (did you mean pooling?).",
         ),
-        ("/attention", {"inputs": "x", "topk": 3}, "topk is not a field here (did you mean top_k?)."),
+        ("/attention", {"inputs": "x", "topk": 3}, "topk is not a known field (did you mean top_k?)."),
     ],
 )
 def test_a_field_that_is_misspelt_is_told_which_was_meant(
@@ -215,7 +215,7 @@ def test_a_field_like_no_other_is_told_the_fields(service: Service) -> None:
     for name in ("colour", "inputs" * 50_000):
         document = assert_problem(post(service, {name: 1, "normalize": 1}), 422, "invalid-request")
         assert document["detail"].startswith("inputs is required; ")
-        assert "is not a field here; the fields are inputs, model, truncate" in document["detail"]
+        assert "is not a known field; the fields are inputs, model, truncate" in document["detail"]
 
 
 def test_an_input_too_long_is_named_with_its_length_and_the_limit(service: Service) -> None:

@@ -31,8 +31,8 @@ def opens(keys: Keys, key: str | None) -> bool:
 
 def twice(keys: Keys) -> None:
     """What was read twice alike counts."""
-    keys.look_again()
-    keys.look_again()
+    keys.reload()
+    keys.reload()
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_a_file_takes_the_place_of_what_it_was(tmp_path: Path) -> None:
     file.write_text(f"{FIRST}\n", encoding="utf-8")
     keys = Keys(file=file)
     file.write_text(f"{SECOND}\n{THIRD}\n", encoding="utf-8")
-    keys.look_again()
+    keys.reload()
     assert opens(keys, FIRST)
     assert not opens(keys, SECOND)
-    keys.look_again()
+    keys.reload()
     assert not opens(keys, FIRST)
     assert opens(keys, SECOND)
     assert opens(keys, THIRD)
@@ -181,7 +181,7 @@ def test_the_last_good_keys_are_kept_and_the_fault_is_told_once(
     FAULTS[fault](file)
     with caplog.at_level(logging.ERROR):
         for _ in range(4):
-            keys.look_again()
+            keys.reload()
     assert opens(keys, FIRST)
     (told,) = caplog.messages
     assert str(file) in told
@@ -396,4 +396,4 @@ def test_keys_rotate_without_a_restart(guarded: Service, key_file: Path) -> None
     write(FIRST)
     wait_until(FIRST, 200)
     assert not any(key in guarded.log for key in (FIRST, SECOND, THIRD))
-    assert "2 open this service" in guarded.log
+    assert "2 are accepted" in guarded.log

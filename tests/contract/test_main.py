@@ -119,10 +119,7 @@ def test_a_flag_wins_over_its_variable_and_slips_are_told() -> None:
         limits = answered(service.http.get("/info"))["limits"]
         assert limits["max_inputs"] == 3
         assert "HEADLIGHT_MAX_INPUT " in service.log
-        assert (
-            f"HEADLIGHT_THREADS is {count_cores() + 1}, and there are only {count_cores()} cores"
-            in service.log
-        )
+        assert f"HEADLIGHT_THREADS is {count_cores() + 1}, but only {count_cores()} cores" in service.log
         assert service.http.post("/encode", json={"inputs": ["a"] * 4}).status_code == 413
 
 

@@ -259,4 +259,4 @@ replica.app = BehindProxy(create_app(Settings()))
 replica.check_health()
 """
     ran = inspect_application(code)
-    assert "The models are still being loaded" in ran.stderr.splitlines()[-1]
+    assert "The models are still loading" in ran.stderr.splitlines()[-1]

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.engine.trimming import REST_S
+from service.engine.trimming import IDLE_S
 from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, vectors, vitals
 from tests.support.backends import Kept, both_backends
 from tests.support.serving import Service, post
@@ -51,10 +51,10 @@ def test_ten_thousand_hostile_requests(kept: Kept, backend: str) -> None:
         assert warm_up.faults == []
         run_every_size(service)
         expected = vectors(service)
-        time.sleep(2 * REST_S)
+        time.sleep(2 * IDLE_S)
         before = vitals(service)
         census, watch = siege.lay(siege.attacks(ATTACKS))
-        time.sleep(2 * REST_S)
+        time.sleep(2 * IDLE_S)
         after = vitals(service)
         sys.stdout.write(f"{backend}: {before}, {after}, longest {watch.longest_s}, {watch.statuses}\n")
         assert census.faults == []

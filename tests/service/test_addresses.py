@@ -47,7 +47,7 @@ def test_proxies_are_addresses_and_networks(text: str, networks: list[str]) -> N
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("10.0.0.1/8", "write 10.0.0.0/8"),
+        ("10.0.0.1/8", "use 10.0.0.0/8"),
         ("proxy.example", "'proxy.example' is neither an address nor a network"),
         ("*", "'*' is neither an address nor a network"),
         ("10.0.0.0/8;::1", "neither"),
@@ -64,7 +64,7 @@ def test_a_proxy_that_is_none_ends_the_start() -> None:
     code, out, err = run_command(trusted_proxies="10.0.0.1/8")
     assert (code, out) == (2, "")
     assert "HEADLIGHT_TRUSTED_PROXIES is '10.0.0.1/8'" in err
-    assert "write 10.0.0.0/8" in err
+    assert "use 10.0.0.0/8" in err
     assert len(err.splitlines()) == 1
 
 

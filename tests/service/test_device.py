@@ -31,7 +31,7 @@ def compete(device: Device, owners: Sequence[tuple[str, int]], seconds: float = 
         thread.start()
     for thread in threads:
         thread.join()
-    assert device.asked == 0
+    assert device.demand == 0
     return order
 
 
@@ -72,6 +72,6 @@ def test_a_released_turn_does_not_free_the_next_one() -> None:
     taken = device.turn("a")
     taken.__enter__()
     left.__exit__(None, None, None)
-    assert device.asked == 1
+    assert device.demand == 1
     taken.__exit__(None, None, None)
-    assert device.asked == 0
+    assert device.demand == 0

@@ -42,7 +42,7 @@ def encode(**options: Any) -> EncodeRequest:
 def test_indices_count_from_either_end(count: int, data: st.DataObject) -> None:
     """An index means what it means in Python."""
     indices = data.draw(st.lists(st.integers(-count, count - 1), min_size=1))
-    assert list(resolve(indices, count, option="layers", there="there are some")) == [
+    assert list(resolve(indices, count, option="layers", available="there are some")) == [
         range(count)[i] for i in indices
     ]
 
@@ -51,10 +51,10 @@ def test_indices_count_from_either_end(count: int, data: st.DataObject) -> None:
 def test_an_index_that_does_not_exist_is_refused_with_the_range(count: int, index: int) -> None:
     """Nothing wraps around, and nothing is clipped."""
     if index in range(-count, count):
-        assert resolve([index], count, option="layers", there="there are some") == (index % count,)
+        assert resolve([index], count, option="layers", available="there are some") == (index % count,)
         return
     with pytest.raises(OutOfRange) as refused:
-        resolve([0, index], count, option="layers", there="there are some")
+        resolve([0, index], count, option="layers", available="there are some")
     assert (refused.value.field, refused.value.actual) == ("layers.1", index)
     assert refused.value.allowed == [-count, count - 1]
 

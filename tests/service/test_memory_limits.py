@@ -66,10 +66,10 @@ def test_answers_have_a_limit_of_their_own() -> None:
     with pytest.raises(Problem) as refused:
         memory.take_answer(other, SMALL_BYTES + 1)
     assert refused.value.headers["Retry-After"] == "1"
-    memory.give_back(other)
+    memory.release(other)
     assert memory.answers_bytes == 20 * SMALL_BYTES
-    memory.give_back(one)
-    memory.give_back(one)
+    memory.release(one)
+    memory.release(one)
     assert (memory.answers_bytes, memory.bytes) == (0, 0)
     memory.take_answer(other, SMALL_BYTES + 1)
 
@@ -91,11 +91,11 @@ def test_large_requests_share_the_budget_and_short_ones_have_more(memory: Memory
     assert refused.value.members == {"limit": memory.limit, "actual": 111 * MIB}
     memory.take(short, SMALL_BYTES)
     with memory.tokenizing(short, 0):
-        memory.let_go(first, 60 * MIB)
+        memory.release_part(first, 60 * MIB)
     memory.take(second, MIB)
-    memory.give_back(first)
-    memory.give_back(second)
-    memory.give_back(short)
+    memory.release(first)
+    memory.release(second)
+    memory.release(short)
     assert memory.bytes == 0
 
 
@@ -133,7 +133,7 @@ def test_a_body_without_room_is_dropped_and_its_request_refused(memory: Memory) 
     memory.take(held, 102 * MIB)
     assert memory.arrived(body, SMALL_BYTES // 2)
     assert not memory.arrived(body, MIB)
-    memory.give_back(held)
+    memory.release(held)
     assert not memory.arrived(body, 1)
     with pytest.raises(Problem) as refused:
         memory.check_arrived(body)
@@ -151,7 +151,7 @@ def test_a_client_that_holds_much_leaves_room_for_the_short_requests_of_others(m
     assert memory.arrived(other, 1000)
     memory.take(other, SMALL_BYTES // 2)
     for body in (*stalled, other):
-        memory.give_back(body)
+        memory.release(body)
     assert memory.bytes == 0
 
 

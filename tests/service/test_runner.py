@@ -12,7 +12,7 @@ import pytest
 from model.contract import Batch, Encoding, Output, Top
 from model.errors import InferenceError, OutOfMemory
 from service.engine.queueing import WaitingQueue
-from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _step_back, is_finite
+from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _lower_priority, is_finite
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
@@ -174,7 +174,7 @@ def test_a_text_without_tokens_fails_alone() -> None:
 
 def test_a_heavy_batch_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread of lower priority, in which it runs, is left behind like the one that waits for it."""
-    monkeypatch.setattr(WaitingQueue, "_steps_back", lambda *_: True)
+    monkeypatch.setattr(WaitingQueue, "_yields", lambda *_: True)
     backend = Hanging()
     with running(engine(backend, stuck_after_s=0.2)) as made:
 
@@ -205,7 +205,7 @@ def test_a_heavy_batch_steps_back_from_where_the_process_is(started_with: int) -
         def step_back() -> tuple[int, int]:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), max(started_with, priority()))
             before = priority()
-            _step_back()
+            _lower_priority()
             return before, priority()
 
         before, after = pool.submit(step_back).result()
@@ -218,7 +218,7 @@ def test_where_no_priority_may_be_changed_heavy_batches_run(monkeypatch: pytest.
     def forbidden(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(WaitingQueue, "_steps_back", lambda *_: True)
+    monkeypatch.setattr(WaitingQueue, "_yields", lambda *_: True)
     monkeypatch.setattr(os, "setpriority", forbidden)
     with running(engine(Watched())) as made:
         assert len(perform(lambda: made.submit(encode("a text"), [SENTENCE])).outputs) == 1

@@ -147,7 +147,7 @@ def test_an_impossible_setting_is_refused_by_its_name(
         ("request_timeout_s", "nan", "it must be a number, greater than 0 and at most 86400"),
         ("log_format", "xml", "it must be 'text' or 'json'"),
         ("tensorrt", "maybe", "it must be true or false"),
-        ("host", "", "it must be a text that is not empty"),
+        ("host", "", "it must be a non-empty string"),
     ],
 )
 def test_a_refusal_says_what_is_allowed(name: str, text: str, allowed: str) -> None:

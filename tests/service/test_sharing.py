@@ -75,7 +75,7 @@ def test_a_lone_request_is_run_beside_the_batches_of_a_flood() -> None:
         async def work() -> None:
             encodings = [*encode(HANG), words(200)]
             flood = asyncio.ensure_future(made.submit(encodings, [SENTENCE] * 2, Permit("flood")))
-            await until(lambda: made._device.asked)
+            await until(lambda: made._device.demand)
             await asyncio.sleep(0.05)
             more = asyncio.ensure_future(made.submit([words(20)], [SENTENCE], Permit("flood")))
             await asyncio.wait_for(made.submit(encode("a text"), [SENTENCE], Permit("lone")), 5)

@@ -82,7 +82,7 @@ def test_a_reader_that_stands_still_is_cut_off_and_counts_as_that(hurried: Servi
     assert after[GONE] == before[GONE] + 1
     assert after[WHOLE] == before[WHOLE]
     assert logged(hurried)["status"] == 499
-    assert "a reader is cut off: it has taken nothing for 2 s" in hurried.log
+    assert "slow reader cut off: it has read nothing for 2 s" in hurried.log
 
 
 def test_a_small_answer_of_a_still_reader_counts_as_cut_off(hurried: Service) -> None:
@@ -219,5 +219,5 @@ async def _slowest_first() -> list[str]:
 def test_who_stands_still_is_cut_off_and_then_the_slowest_that_holds_memory() -> None:
     """Progress counts, by what the client's side has got; then the rate, among those that hold something."""
     still, slowest = uvloop.run(_slowest_first())
-    assert still.startswith("still: it has taken nothing for 0.4 s")
+    assert still.startswith("still: it has read nothing for 0.4 s")
     assert slowest.startswith("slower: it took ")

@@ -11,7 +11,7 @@ import pytest
 from service.engine import trimming
 from service.engine.device import Device
 from service.engine.engine import Engine
-from service.engine.trimming import REST_S, Resting
+from service.engine.trimming import IDLE_S, MemoryTrimmer
 from service.process import resident_bytes
 
 SMALL = 500 * 2**20
@@ -33,12 +33,12 @@ class Process:
         self.idle_since: float | None = self.now
         self.fails = False
         monkeypatch.setattr(trimming, "resident_bytes", lambda: self.size)
-        monkeypatch.setattr(trimming, "give_back_memory", self.trim)
+        monkeypatch.setattr(trimming, "trim_memory", self.trim)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         self.trims = 0
-        self.resting = Resting([cast("Engine", self)], Inline(), given=2 * SMALL)
+        self.trimmer = MemoryTrimmer([cast("Engine", self)], Inline(), given=2 * SMALL)
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         self.calls += 1
         if self.fails:
             raise RuntimeError("no")
@@ -55,7 +55,7 @@ class Process:
     def look_after(self, seconds: float) -> int:
         """Look again so many seconds later, and count how often memory has been given back."""
         self.now += seconds
-        self.resting.look()
+        self.trimmer.check()
         return self.calls
 
 
@@ -69,14 +69,14 @@ def test_what_has_grown_is_given_back_once_in_each_rest(process: Process) -> Non
     for rest in range(3):
         process.run(grows=100 * 2**20)
         assert process.look_after(0.5) == rest
-        assert process.look_after(REST_S) == rest + 1
-        assert process.look_after(REST_S) == rest + 1
+        assert process.look_after(IDLE_S) == rest + 1
+        assert process.look_after(IDLE_S) == rest + 1
 
 
 def test_a_process_that_works_or_is_small_is_left_alone(process: Process) -> None:
     """What runs may need its memory, and little is not worth it."""
     process.run(grows=2**20)
-    assert process.look_after(REST_S) == 0
+    assert process.look_after(IDLE_S) == 0
     process.run(grows=100 * 2**20)
     process.idle_since = None
     assert process.look_after(100) == 0
@@ -84,11 +84,11 @@ def test_a_process_that_works_or_is_small_is_left_alone(process: Process) -> Non
 
 def test_what_stays_is_not_asked_for_again(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that is in use for good counts as the size of the process from then on."""
-    monkeypatch.setattr(trimming, "give_back_memory", lambda: setattr(process, "size", SMALL + 90 * 2**20))
+    monkeypatch.setattr(trimming, "trim_memory", lambda: setattr(process, "size", SMALL + 90 * 2**20))
     process.run(grows=100 * 2**20)
-    assert process.look_after(REST_S) == 1
+    assert process.look_after(IDLE_S) == 1
     process.run(grows=2**20)
-    assert process.look_after(REST_S) == 1
+    assert process.look_after(IDLE_S) == 1
 
 
 def test_a_failure_is_logged_and_nothing_else(process: Process, caplog: pytest.LogCaptureFixture) -> None:
@@ -96,20 +96,20 @@ def test_a_failure_is_logged_and_nothing_else(process: Process, caplog: pytest.L
     process.fails = True
     process.run(grows=100 * 2**20)
     with caplog.at_level(logging.ERROR):
-        assert process.look_after(REST_S) == 1
-    assert "memory could not be given back" in caplog.text
+        assert process.look_after(IDLE_S) == 1
+    assert "could not trim memory" in caplog.text
 
 
 def test_a_device_says_since_when_it_is_idle() -> None:
     """From the end of the last turn on, and not while one is held or waited for."""
     device = Device(2)
-    said = [device.idle_since]
+    idle_times = [device.idle_since]
     with device.turn("a"):
-        said.append(device.idle_since)
+        idle_times.append(device.idle_since)
         with device.turn("a"):
             pass
-        said.append(device.idle_since)
-    assert said == [0, None, None]
+        idle_times.append(device.idle_since)
+    assert idle_times == [0, None, None]
     since = device.idle_since
     assert since is not None
     assert 0 <= time.perf_counter() - since < 5
@@ -118,8 +118,8 @@ def test_a_device_says_since_when_it_is_idle() -> None:
 def test_the_size_of_a_process_is_what_the_system_says() -> None:
     """The kernel counts in pages here, and in kilobytes there."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    said = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
-    assert abs(resident_bytes() - said) < 2**24
+    expected = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+    assert abs(resident_bytes() - expected) < 2**24
 
 
 def test_memory_that_runs_short_is_trimmed_without_a_rest(process: Process) -> None:

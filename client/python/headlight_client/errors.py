@@ -166,9 +166,9 @@ def is_problem(document: object) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read `Retry-After` (RFC 9110 §10.2.3), seconds or a date, as seconds from now; None if it says nothing.
+    """Read `Retry-After` (RFC 9110 §10.2.3), seconds or a date, as seconds from now; None if invalid.
 
-    A date is measured against the answer's own `Date`, so that a clock that is wrong here does no harm.
+    A date is compared with the response's own `Date`, so that a wrong local clock does not matter.
     """
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():

@@ -1,8 +1,8 @@
-"""From the rows, columns and words that are asked for at the end to the tokens that must be computed.
+"""Plans which tokens must be computed for the rows, columns and words that a request selects.
 
-The options apply one after another: special tokens are dropped, pieces merged to words, rows and columns
-chosen. Read backwards, that is for each kept row and column the tokens it is made of, and nothing else of
-the maps is ever computed.
+The options apply one after another: special tokens are dropped, pieces merged into words, rows and columns
+selected. Applied in reverse, they yield the tokens of each selected row and column, and only those parts of
+the maps are computed.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from model.contract import (
 )
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.protocols.native.encode_plan import EncodePlan, check_opens, plan_encode, resolve
+from service.protocols.native.encode_plan import EncodePlan, check_exposes, plan_encode, resolve
 from service.protocols.native.schemas import AttentionRequest
 from service.protocols.native.words import Words
 from service.protocols.view import View
@@ -38,7 +38,7 @@ _AXES = {
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """What the sequences of `/attention` have in common."""
+    """The part of the plan common to all sequences of a request."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -50,18 +50,18 @@ class AttentionPlan:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Name the axes of a map, or of what there is without maps."""
+        """The axes of a map, or without maps those of the statistics."""
         return _AXES[self.request.aggregate] if self.request.maps else ("layer", "head")
 
     @cached_property
     def statistics(self) -> tuple[Statistic, ...]:
-        """Name the statistics of the summary, in their order; none without one."""
+        """The statistics of the summary, in order; empty without a summary."""
         chosen = STATISTICS if self.request.statistics is None else self.request.statistics
         return tuple(name for name in STATISTICS if self.request.summary and name in chosen)
 
     @cached_property
     def unit(self) -> bool:
-        """Whether all numbers are in [0, 1]: sums of what is the largest of several heads are not."""
+        """Whether all numbers are in [0, 1]: sums of maxima over heads may exceed 1."""
         request = self.request
         sums = request.level == "word" or request.top_k is not None
         return request.weights == "probability" and (
@@ -69,11 +69,11 @@ class AttentionPlan:
         )
 
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
-        """Plan one sequence; raises OutOfRange for rows and columns it does not have or keep."""
+        """Plan one sequence; raises OutOfRange for rows and columns that it lacks or drops."""
         words = Words.of(encoding, text) if self.request.level == "word" else None
-        said, shapes = columns(index, encoding), self.embeddings.shapes(encoding)
+        item_columns, shapes = columns(index, encoding), self.embeddings.shapes(encoding)
         if words is not None:
-            said |= {"words": words.texts, "word_offsets": words.offsets}
+            item_columns |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, tuple[int, ...]] = {}
         if self.request.summary or "layer" in self.axes:
             named["layers"] = self.layers
@@ -97,12 +97,12 @@ class AttentionPlan:
             want = replace(want, summary=self._summary(encoding, words, remaining))
         expected = Expected(
             shapes,
-            # An offset is two numbers in brackets of their own.
+            # An offset is a list of two numbers.
             labels=sum(map(len, named.values())) + (0 if words is None else 3 * len(words)),
             text_bytes=0 if words is None else len("".join(words.texts).encode()),
             summary=dict.fromkeys(self.statistics, (len(self.layers), len(self.heads))),
         )
-        return View(want, said | named, expected)
+        return View(want, item_columns | named, expected)
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
         request = self.request
@@ -122,7 +122,7 @@ class AttentionPlan:
         every = range(len(encoding) if words is None else len(words))
         positions = every if remaining is None else remaining.positions
         special = (i for i, unit in enumerate(positions) if _is_special(encoding, words, unit))
-        # Where nothing is left out, rows sum to 1 anyway.
+        # If nothing is left out, rows sum to 1 anyway.
         renormalize = self.request.renormalize and len(positions) < len(every)
         return SummaryWant(
             self.layers, self.heads, tuple(special), self.statistics, remaining, renormalize=renormalize
@@ -138,7 +138,7 @@ class AttentionPlan:
         return {"top_keys": top, "top_weights": top, "residual": rows}
 
     def _remaining(self, encoding: Encoding, words: Words | None) -> Axis | None:
-        """Find the rows and columns that `special_tokens` and `level` leave; None when it is every token."""
+        """Return the rows and columns that `special_tokens` and `level` leave; None for every token."""
         dropped = self._dropped(encoding, words)
         if words is None and not dropped:
             return None
@@ -152,7 +152,7 @@ class AttentionPlan:
         return {i for i in range(count) if _is_special(encoding, words, i)}
 
     def _axis(self, option: str, index: int, encoding: Encoding, words: Words | None) -> Axis:
-        """Find the rows or columns that are listed."""
+        """Return the listed rows or columns."""
         count = len(encoding) if words is None else len(words)
         dropped = self._dropped(encoding, words)
         return _axis_of(self._chosen(getattr(self.request, option), option, index, count, dropped), words)
@@ -160,17 +160,19 @@ class AttentionPlan:
     def _chosen(
         self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
     ) -> tuple[int, ...]:
-        """Count a list from the start, once for all inputs of the same length."""
+        """Resolve a list of positions, once for all inputs of the same length."""
         place_of = f"inputs.{index}"
         if (option, count) not in self._resolved:
-            there = f"{place_of} has {count} {self.request.level}s"
-            self._resolved[option, count] = resolve(chosen, count, option=option, there=there, field=place_of)
+            available = f"{place_of} has {count} {self.request.level}s"
+            self._resolved[option, count] = resolve(
+                chosen, count, option=option, available=available, field=place_of
+            )
         positions = self._resolved[option, count]
         if not dropped.isdisjoint(positions):
             place = next(i for i, position in enumerate(positions) if position in dropped)
             raise OutOfRange(
-                f"{option}.{place} is {chosen[place]}, and in {place_of} that is a special token, which "
-                '"special_tokens": "drop" leaves out: choose another position, or keep them.',
+                f"{option}.{place} is {chosen[place]}, which in {place_of} is a special token, dropped by "
+                '"special_tokens": "drop": choose another position, or keep special tokens.',
                 field=place_of,
                 actual=chosen[place],
                 allowed=(-count, count - 1),
@@ -183,7 +185,7 @@ def _is_special(encoding: Encoding, words: Words | None, unit: int) -> bool:
 
 
 def _axis_of(positions: tuple[int, ...], words: Words | None) -> Axis:
-    """Make an axis of tokens, or of words and their pieces."""
+    """Build an axis of tokens, or of words and their tokens."""
     if words is None:
         return Axis(positions)
     # Each word once, however often it is listed.
@@ -198,15 +200,15 @@ def _every(count: int) -> tuple[int, ...]:
 
 
 def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype = "float32") -> AttentionPlan:
-    """Check what `/attention` was asked against the model; raises OutOfRange or Unsupported.
+    """Check an `/attention` request against the model; raises OutOfRange or Unsupported.
 
-    `dtype` is that of maps in the answer.
+    `dtype` is that of maps in the response.
     """
-    check_opens(info, "attention", "model")
+    check_exposes(info, "attention", "model")
     layers, heads = (
         tuple(range(count))
         if chosen == "all"
-        else resolve(chosen, count, option=option, there=f"there are {count} {option}")
+        else resolve(chosen, count, option=option, available=f"there are {count} {option}")
         for option, chosen, count in (
             ("layers", request.layers, info.layers),
             ("heads", request.heads, info.heads),

@@ -1,4 +1,4 @@
-"""What each sequence must return, from what the client asked; every index is checked here."""
+"""Plans which embeddings each sequence must return; checks every index."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ _MODES: dict[str, tuple[PoolingMode, ...]] = {
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """Which embeddings each sequence returns; the same for all but the prompt's length."""
+    """The embeddings that each sequence returns; the same for all except for the prompt's length."""
 
     sentence: SentenceWant | None
     token_layers: tuple[int, ...]
     sentence_size: int
     pooled_size: int
-    """Components before the vector is cut to `dimensions`: what is computed."""
+    """Components as computed, before a dense layer or `dimensions`."""
     hidden_size: int
     include_prompt: bool
 
@@ -38,7 +38,7 @@ class EncodePlan:
         return View(self.want(encoding), columns(index, encoding), Expected(self.shapes(encoding)))
 
     def want(self, encoding: Encoding) -> Want:
-        """Write the want of one sequence."""
+        """Return what must be computed for one sequence."""
         sentence = self.sentence
         if sentence is not None and encoding.prompt_length and not self.include_prompt:
             skip = min(encoding.prompt_length, len(encoding) - 1)
@@ -48,7 +48,7 @@ class EncodePlan:
         return Want(sentence=sentence, token_layers=self.token_layers)
 
     def shapes(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
-        """Say how large the arrays of one sequence can be, by their names in the answer."""
+        """Return the maximum shapes of one sequence's arrays, by their names in the response."""
         shapes: dict[str, tuple[int, ...]] = {}
         if self.sentence is not None:
             shapes["embedding"] = (max(self.pooled_size, self.sentence_size),)
@@ -58,25 +58,25 @@ class EncodePlan:
 
 
 def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
-    """Check which embeddings are asked for against the model; raises OutOfRange or Unsupported."""
+    """Check the requested embeddings against the model; raises OutOfRange or Unsupported."""
     states = info.layers + 1
-    there = f"there are {states} hidden states"
+    available = f"there are {states} hidden states"
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
-        token_layers = resolve(options.layers, states, option="layers", there=there)
+        token_layers = resolve(options.layers, states, option="layers", available=available)
         _check_given(info, token_layers, "layers")
     if "sentence" not in options.outputs:
         return EncodePlan(None, token_layers, 0, 0, info.hidden_size, info.include_prompt)
-    layers = resolve(options.pooling_layers, states, option="pooling_layers", there=there)
+    layers = resolve(options.pooling_layers, states, option="pooling_layers", available=available)
     _check_given(info, layers, "pooling_layers")
     modes = _MODES[options.pooling] if options.pooling else info.pooling
     size = pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense:
         if size != info.hidden_size * len(info.pooling):
             raise Unsupported(
-                "This model has a linear layer after its pooling, which takes vectors of "
-                f"{info.hidden_size * len(info.pooling)} components and not of {size}: choose one pooling "
-                "layer and a pooling of that size.",
+                "This model has a linear layer after its pooling, which requires vectors of "
+                f"{info.hidden_size * len(info.pooling)} components, not {size}: choose one pooling layer "
+                "and a pooling of that size.",
                 field="pooling_layers" if len(layers) > 1 else "pooling",
             )
         size = info.sentence_size
@@ -99,11 +99,11 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
     )
 
 
-def check_opens(info: ModelInfo, what: str, field: str) -> None:
-    """Raise Unsupported where a model gives its last hidden state and nothing else."""
+def check_exposes(info: ModelInfo, what: str, field: str) -> None:
+    """Raise Unsupported if a model returns its last hidden state only."""
     if not info.opens:
         raise Unsupported(
-            f"This model runs as a graph that gives its last hidden state and no {what}: export it with "
+            f"This model runs as a graph that returns its last hidden state but no {what}: export it with "
             "`headlight export MODEL FOLDER`, and serve that folder.",
             field=field,
         )
@@ -111,20 +111,20 @@ def check_opens(info: ModelInfo, what: str, field: str) -> None:
 
 def _check_given(info: ModelInfo, layers: Sequence[int], field: str) -> None:
     if any(layer != info.layers for layer in layers):
-        check_opens(info, "other hidden states", field)
+        check_exposes(info, "other hidden states", field)
 
 
 def resolve(
-    indices: Sequence[int], count: int, *, option: str, there: str, field: str | None = None
+    indices: Sequence[int], count: int, *, option: str, available: str, field: str | None = None
 ) -> tuple[int, ...]:
-    """Count indices from the start, keeping order and duplicates; raises OutOfRange.
+    """Convert indices to non-negative ones, keeping order and duplicates; raises OutOfRange.
 
-    `there` says how many there are, in the words of an error; it names `field`, or else the item of `option`.
+    `available` says how many there are, for the error, which names `field` or else the item of `option`.
     """
     for position, index in enumerate(indices):
         if not -count <= index < count:
             raise OutOfRange(
-                f"{option}.{position} is {index} and {there}: choose from {-count} to {count - 1}.",
+                f"{option}.{position} is {index} and {available}: choose from {-count} to {count - 1}.",
                 field=field or f"{option}.{position}",
                 actual=index,
                 allowed=(-count, count - 1),
@@ -133,7 +133,7 @@ def resolve(
 
 
 def choose_prompt(request: InputsRequest, info: ModelInfo) -> str:
-    """Find the text to put before the inputs; raises a Problem for a name the model does not have."""
+    """Return the text to prepend to the inputs; raises a Problem for an unknown prompt name."""
     if request.prompt is not None:
         return request.prompt
     name = request.prompt_name if request.prompt_name is not None else info.default_prompt_name
@@ -143,7 +143,7 @@ def choose_prompt(request: InputsRequest, info: ModelInfo) -> str:
         known = ", ".join(info.prompts) or "none"
         raise Problem(
             "invalid-request",
-            f'prompt_name "{name}" is not one of the model\'s prompts ({known}).',
+            f'prompt_name is "{name}", which is not one of the model\'s prompts: choose from {known}.',
             members={"field": "prompt_name", "actual": name, "allowed": list(info.prompts)},
         )
     return info.prompts[name]

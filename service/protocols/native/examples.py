@@ -1,4 +1,4 @@
-"""Whole requests for the schema and its page: each runs as it stands with any model."""
+"""Complete example requests for the schema and its page: each runs unchanged with any model."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
         "several": _example("The vectors of several texts", inputs=[_SENTENCE, "A dog slept."]),
         "pair": _example("The vector of a pair of texts", inputs=[_PAIR]),
         "tokens": _example(
-            "Contextual token vectors, of the first and the last hidden state",
+            "Contextual token vectors of the first and the last hidden state",
             inputs=_SENTENCE,
             outputs=["tokens"],
             layers=[0, -1],
         ),
         "matryoshka": _example(
-            "The first components of a pooling of your choice",
+            "The first components of a vector with a chosen pooling",
             inputs=_SENTENCE,
             pooling="cls",
             normalize=True,
@@ -32,7 +32,7 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
     "/attention": {
         "head": _example("One head of one layer", inputs=_SENTENCE, layers=[0], heads=[0]),
         "words": _example(
-            "Between words, the mean of all heads in the last layer, without special tokens",
+            "Attention between words: mean of all heads in the last layer, without special tokens",
             inputs=_SENTENCE,
             layers=[-1],
             aggregate="mean",
@@ -41,15 +41,15 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             renormalize=True,
         ),
         "pair": _example(
-            "What each token of a pair of texts looks at most",
+            "The tokens that each token of a text pair attends to most",
             inputs=[_PAIR],
             layers=[-1],
             heads=[0],
             top_k=3,
         ),
-        "rollout": _example("Attention followed through all layers", inputs=_SENTENCE, aggregate="rollout"),
+        "rollout": _example("Attention rollout through all layers", inputs=_SENTENCE, aggregate="rollout"),
         "statistics": _example(
-            "What kind of head each one is, without maps",
+            "Statistics of each head, without maps",
             inputs=[_SENTENCE, "A dog slept."],
             summary=True,
             statistics=["entropy", "previous", "argmax_previous"],
@@ -57,4 +57,4 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
         ),
     },
 }
-"""Route -> name -> example, as OpenAPI writes it; the page opens with the first of each."""
+"""Route -> name -> example in OpenAPI's form; the page shows the first one of each route."""

@@ -1,4 +1,4 @@
-"""What clients get; the field descriptions are the API's documentation."""
+"""Response schemas; the field descriptions are the API's documentation."""
 
 from typing import Any, Literal
 
@@ -6,28 +6,28 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class TokenColumns(BaseModel):
-    """What was run, in columns of equal length."""
+    """The tokens that were run, in columns of equal length."""
 
-    index: int = Field(ge=0, description="Which input this is.")
+    index: int = Field(ge=0, description="The index of the input.")
     tokens: list[str]
     token_ids: list[int]
     offsets: list[tuple[int, int]] = Field(
-        description="`[start, end]` in Unicode code points of the text a token comes from; "
+        description="`[start, end]` in the token's text, in Unicode code points; "
         "`[0, 0]` for special and prompt tokens."
     )
     word_ids: list[int | None] = Field(
-        description="From 0 in each text of a pair; null for special and prompt tokens."
+        description="Counted from 0 in each text of a pair; null for special and prompt tokens."
     )
-    segment_ids: list[int] = Field(description="Which text of a pair.")
-    special: list[bool] = Field(description="Added by the tokenizer.")
+    segment_ids: list[int] = Field(description="The text of a pair that each token belongs to, 0 or 1.")
+    special: list[bool] = Field(description="Whether the tokenizer added the token.")
     truncated: bool
-    original_length: int = Field(ge=0, description="Tokens before the cut.")
+    original_length: int = Field(ge=0, description="Tokens before truncation.")
 
 
 class Usage(BaseModel):
-    """What was computed."""
+    """The work done for a request."""
 
-    input_tokens: int = Field(ge=0, description="Tokens really run.")
+    input_tokens: int = Field(ge=0, description="Tokens run, without padding.")
 
 
 class EncodeItem(TokenColumns):
@@ -40,7 +40,7 @@ class EncodeItem(TokenColumns):
 
 
 class EncodeResponse(BaseModel):
-    """The answer of `/encode`."""
+    """The response of `/encode`."""
 
     model: str
     data: list[EncodeItem]
@@ -51,34 +51,38 @@ Statistic = list[list[float]] | None
 
 
 class Summary(BaseModel):
-    """Statistics of the probabilities, each (layers, heads), means over all rows that remain.
+    """Statistics of the probabilities, each (layers, heads), averaged over all remaining rows.
 
-    Those that `statistics` does not name are absent.
+    Those not listed in `statistics` are absent.
     """
 
     model_config = ConfigDict(populate_by_name=True)
 
     entropy: Statistic = Field(None, description="In nats.")
     confidence: Statistic = Field(None, description="The largest weight of a row.")
-    mean_distance: Statistic = Field(None, description="From query to key, in tokens or words.")
+    mean_distance: Statistic = Field(
+        None, description="Weighted distance from query to key, in tokens or words."
+    )
     self_: Statistic = Field(None, alias="self", description="Weight on the token or word itself.")
-    previous: Statistic = Field(None, description="Weight on the one before, 0 for the first.")
-    next: Statistic = Field(None, description="Weight on the one after, 0 for the last.")
+    previous: Statistic = Field(None, description="Weight on the previous one, 0 for the first.")
+    next: Statistic = Field(None, description="Weight on the next one, 0 for the last.")
     special: Statistic = Field(None, description="Weight on special tokens.")
-    argmax_self: Statistic = Field(None, description="Share of rows whose largest weight is on themselves.")
-    argmax_previous: Statistic = Field(None, description="Share of rows whose largest weight is just before.")
-    argmax_next: Statistic = Field(None, description="Share of rows whose largest weight is just after.")
+    argmax_self: Statistic = Field(None, description="Share of rows with the largest weight on themselves.")
+    argmax_previous: Statistic = Field(
+        None, description="Share of rows with the largest weight on the previous one."
+    )
+    argmax_next: Statistic = Field(None, description="Share of rows with the largest weight on the next one.")
 
 
 class AttentionItem(TokenColumns):
-    """The maps of one input. The lists of labels name what each index of `attention` is."""
+    """The maps of one input. `layers`, `heads`, `queries` and `keys` label the indices of `attention`."""
 
-    words: list[str] | None = Field(None, description='Of the whole input, with "level": "word".')
+    words: list[str] | None = Field(None, description='Words of the whole input, with "level": "word".')
     word_offsets: list[tuple[int, int]] | None = Field(
-        None, description="Where each word stands in its text; `[0, 0]` for special and prompt tokens."
+        None, description="`[start, end]` of each word in its text; `[0, 0]` for special and prompt tokens."
     )
-    layers: list[int] | None = Field(None, description="Absent when there is no such axis.")
-    heads: list[int] | None = Field(None, description="Absent when the heads were aggregated.")
+    layers: list[int] | None = Field(None, description="Absent if there is no layer axis.")
+    heads: list[int] | None = Field(None, description="Absent if the heads were aggregated.")
     queries: list[int] | None = Field(None, description='Absent with "maps": false, like `keys`.')
     keys: list[int] | None = None
     embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
@@ -87,15 +91,15 @@ class AttentionItem(TokenColumns):
     )
     attention: list[Any] | None = Field(None, description="Nested lists along `axes`.")
     top_keys: list[Any] | None = Field(
-        None, description="With `top_k`, positions of the largest weights of each row, largest first."
+        None, description="With `top_k`, the positions of each row's largest weights, largest first."
     )
-    top_weights: list[Any] | None = Field(None, description="Those weights.")
-    residual: list[Any] | None = Field(None, description="What each row has besides them.")
+    top_weights: list[Any] | None = Field(None, description="The weights at `top_keys`.")
+    residual: list[Any] | None = Field(None, description="The rest of each row's weight.")
     summary: Summary | None = None
 
 
 class AttentionResponse(BaseModel):
-    """The answer of `/attention`."""
+    """The response of `/attention`."""
 
     model: str
     axes: list[Literal["layer", "head", "query", "key"]]

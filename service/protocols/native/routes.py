@@ -9,7 +9,7 @@ from model.contract import Encoding
 from model.tokenization.tokenizer import Truncation
 from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
-from service.http.request_body import Taken, take_in
+from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange
 from service.protocols.native.attention_plan import plan_attention
@@ -18,41 +18,41 @@ from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest, InputsRequest
 
-# Of Python, to find the word that a token belongs to and the tokens that are kept.
+# Python steps to find a token's word and whether it is kept.
 _STEPS_PER_TOKEN = 5
-_NO_MAPS = "uint8 is for maps, and there are none in this answer"
+_NO_MAPS = "dtype is uint8, which applies only to maps, and this response has none"
 
 
 async def encode(request: Request) -> Response:
-    """Turn texts into sentence vectors, contextual token vectors, or both."""
-    taken = await take_in(request, EncodeRequest)
-    _refuse_decimals(taken)
-    refuse_uint8(taken.dtype, _NO_MAPS)
-    exchange = Exchange.open(request, taken)
-    return await exchange.in_time(_encode(exchange, taken.body))
+    """Encode texts as sentence vectors, contextual token vectors, or both."""
+    parsed = await read_request(request, EncodeRequest)
+    _refuse_decimals(parsed)
+    refuse_uint8(parsed.dtype, _NO_MAPS)
+    exchange = Exchange.open(request, parsed)
+    return await exchange.in_time(_encode(exchange, parsed.body))
 
 
 async def attention(request: Request) -> Response:
-    """Return the attention of chosen layers, heads, queries and keys.
+    """Return the attention of selected layers, heads, queries and keys.
 
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
-    taken = await take_in(request, AttentionRequest)
-    _refuse_decimals(taken)
-    if taken.body.weights == "score":
-        refuse_uint8(taken.dtype, "uint8 holds no negative numbers, and scores may be negative")
-    if not taken.body.maps:
-        refuse_uint8(taken.dtype, _NO_MAPS)
-    exchange = Exchange.open(request, taken)
-    return await exchange.in_time(_attention(exchange, taken.body))
+    parsed = await read_request(request, AttentionRequest)
+    _refuse_decimals(parsed)
+    if parsed.body.weights == "score":
+        refuse_uint8(parsed.dtype, "dtype is uint8, and scores may be negative")
+    if not parsed.body.maps:
+        refuse_uint8(parsed.dtype, _NO_MAPS)
+    exchange = Exchange.open(request, parsed)
+    return await exchange.in_time(_attention(exchange, parsed.body))
 
 
-def _refuse_decimals(taken: Taken[Any]) -> None:
-    """Refuse to round what is not written as text."""
-    if taken.format in BINARY and taken.body.departs("decimals"):
+def _refuse_decimals(parsed: ParsedRequest[Any]) -> None:
+    """Refuse `decimals` for binary formats, which are not rounded."""
+    if parsed.format in BINARY and parsed.body.is_overridden("decimals"):
         raise Problem(
             "invalid-request",
-            f"decimals has no effect on {FORMATS[taken.format]}, whose numbers are not rounded: leave it "
+            f"decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: leave it "
             "out.",
             members={"field": "decimals"},
         )
@@ -68,12 +68,14 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     plan = plan_encode(body.embeddings, exchange.engine.info)
     encodings = await _tokenize(exchange, body)
     views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
-    way_out = "ask for fewer inputs, fewer `layers` or `pooling_layers`, or no `tokens` in `outputs`"
+    way_out = (
+        "send fewer inputs, choose fewer `layers` or `pooling_layers`, or leave `tokens` out of `outputs`"
+    )
     return await exchange.answer(exchange.style(), encodings, views, way_out)
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
-    plan = plan_attention(body, exchange.engine.info, exchange.taken.dtype)
+    plan = plan_attention(body, exchange.engine.info, exchange.parsed.dtype)
     encodings = await _tokenize(exchange, body)
     listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
     tokens = sum(map(len, encodings))
@@ -82,19 +84,19 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
         steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
     )
     style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
-    return await exchange.answer(style, encodings, views, _way_out(body, exchange.taken))
+    return await exchange.answer(style, encodings, views, _way_out(body, exchange.parsed))
 
 
-def _way_out(body: AttentionRequest, taken: Taken[Any]) -> str:
-    """Say which fields of this request would make its answer smaller."""
+def _way_out(body: AttentionRequest, parsed: ParsedRequest[Any]) -> str:
+    """Suggest fields that would make this request's response smaller."""
     ways = ["send fewer inputs", "choose fewer `layers` or `heads`"]
     if body.maps:
         ways.append("choose fewer `queries` or `keys`")
         ways += ["`aggregate` the heads"] if body.aggregate == "none" else []
-        ways += ["ask for the `top_k`"] if body.top_k is None else []
-        if taken.format not in BINARY:
+        ways += ["set `top_k`"] if body.top_k is None else []
+        if parsed.format not in BINARY:
             ways += ["lower `decimals`", "accept application/x-npz"]
-        elif taken.dtype == "float32":
+        elif parsed.dtype == "float32":
             ways.append("add ?dtype=float16" if body.weights == "score" else "add ?dtype=uint8")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}"
 

@@ -1,4 +1,4 @@
-"""What clients send; the field descriptions are the API's documentation."""
+"""Request schemas; the field descriptions are the API's documentation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def _invalid(field: str, message: str) -> PydanticCustomError:
 
 
 def _whole(value: object, info: ValidationInfo) -> int:
-    """Take whole numbers (6 and 6.0), not booleans or digits in quotes."""
+    """Accept whole numbers (6 and 6.0), but no booleans or strings."""
     return _whole_number(value, str(info.field_name))
 
 
@@ -46,7 +46,7 @@ def _indices(value: object, info: ValidationInfo) -> Indices:
     if not isinstance(value, list) or not value:
         raise _invalid(field, "must be a list of at least one integer")
     if len(value) > MAX_INDICES:
-        raise _invalid(field, f"has {len(value)} items, and at most {MAX_INDICES} are taken")
+        raise _invalid(field, f"has {len(value)} items and the limit is {MAX_INDICES}")
     return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
 
 
@@ -59,11 +59,11 @@ def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Ind
 
 
 def _texts(value: object) -> Sequence[Text]:
-    """Read one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
+    """Parse one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
-        raise _invalid("inputs", "must be a text, or a list of at least one text or [text, text_pair]")
+        raise _invalid("inputs", "must be a string, or a non-empty list of strings or of [text, text_pair]")
     texts, pairs = [], []
     for i, item in enumerate(value):
         if isinstance(item, str):
@@ -71,11 +71,11 @@ def _texts(value: object) -> Sequence[Text]:
         elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
             pairs.append((item[0], item[1]))
         else:
-            raise _invalid(f"inputs.{i}", "must be a text or a pair of two texts, [text, text_pair]")
+            raise _invalid(f"inputs.{i}", "must be a string or a pair of two strings, [text, text_pair]")
         if texts and pairs:
             raise _invalid(
                 f"inputs.{i}",
-                "is not of the same kind as inputs.0: texts and pairs do not mix in one request",
+                "is not of the same kind as inputs.0: texts and pairs cannot be mixed in one request",
             )
     return texts or pairs
 
@@ -93,7 +93,7 @@ _INPUTS = {
 }
 
 WholeNumber = Annotated[int, BeforeValidator(_whole)]
-# The bound stands inside: around the validator it would be enforced, but not written into the schema.
+# Field comes first: after the validator, its bound would be enforced but missing from the schema.
 PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
 AllOrIndices = Annotated[
@@ -105,30 +105,30 @@ Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUT
 
 
 class InputsRequest(BaseModel):
-    """What `/encode` and `/attention` have in common."""
+    """The fields common to `/encode` and `/attention`."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     inputs: Inputs = Field(
         description="A text, a list of texts, or a list of `[text, text_pair]`. "
-        "A list of two strings is two texts; texts and pairs do not mix."
+        "A list of two strings is two texts; texts and pairs cannot be mixed."
     )
-    model: StrictStr | None = Field(None, description="Which of the served models; the first by default.")
+    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
     truncate: StrictBool = Field(
         True,  # noqa: FBT003
-        description="Cut what is longer than the model's limit (pairs: the longest first). "
+        description="Truncate inputs longer than the model's limit (pairs: the longest text first). "
         "`false` refuses such an input with a 422.",
     )
-    truncation_side: Side = Field("right", description="The side on which tokens are cut away.")
+    truncation_side: Side = Field("right", description="The side from which tokens are removed.")
     prompt_name: StrictStr | None = Field(
-        None, description="One of the model's own prompts; its `default_prompt_name` by default."
+        None, description="One of the model's prompts; its `default_prompt_name` by default."
     )
     prompt: StrictStr | None = Field(
-        None, description='A text put before the (first) text. `""` turns the model\'s default prompt off.'
+        None, description='Prepended to the (first) text. `""` disables the model\'s default prompt.'
     )
 
-    def departs(self, field: str) -> bool:
-        """Whether a field was given a value that is not its default: one that is changes nothing anywhere."""
+    def is_overridden(self, field: str) -> bool:
+        """Whether a field was set to a value other than its default; setting the default never matters."""
         if field not in self.model_fields_set:
             return False
         return bool(getattr(self, field) != type(self).model_fields[field].default)
@@ -136,8 +136,8 @@ class InputsRequest(BaseModel):
     @model_validator(mode="after")
     def _common_rules(self) -> "InputsRequest":
         if self.prompt is not None and self.prompt_name is not None:
-            raise _invalid("prompt", "excludes prompt_name: leave one of them out")
-        if not self.truncate and self.departs("truncation_side"):
+            raise _invalid("prompt", "cannot be combined with prompt_name: leave one of them out")
+        if not self.truncate and self.is_overridden("truncation_side"):
             raise _invalid("truncation_side", 'has no effect with "truncate": false: leave one of them out')
         return self
 
@@ -145,12 +145,14 @@ class InputsRequest(BaseModel):
 Output = Literal["sentence", "tokens"]
 POOLING = Field(
     None,
-    description="How token vectors become one; the model's own by default. "
+    description="How token vectors are pooled; the model's own pooling by default. "
     "`mean_max` is the mean and the maximum, concatenated.",
 )
-NORMALIZE = Field(None, description="Unit L2 norm of the sentence vector; the model's own way by default.")
+NORMALIZE = Field(
+    None, description="Scale the sentence vector to unit L2 norm; the model's own setting by default."
+)
 DIMENSIONS = Field(
-    None, description="Keep the first k components (Matryoshka), renormalised with `normalize`."
+    None, description="Keep the first k components (Matryoshka), renormalized with `normalize`."
 )
 _OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k")
 
@@ -159,13 +161,13 @@ def _check_pooled(request: InputsRequest, outputs: Sequence[str]) -> None:
     if "sentence" in outputs:
         return
     for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
-        if request.departs(field):
+        if request.is_overridden(field):
             raise _invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
-    """Which embeddings are asked for, whatever else a request wants."""
+    """The embeddings that a request of either route asks for."""
 
     outputs: Sequence[Output]
     pooling: Pooling | None
@@ -176,14 +178,17 @@ class EmbeddingOptions:
 
 
 class EncodeRequest(InputsRequest):
-    """Texts to be turned into sentence vectors, contextual token vectors, or both."""
+    """Texts to encode as sentence vectors, contextual token vectors, or both."""
 
     outputs: list[Output] = Field(
-        ["sentence"], min_length=1, max_length=2, description="Pooled vector, contextual vectors, or both."
+        ["sentence"],
+        min_length=1,
+        max_length=2,
+        description="The pooled vector, contextual token vectors, or both.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
-        [-1], description="Hidden states that are pooled, then concatenated; counted like `layers`."
+        [-1], description="Hidden states to pool and concatenate; numbered like `layers`."
     )
     normalize: StrictBool | None = NORMALIZE
     dimensions: PositiveNumber | None = DIMENSIONS
@@ -196,7 +201,7 @@ class EncodeRequest(InputsRequest):
     @model_validator(mode="after")
     def _effective(self) -> "EncodeRequest":
         _check_pooled(self, self.outputs)
-        if "tokens" not in self.outputs and self.departs("layers"):
+        if "tokens" not in self.outputs and self.is_overridden("layers"):
             raise _invalid(
                 "layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"'
             )
@@ -204,78 +209,80 @@ class EncodeRequest(InputsRequest):
 
     @property
     def embeddings(self) -> EmbeddingOptions:
-        """The embeddings that are asked for."""
+        """The requested embeddings."""
         return EmbeddingOptions(
             self.outputs, self.pooling, self.normalize, self.dimensions, self.pooling_layers, self.layers
         )
 
 
 class AttentionRequest(InputsRequest):
-    """Texts whose attention maps are wanted."""
+    """Texts to return attention maps for."""
 
-    layers: AllOrIndices = Field("all", description="Which layers, from 0; negative from the end.")
-    heads: AllOrIndices = Field("all", description="Which heads, from 0; negative from the end.")
+    layers: AllOrIndices = Field(
+        "all", description="Layers, numbered from 0; negative numbers count from the end."
+    )
+    heads: AllOrIndices = Field(
+        "all", description="Heads, numbered from 0; negative numbers count from the end."
+    )
     weights: Weights = Field(
         "probability",
         description="The softmax weights; the scaled scores before the softmax; or the norms of the weighted "
-        "values that a head adds up, ‖α·f(x)‖ with f(x) = (xW_V + b_V)W_O (Kobayashi et al. 2020).",
+        "values that a head sums, ‖α·f(x)‖ with f(x) = (xW_V + b_V)W_O (Kobayashi et al. 2020).",
     )
     aggregate: Aggregate = Field(
         "none",
-        description="`mean` or `max` over the chosen heads; the head axis is then gone. `rollout` follows "
-        "the mean over the chosen heads through layers 0 to the largest of `layers` (Abnar & Zuidema 2020): "
-        "one map.",
+        description="`mean` or `max` over the selected heads, which removes the head axis. `rollout` "
+        "propagates the mean over the selected heads through layers 0 to the largest of `layers` (Abnar & "
+        "Zuidema 2020) into one map.",
     )
     special_tokens: Literal["keep", "drop"] = Field(
-        "keep", description="`drop` leaves the rows and columns of special tokens out."
+        "keep", description="`drop` removes the rows and columns of special tokens."
     )
     level: Literal["token", "word"] = Field(
         "token",
-        description="`word` adds the columns of a word's pieces up and takes the mean of their rows "
-        "(Clark et al. 2019). Special and prompt tokens are words of their own.",
+        description="`word` sums the columns and averages the rows of a word's tokens (Clark et al. 2019). "
+        "Each special or prompt token is a word of its own.",
     )
     queries: AllOrIndices = Field(
         "all",
-        description="Rows by their position in the whole input, of tokens or of `words`; "
-        "negative from the end.",
+        description="Rows, by position in the whole input, of tokens or of `words`; "
+        "negative numbers count from the end.",
     )
-    keys: AllOrIndices = Field("all", description="Columns, likewise. Their rows do not sum to 1 any more.")
+    keys: AllOrIndices = Field("all", description="Columns, numbered likewise. Rows then no longer sum to 1.")
     renormalize: StrictBool = Field(
         False,  # noqa: FBT003
-        description="Divide the rows of what remains by their sum, so that they sum to 1 again.",
+        description="Divide the remaining part of each row by its sum, so that rows sum to 1 again.",
     )
     top_k: PositiveNumber | None = Field(
-        None, description="Of each row the k largest weights, largest first, in the place of the map."
+        None, description="Return the k largest weights of each row, largest first, instead of the map."
     )
     summary: StrictBool = Field(
         False,  # noqa: FBT003
-        description="Statistics of the probabilities of each chosen layer and head, over all rows that "
-        "`special_tokens` and `level` leave, renormalised if asked.",
+        description="Return statistics of the probabilities of each selected layer and head, over all rows "
+        "that `special_tokens` and `level` leave, renormalized with `renormalize`.",
     )
     statistics: list[Statistic] | None = Field(
         None,
         min_length=1,
         max_length=len(STATISTICS),
-        description="Which statistics `summary` has; all by default. The others are not computed.",
+        description="The statistics in `summary`; all by default. Others are not computed.",
     )
     maps: StrictBool = Field(
         True,  # noqa: FBT003
-        description="`false`, together with `summary`: statistics without maps.",
+        description="`false`, only with `summary`: return statistics without maps.",
     )
     outputs: list[Output] = Field(
-        [], max_length=2, description="Embeddings from the same pass, as of `/encode`; none by default."
+        [], max_length=2, description="Embeddings from the same pass, as in `/encode`; none by default."
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE
     dimensions: PositiveNumber | None = DIMENSIONS
-    decimals: WholeNumber = Field(
-        6, ge=1, le=9, description="Rounding of the numbers of maps and summaries in JSON."
-    )
+    decimals: WholeNumber = Field(6, ge=1, le=9, description="Decimals of maps and summaries in JSON.")
 
     @model_validator(mode="after")
     def _effective(self) -> "AttentionRequest":
         _check_pooled(self, self.outputs)
-        if not self.summary and self.departs("statistics"):
+        if not self.summary and self.is_overridden("statistics"):
             raise _invalid("statistics", 'has no effect without "summary": true: leave it out')
         if not self.maps:
             self._check_without_maps()
@@ -283,18 +290,18 @@ class AttentionRequest(InputsRequest):
             raise _invalid("weights", 'must be \'probability\' with "aggregate": "rollout"')
         if self.weights == "score" and self.renormalize:
             raise _invalid(
-                "renormalize", 'divides by sums, and those of "weights": "score" may be 0: leave it out'
+                "renormalize", 'divides by row sums, which may be 0 with "weights": "score": leave it out'
             )
         return self
 
     @property
     def embeddings(self) -> EmbeddingOptions:
-        """The embeddings that are asked for, of the last layer."""
+        """The requested embeddings, of the last layer."""
         return EmbeddingOptions(self.outputs, self.pooling, self.normalize, self.dimensions)
 
     def _check_without_maps(self) -> None:
         if not self.summary:
-            raise _invalid("maps", 'may be false only together with "summary": true')
+            raise _invalid("maps", 'may be false only with "summary": true')
         for field in _OF_MAPS:
-            if self.departs(field):
+            if self.is_overridden(field):
                 raise _invalid(field, 'has no effect with "maps": false: leave one of them out')

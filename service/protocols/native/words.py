@@ -1,4 +1,4 @@
-"""Words of an input: which tokens are the pieces of each, and how it stands in the text."""
+"""The words of an input: their tokens, and their text."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,10 +10,10 @@ from model.tokenization.tokenizer import Text
 
 @dataclass(frozen=True)
 class Words:
-    """The words of one input, in order; a token that belongs to none is a word of its own.
+    """The words of one input, in order.
 
-    Special tokens and those of a prompt belong to none. `starts` are the first token of each word, and the
-    number of tokens at the end.
+    Special tokens and those of a prompt are words of their own. `starts` has the first token of each word,
+    and the number of tokens at the end.
     """
 
     encoding: Encoding
@@ -22,7 +22,7 @@ class Words:
 
     @classmethod
     def of(cls, encoding: Encoding, text: Text) -> "Words":
-        """Find the words; those of a pair's two texts are kept apart."""
+        """Find the words, separately for the two texts of a pair."""
         columns = zip(encoding.segment_ids, encoding.word_ids, strict=True)
         keys = [(s, w, -1 if w is not None else i) for i, (s, w) in enumerate(columns)]
         starts, token = [0], 0
@@ -32,16 +32,16 @@ class Words:
         return cls(encoding, text, tuple(starts))
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of words."""
         return len(self.starts) - 1
 
     def pieces(self, word: int) -> range:
-        """Say which tokens a word has."""
+        """Return the tokens of a word."""
         return range(self.starts[word], self.starts[word + 1])
 
     @cached_property
     def offsets(self) -> list[tuple[int, int]]:
-        """`[start, end]` of each word in the text it comes from; [0, 0] where it comes from none."""
+        """`[start, end]` of each word in its text; [0, 0] for special and prompt tokens."""
         offsets = self.encoding.offsets
         return [
             (offsets[first][0], offsets[after - 1][1])
@@ -50,7 +50,7 @@ class Words:
 
     @cached_property
     def texts(self) -> list[str]:
-        """What each word is in the text; the token itself where it comes from none."""
+        """The text of each word; for special and prompt tokens, the token itself."""
         return [
             self._text_of(first, start, end)
             for first, (start, end) in zip(self.starts, self.offsets, strict=False)
