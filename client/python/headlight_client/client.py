@@ -16,7 +16,7 @@ from headlight_client.errors import (
     connection_errors,
 )
 from headlight_client.info import Info, Waiting, read_info
-from headlight_client.many import ask_all, is_small, parts_of, run_apart, without_info
+from headlight_client.many import is_small, parts_of, run_in_thread, send_all, without_info
 from headlight_client.retry import Progress, Retries
 from headlight_client.sending import AsyncSender, Connection, Sender, where
 from headlight_client.splitting import TOO_LARGE, TOO_LATE, WHOLE, Limits, Parts
@@ -94,11 +94,11 @@ class Headlight(
                     raise
                 refused = error
         parts = parts_of(call, self._limits(call), self._connection.concurrency, refused)
-        return run_apart(partial(self._ask_all, call, parts))
+        return run_in_thread(partial(self._send_all, call, parts))
 
-    async def _ask_all(self, call: Call[T], parts: Parts) -> Answer[T]:
+    async def _send_all(self, call: Call[T], parts: Parts) -> Answer[T]:
         async with AsyncHeadlight._over(self._connection) as others:
-            return await others._ask_all(call, parts)
+            return await others._send_all(call, parts)
 
     def _stream(self, call: Call[T]) -> Generator[T, None, None]:
         parts = parts_of(call, WHOLE if is_small(call, self._info_document) else self._limits(call), 1)
@@ -204,18 +204,18 @@ class AsyncHeadlight(
         refused = None
         if is_small(call, self._info_document):
             try:
-                return await self._ask(call, call.rows)
+                return await self._send_part(call, call.rows)
             except HeadlightError as error:
                 if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
                     raise
                 refused = error
         parts = parts_of(call, await self._limits(call), self._connection.concurrency, refused)
-        return await self._ask_all(call, parts)
+        return await self._send_all(call, parts)
 
-    async def _ask_all(self, call: Call[T], parts: Parts) -> Answer[T]:
-        return await ask_all(call, parts, partial(self._ask, call), self._connection.concurrency)
+    async def _send_all(self, call: Call[T], parts: Parts) -> Answer[T]:
+        return await send_all(call, parts, partial(self._send_part, call), self._connection.concurrency)
 
-    async def _ask(self, call: Call[T], rows: range, progress: Progress | None = None) -> Answer[T]:
+    async def _send_part(self, call: Call[T], rows: range, progress: Progress | None = None) -> Answer[T]:
         return await self._sender.fetch(self._request(call, rows), partial(call.answer, rows), progress)
 
     async def _stream(self, call: Call[T]) -> AsyncGenerator[T, None]:

@@ -48,8 +48,8 @@ def without_info(error: HeadlightError) -> Mapping[str, Any]:
     return {}
 
 
-async def ask_all(
-    call: Call[T], parts: Parts, ask: Callable[[range, Progress], Awaitable[Answer[T]]], concurrency: int
+async def send_all(
+    call: Call[T], parts: Parts, send: Callable[[range, Progress], Awaitable[Answer[T]]], concurrency: int
 ) -> Answer[T]:
     """Send all parts, `concurrency` at a time; raises the first HeadlightError and cancels the others."""
     answers: dict[int, Answer[T]] = {}
@@ -58,7 +58,7 @@ async def ask_all(
     async def work(done: Callable[[int], object]) -> None:
         for part in parts:
             try:
-                answers[part.start] = await ask(part, progress)
+                answers[part.start] = await send(part, progress)
             except HeadlightError as error:
                 parts.refused(error, part)
             else:
@@ -76,7 +76,7 @@ async def ask_all(
     return joined([answers[start] for start in sorted(answers)])
 
 
-def run_apart(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+def run_in_thread(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
     """Run a coroutine in a separate thread and event loop: in a notebook, a loop is already running.
 
     KeyboardInterrupt cancels it and its requests in flight.
