@@ -1,4 +1,4 @@
-"""headlight as an application of Ray Serve: `serve run headlight_on_ray:build threads=2`, or serve.yaml."""
+"""headlight as a Ray Serve application: `serve run headlight_on_ray:build threads=2`, or serve.yaml."""
 
 from fastapi import FastAPI
 from ray import serve
@@ -12,36 +12,36 @@ from service.process import keep_freed_memory, limit_products, set_environment
 from service.settings import Settings, SettingsError
 from service.telemetry.logs import set_up_logs
 
-# More than ever wait in a replica: by default 65,536 tokens may, and a short sentence has sixteen. So it is
-# the replica that refuses, by tokens and with a problem document. With Ray's default of 5 batches stay empty.
+# As many requests of 64 tokens as the default queue holds (262,144 tokens), so that the replica refuses
+# requests, by tokens and with a problem document. With Ray's default of 5, batches would stay nearly empty.
 _MAX_ONGOING = 4096
-# For what Ray does itself between a replica's last answer and its end.
+# For Ray's own work between a replica's last response and its exit.
 _MARGIN_S = 5.0
 
 
 class Replica:
-    """What Ray asks of a replica, beside its answers."""
+    """The interface that Ray calls on a replica, besides HTTP."""
 
     app: "BehindProxy"
 
     def check_health(self) -> None:
-        """Raise what /readyz would answer; Ray replaces the replica when it does so three times running."""
+        """Raise if /readyz would fail; after three failures in a row, Ray replaces the replica."""
         self.app.state.check_ready()
 
 
 class BehindProxy:
-    """ASGI middleware: what differs where it is not a client that asks, but Ray's proxy.
+    """ASGI middleware that adapts the app to Ray's proxy.
 
-    The proxy adds X-Request-ID to every answer, with the id that we were given: ours would be a second one.
-    Pieces of long answers are views of arrays, which cannot be sent to another process. And that a client has
-    gone before its request was complete comes as an error.
+    The proxy adds X-Request-ID to every response, with the id it passed to us: ours would be a duplicate.
+    Pieces of long responses are memoryviews, which cannot be sent to another process. And a client that
+    disconnects before its request is complete surfaces as an exception.
     """
 
     def __init__(self, app: FastAPI) -> None:
         self._app: ASGIApp = app
         self.state: ServiceState = app.state.service
         self.routes = app.routes
-        """Read by Ray, whose own metrics then name them."""
+        """Read by Ray for the route names in its own metrics."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -63,15 +63,17 @@ class BehindProxy:
 
 
 def build(settings: Settings) -> serve.Application:
-    """Make the application of these settings, of which the environment gives those that are not named.
+    """Build the application from these settings; the environment provides those not given.
 
-    Settings are read here, once, and go to every replica. Raises SettingsError.
+    Settings are read here, once, and passed to every replica. Raises SettingsError.
     """
     if settings.threads is None:
-        raise SettingsError("HEADLIGHT_THREADS must be a number on Ray: the cores that a replica reserves.")
+        raise SettingsError(
+            "HEADLIGHT_THREADS is auto: on Ray, set it to the number of cores that a replica reserves."
+        )
 
     def start() -> BehindProxy:
-        """Build the app, in the process of its replica."""
+        """Build the app in the replica's process."""
         set_up_logs(settings.log_level, settings.log_format)
         set_environment()
         limit_products()
@@ -88,9 +90,9 @@ def build(settings: Settings) -> serve.Application:
         max_queued_requests=_MAX_ONGOING,
         backpressure_config={"status_code": 429, "retry_after_s": 1.0},
         health_check_period_s=2.0,
-        # Every accepted request is answered, with 504 where nothing else is left, before a replica ends.
+        # Every accepted request is answered, if only with a 504, before a replica exits.
         graceful_shutdown_timeout_s=max(settings.request_timeout_s, settings.drain_timeout_s) + _MARGIN_S,
         graceful_shutdown_wait_loop_s=0.5,
-        logging_config={"enable_access_log": False},  # ours says more
+        logging_config={"enable_access_log": False},  # our own log has more detail
     )
     return deployment(serve.ingress(start)(Replica)).bind()

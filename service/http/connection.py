@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.clients.slow_readers import Reader, unread
 from service.http.head_meter import HeadMeter
-from service.http.request_body import HOPELESS
+from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import context_of, open_context, request_id
 from service.http.request_head import check_head
 from service.lifecycle import ServiceState
@@ -204,7 +204,7 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
-            if self._unwanted_bytes > HOPELESS * self._state.settings.max_body_bytes:
+            if self._unwanted_bytes > ABANDON_FACTOR * self._state.settings.max_body_bytes:
                 self._close()
 
     def on_message_complete(self) -> None:

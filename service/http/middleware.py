@@ -38,7 +38,7 @@ def authorize(request: Request) -> None:
         state.metrics.key_used(key)
 
 
-def _own_error(error: Exception, identifier: str) -> Problem:
+def _internal_error(error: Exception, identifier: str) -> Problem:
     """Log an internal error; returns the problem to answer the request with."""
     if is_shortage(error):
         log.error("request %s failed: too many open files", identifier)
@@ -98,7 +98,7 @@ class RequestMiddleware:
                 return  # the response has begun, so the server closes the connection; or the client is gone
             await answer(drain_expired())
         except Exception as error:
-            problem = _own_error(error, context.request_id)
+            problem = _internal_error(error, context.request_id)
             if status:
                 raise
             await answer(problem)

@@ -25,7 +25,7 @@ from service.settings import Settings
 
 RequestT = TypeVar("RequestT", bound=BaseModel)
 
-HOPELESS = 8
+ABANDON_FACTOR = 8
 """A body this many times its limit is not read to the end: the connection is closed after the response."""
 # More than any schema has; a body with more is refused for that, without checking each field.
 _MAX_FIELDS = 64
@@ -183,11 +183,11 @@ async def _read_body(request: Request, settings: Settings) -> bytes:
 def _too_large(actual: int, limit: int) -> Problem:
     # A slightly oversized body is read to the end, so that the client gets the response; for a much larger
     # one the connection is closed instead.
-    hopeless = actual > HOPELESS * limit
+    abandon = actual > ABANDON_FACTOR * limit
     return Problem(
         "body-too-large",
         f"The body has {actual} bytes or more and the limit is {limit}: send fewer texts per request.",
-        headers={"Connection": "close"} if hopeless else {},
+        headers={"Connection": "close"} if abandon else {},
         members={"field": "body", "limit": limit, "actual": actual},
     )
 

@@ -204,7 +204,7 @@ def test_a_stream_without_its_end_is_an_error() -> None:
     with (
         stand_in(Reply(pieces=lines(COLUMNS), headers=NDJSON)) as server,
         Headlight(server.url) as client,
-        pytest.raises(HeadlightError, match="ends without its last line"),
+        pytest.raises(HeadlightError, match="ends without the last line"),
     ):
         list(client.stream_encode("a"))
 
@@ -337,7 +337,7 @@ def test_an_answer_without_vectors_says_how_to_get_them() -> None:
     reply = archive(meta(COLUMNS | LABELS, axes=AXES), m0_attention=MAPS)
     with stand_in(reply) as server, Headlight(server.url) as client:
         answer = client.attention("a")
-    with pytest.raises(ValueError, match=r'ask with outputs=\["sentence"\]'):
+    with pytest.raises(ValueError, match=r'use outputs=\["sentence"\]'):
         _ = answer.embeddings
 
 
@@ -346,6 +346,6 @@ def test_an_answer_that_is_too_short_is_none() -> None:
     with (
         stand_in(archive(meta(COLUMNS))) as server,
         Headlight(server.url) as client,
-        pytest.raises(HeadlightError, match="has 1 items and 2 were asked for"),
+        pytest.raises(HeadlightError, match="has 1 items, not 2"),
     ):
         client.encode(["a", "b"])

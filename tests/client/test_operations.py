@@ -106,11 +106,11 @@ def test_waiting_ends_with_what_was_seen_last() -> None:
                 waited(server.url)
             assert time.monotonic() - start < 2
         assert str(raised.value) == (
-            f"{server.url}/readyz was not ready within 0.5 s. Seen last: It loads. (503 overloaded)"
+            f"{server.url}/readyz was not ready within 0.5 s. Last error: It loads. (503 overloaded)"
         )
         assert isinstance(raised.value.__cause__, HeadlightError)
         assert 2 <= len(server.received) <= 5
-        with pytest.raises(HeadlightTimeout, match=r"Seen last: .* cannot be reached"):
+        with pytest.raises(HeadlightTimeout, match=r"Last error: .* cannot be reached"):
             waited(server.url)
 
 
@@ -147,7 +147,7 @@ def test_what_fails_below_http_names_the_url_and_the_way_out() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     error = failure(url)
     assert str(error).startswith(f"{url}/encode cannot be reached: ")
-    assert "Check the URL, and that the service runs there" in str(error)
+    assert "Check the URL and that the service is running" in str(error)
     assert isinstance(error, HeadlightError)
     assert isinstance(error.__cause__, httpx.ConnectError)
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
@@ -169,7 +169,7 @@ def test_what_fails_below_http_names_the_url_and_the_way_out() -> None:
 
 def test_a_url_without_its_scheme_is_refused_at_once() -> None:
     """The commonest slip is found when the client is made."""
-    with pytest.raises(ValueError, match=r"url is 'localhost:8000': give it with its scheme"):
+    with pytest.raises(ValueError, match=r"url is 'localhost:8000': include the scheme"):
         Headlight("localhost:8000")
     with pytest.raises(ValueError, match="concurrency is 0"):
         AsyncHeadlight(concurrency=0)

@@ -248,6 +248,6 @@ def test_streams_are_retried_before_they_begin() -> None:
     with stand_in(refused(429, Retry_After="0"), begun) as server, Headlight(server.url) as client:
         items = client.stream_encode("a")
         assert [item.index for item in itertools.islice(items, 1)] == [0]
-        with pytest.raises(HeadlightConnectionError, match="broke before its answer was whole"):
+        with pytest.raises(HeadlightConnectionError, match="broke before the response was complete"):
             next(items)
     assert len(server.received) == 2

@@ -248,7 +248,7 @@ print(deployment._deployment_config.graceful_shutdown_timeout_s)
 def test_threads_must_be_told() -> None:
     """Without a number of cores there is no application, and one sentence says what to set."""
     ran = inspect_application("build(Settings())")
-    assert ran.stderr.splitlines()[-1].startswith("service.settings.SettingsError: HEADLIGHT_THREADS must be")
+    assert ran.stderr.splitlines()[-1].startswith("service.settings.SettingsError: HEADLIGHT_THREADS is auto")
 
 
 def test_a_replica_that_cannot_work_is_unhealthy() -> None:

@@ -242,7 +242,7 @@ def test_nothing_is_loaded_or_sent_unless_it_is_asked_for(collector: Collector) 
             "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc': it must be http/protobuf",
         ),
         ({"EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "it must begin with http:// or https://"),
-        ({"BSP_MAX_QUEUE_SIZE": "1"}, "Traces cannot be sent: "),
+        ({"BSP_MAX_QUEUE_SIZE": "1"}, "Traces cannot be exported: "),
     ],
 )
 def test_traces_that_cannot_be_sent_end_the_start(told: dict[str, str], says: str) -> None:

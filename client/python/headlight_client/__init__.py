@@ -1,6 +1,6 @@
-"""A client of headlight in Python, `Headlight` and `AsyncHeadlight`: numpy arrays, retries, typed errors.
+"""The Python client of headlight, `Headlight` and `AsyncHeadlight`: numpy arrays, retries, typed errors.
 
-It needs httpx and numpy, and nothing of the service itself.
+It depends on httpx, numpy and anyio, not on the service.
 """
 
 from headlight_client.answers import Answer, AttentionMaps, Encoded

@@ -1,4 +1,4 @@
-"""The items of an answer as a client has them: typed columns and float32 arrays.
+"""The parsed items of a response: typed columns and float32 arrays.
 
 N tokens, L layers, H heads, Q queries, K keys, W words, C hidden size. Indices count from 0.
 """
@@ -30,8 +30,9 @@ _LABELS = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"
 class Answer(Sequence[T]):
     """The items in the order of the inputs: `answer[0]` is that of the first.
 
-    `usage["input_tokens"]` are the tokens really run. `max_error` bounds what a smaller `dtype` took from any
-    number; None where the answer does not say. `request_ids` has one for each request that was answered.
+    `usage["input_tokens"]` is the number of tokens run, without padding. `max_error` bounds the error that a
+    smaller `dtype` added to any number; None if the response does not declare it. `request_ids` has one id
+    per request of the call.
     """
 
     model: str
@@ -42,19 +43,19 @@ class Answer(Sequence[T]):
 
     @property
     def request_id(self) -> str | None:
-        """What finds the request in the service's log: the first, where a call took several."""
+        """The id of the request in the service's log; the first if the call took several requests."""
         return self.request_ids[0] if self.request_ids else None
 
     @cached_property
     def embeddings(self) -> FloatArray:
         """The sentence vectors as one array, (texts, dimensions), float32.
 
-        Raises ValueError where none were asked for.
+        Raises ValueError if none were requested.
         """
         found = [getattr(item, "embedding", None) for item in self.items]
         vectors = [vector for vector in found if vector is not None]
         if not vectors or len(vectors) < len(found):
-            raise ValueError('This answer has no sentence vectors: ask with outputs=["sentence"].')
+            raise ValueError('The response has no sentence vectors: use outputs=["sentence"].')
         return np.stack(vectors)
 
     def __repr__(self) -> str:
@@ -81,31 +82,31 @@ class Answer(Sequence[T]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tokens:
-    """What was run for one input, in columns of N tokens, whatever was selected."""
+    """The tokens run for one input, in columns of length N, whatever was selected."""
 
     index: int
-    """Which input this is."""
+    """The index of the input."""
     tokens: list[str]
     token_ids: IntArray
     """(N,)"""
     offsets: IntArray
-    """(N, 2): [start, end) in the text a token comes from, as Python slices it; 0, 0 for special tokens."""
+    """(N, 2): [start, end) in the token's text, as for Python slices; 0, 0 for special tokens."""
     word_ids: list[int | None]
-    """From 0 in each text of a pair; None for special and prompt tokens."""
+    """Counted from 0 in each text of a pair; None for special and prompt tokens."""
     segment_ids: IntArray
-    """(N,): which text of a pair."""
+    """(N,): the text of a pair that each token belongs to, 0 or 1."""
     special: NDArray[np.bool_]
-    """(N,): added by the tokenizer."""
+    """(N,): whether the tokenizer added the token."""
     truncated: bool
     original_length: int
-    """Tokens before the cut."""
+    """Tokens before truncation."""
     embedding: FloatArray | None
     """The sentence vector, (dimensions,), with "sentence" in `outputs`."""
     token_embeddings: FloatArray | None
     """(layers, N, C), with "tokens" in `outputs`."""
 
     def __repr__(self) -> str:
-        """Show what there is, and of arrays how large they are, in one line."""
+        """Show the item's fields, and the types and shapes of its arrays, in one line."""
         shown = [f"index={self.index}", f"tokens={len(self.tokens)}"]
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray) and name not in _COLUMNS:
@@ -123,7 +124,7 @@ class Encoded(Tokens):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionMaps(Tokens):
-    """The maps of one input. `axes` says what the axes of the arrays are, label lists name their indices."""
+    """The maps of one input. `axes` names the axes of the arrays; `layers` to `keys` label their indices."""
 
     axes: tuple[str, ...]
     layers: list[int] | None
@@ -131,13 +132,13 @@ class AttentionMaps(Tokens):
     queries: list[int] | None
     keys: list[int] | None
     attention: FloatArray | None
-    """(L, H, Q, K), less the axes that were dropped; None with `top_k` and with maps=False."""
+    """(L, H, Q, K), without the axes that were aggregated; None with `top_k` and with maps=False."""
     top_keys: NDArray[np.int32] | None
     """With `top_k`, in the shape of `attention` with k for K: positions in the whole input, largest first."""
     top_weights: FloatArray | None
     """The weights of `top_keys`."""
     residual: FloatArray | None
-    """What each row of `top_weights` leaves out, without the last axis."""
+    """The rest of each row's weight, in the shape of `top_weights` without the last axis."""
     summary: dict[str, FloatArray] | None
     """(L, H) each, whatever the axes are, with `summary`."""
     words: list[str] | None
@@ -146,20 +147,20 @@ class AttentionMaps(Tokens):
     """(W, 2)"""
 
     def to_bertviz(self) -> BertViz:
-        """Hand over to BertViz: `head_view(*item.to_bertviz())`, `model_view(*item.to_bertviz())`.
+        """Convert for BertViz: `head_view(*item.to_bertviz())`, `model_view(*item.to_bertviz())`.
 
-        Maps of words are shown with the words, those without special tokens without them. Layers and heads
-        that were selected are numbered from 0 there. Raises ValueError if the maps are not whole, and
-        ModuleNotFoundError without torch, which BertViz (1.4) itself needs.
+        Maps of words are shown with words, and maps without special tokens without them. BertViz numbers the
+        selected layers and heads from 0. Raises ValueError if the maps are not complete, and
+        ModuleNotFoundError without torch, which BertViz (1.4) itself requires.
         """
         return to_bertviz(self.attention, self.axes, (self.queries, self.keys), self._names())
 
     def _names(self) -> list[tuple[str, int, bool]]:
-        """Name the tokens, or the words, each with its text of a pair and whether it is special."""
+        """List the tokens or words, each with its segment id and whether it is special."""
         segments, special = self.segment_ids.tolist(), self.special.tolist()
         if self.words is None:
             return list(zip(self.tokens, segments, special, strict=True))
-        # A token that belongs to no word, special or of a prompt, is a word of its own.
+        # Special and prompt tokens are words of their own.
         columns = enumerate(zip(segments, self.word_ids, strict=True))
         keys = [(segment, word, i if word is None else -1) for i, (segment, word) in columns]
         firsts = [next(pieces)[0] for _, pieces in groupby(enumerate(keys), key=lambda token: token[1])]
@@ -175,7 +176,7 @@ class AttentionMaps(Tokens):
 
 
 def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
-    """Make one answer of those to the parts of a call, in their order."""
+    """Join the answers to the parts of a call, in order."""
     usage: Counter[str] = Counter()
     for answer in answers:
         usage.update(answer.usage)
@@ -190,14 +191,14 @@ def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
 
 
 def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
-    """Read an item of `/encode`; raises KeyError, TypeError or ValueError if it is none."""
+    """Parse an item of `/encode`; raises KeyError, TypeError or ValueError if it is invalid."""
     return Encoded(**_columns(item, scale))
 
 
 def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMaps:
-    """Read an item of `/attention`, of lists or arrays; those of uint8 are multiplied by `scale`.
+    """Parse an item of `/attention`, with lists or arrays; uint8 arrays are multiplied by `scale`.
 
-    Raises KeyError, TypeError or ValueError if it is none, or its labels do not fit its arrays.
+    Raises KeyError, TypeError or ValueError if it is invalid, or its labels do not match its arrays.
     """
     labels: dict[str, Any] = {name: item.get(name) for name in _LABELS.values()}
     shape = [len(labels[_LABELS[axis]]) for axis in axes]
@@ -218,10 +219,10 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
 
 
 def _summary(item: Json) -> dict[str, FloatArray] | None:
-    """Read the statistics, which come as JSON, or each as an array that is named `summary.entropy`."""
-    said = dict(item.get("summary") or {})
-    said |= {name.removeprefix(_SUMMARY): item[name] for name in item if name.startswith(_SUMMARY)}
-    return {name: np.asarray(values, np.float32) for name, values in said.items()} or None
+    """Parse the statistics, sent as JSON or as arrays named like `summary.entropy`."""
+    statistics = dict(item.get("summary") or {})
+    statistics |= {name.removeprefix(_SUMMARY): item[name] for name in item if name.startswith(_SUMMARY)}
+    return {name: np.asarray(values, np.float32) for name, values in statistics.items()} or None
 
 
 def _columns(item: Json, scale: float) -> dict[str, Any]:
@@ -242,7 +243,7 @@ def _columns(item: Json, scale: float) -> dict[str, Any]:
 
 
 def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> FloatArray | None:
-    """Make float32 of lists or of an array; the shape is what lists without rows cannot say."""
+    """Convert lists or an array to float32; `shape` is needed because lists without rows have none."""
     if values is None:
         return None
     stored = values if isinstance(values, np.ndarray) else np.asarray(values, np.float32)
@@ -253,7 +254,7 @@ def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> Fl
 
 
 def _top(values: Any, rows: Sequence[int], dtype: type | None = None) -> NDArray[Any] | None:
-    """Give k columns to each row, also where there are no rows."""
+    """Reshape to k columns per row, even if there are no rows."""
     if values is None:
         return None
     array = np.asarray(values, dtype)

@@ -1,4 +1,4 @@
-"""Attention maps as BertViz takes them: https://github.com/jessevig/bertviz."""
+"""Converts attention maps for BertViz: https://github.com/jessevig/bertviz."""
 
 import importlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _WHOLE = ("layer", "head", "query", "key")
 
 
 class BertViz(NamedTuple):
-    """The arguments of `bertviz.head_view` and `bertviz.model_view`, in their order."""
+    """The arguments of `bertviz.head_view` and `bertviz.model_view`, in order."""
 
     attention: list[Any]
     """One torch tensor per layer, (1, H, N, N), float32."""
@@ -34,27 +34,27 @@ def to_bertviz(
     shown: tuple[list[int] | None, list[int] | None],
     names: Sequence[tuple[str, int, bool]],
 ) -> BertViz:
-    """Make the arguments of maps, (L, H, Q, K); raises ValueError and ModuleNotFoundError.
+    """Convert maps, (L, H, Q, K), to BertViz's arguments; raises ValueError and ModuleNotFoundError.
 
-    `shown` are the positions of the rows and of the columns among `names`: tokens or words, each with its
-    text of a pair and whether it is special.
+    `shown` are the positions of the rows and of the columns in `names`: tokens or words, each with its
+    segment id and whether it is special.
     """
     if maps is None or tuple(axes) != _WHOLE:
         raise ValueError(
-            "BertViz shows the whole map of each head: leave aggregate, top_k and maps out of the request."
+            "BertViz shows complete maps of single heads: leave aggregate, top_k and maps out of the request."
         )
     rows, columns = shown
     every = list(range(len(names)))
     ordinary = [i for i, (_, _, special) in enumerate(names) if not special]
     if rows is None or rows != columns or rows not in (every, ordinary):
         raise ValueError(
-            "BertViz shows a row and a column for each token or word, with or without the special ones: "
-            "leave queries and keys out of the request."
+            "BertViz shows maps of all tokens or words, with or without the special ones: leave queries and "
+            "keys out of the request."
         )
     try:
         torch = importlib.import_module("torch")  # BertViz stacks tensors; nothing else here needs torch
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("BertViz reads torch tensors: install torch, as it says itself.") from None
+        raise ModuleNotFoundError("BertViz requires torch tensors: install torch.") from None
     return BertViz(
         attention=[torch.tensor(layer)[None] for layer in maps],  # (1, H, N, N) each
         tokens=[names[i][0] for i in rows],

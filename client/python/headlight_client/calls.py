@@ -1,4 +1,4 @@
-"""Requests and answers as a client writes and reads them, without sending any: bytes in, bytes out."""
+"""Writes requests and parses responses, without sending anything: bytes in, bytes out."""
 
 import io
 import json
@@ -37,7 +37,7 @@ EncodeStreamT = TypeVar("EncodeStreamT")
 AttentionStreamT = TypeVar("AttentionStreamT")
 T = TypeVar("T", bound=Encoded | AttentionMaps)
 
-# JSON is for a service that knows no other format: its items are read as well, they are only larger.
+# JSON is the fallback for a service without these formats: it is parsed too, only larger.
 ACCEPT_WHOLE = "application/x-npz, application/json;q=0.5"
 ACCEPT_LINES = "application/x-ndjson, application/json;q=0.5"
 _BODY = b'{"inputs":%b%b}'
@@ -56,9 +56,9 @@ class Request(TypedDict):
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """What is asked: where it goes, what it says, and how the items of its answer are read.
+    """A call: its route, inputs and options, and how to parse the items of its response.
 
-    `inputs` are the rows as JSON. A call of many takes several requests: each sends a range of them.
+    `inputs` are the rows as JSON. A call with many inputs takes several requests, each with a range of them.
     """
 
     path: str
@@ -71,7 +71,7 @@ class Call(Generic[T]):
     axes: tuple[str, ...]
     read: Callable[[Json, Sequence[str], float], T]
     alone: bool = False
-    """Whether there is one text, which is sent as such and not as a list."""
+    """Whether there is a single text, sent as a string and not as a list."""
     progress: bool = False
 
     @property
@@ -81,11 +81,11 @@ class Call(Generic[T]):
 
     @property
     def frame_bytes(self) -> int:
-        """The size of a body, less its inputs and the commas between them."""
+        """The size of a body without its inputs and the commas between them."""
         return len(_BODY) + len(self.options)
 
     def request(self, rows: range) -> Request:
-        """Write the request of a range of the inputs, as httpx builds it."""
+        """Build the request for a range of the inputs, as arguments for httpx."""
         inputs = b",".join(self.inputs[rows.start : rows.stop])
         return {
             "method": "POST",
@@ -96,9 +96,9 @@ class Call(Generic[T]):
         }
 
     def answer(self, rows: range, headers: Mapping[str, str], content: bytes) -> Answer[T]:
-        """Read the whole answer to a range of the inputs, an archive or JSON.
+        """Parse the whole response to a range of the inputs, an archive or JSON.
 
-        Raises HeadlightError if it cannot be read, or has not as many items.
+        Raises HeadlightError if it is invalid or has the wrong number of items.
         """
         try:
             meta, arrays = _archive(content) if _is(headers, "x-npz") else (json.loads(content), {})
@@ -121,9 +121,9 @@ class Call(Generic[T]):
 
 @dataclass
 class Lines(Generic[T]):
-    """The items of an answer that comes in pieces, to a range of the inputs.
+    """Parses the items of a streamed response to a range of the inputs.
 
-    Lines end at a line feed alone: texts may hold U+2028.
+    Lines end only at a line feed: texts may contain U+2028.
     """
 
     call: Call[T]
@@ -133,7 +133,7 @@ class Lines(Generic[T]):
     _parts: list[bytes] = field(default_factory=list)
 
     def feed(self, piece: bytes) -> Iterator[T]:
-        """Read what a piece completes; raises HeadlightError for a failure on the other side."""
+        """Parse the lines that a piece completes; raises HeadlightError if the service reports a failure."""
         first, *more = piece.split(b"\n")
         self._parts.append(first)
         for line in more:
@@ -141,50 +141,50 @@ class Lines(Generic[T]):
             self._parts = [line]
 
     def finish(self) -> Iterator[T]:
-        """Read what is left; raises HeadlightError if the answer is not complete."""
+        """Parse the rest; raises HeadlightError if the response is incomplete."""
         rest = b"".join(self._parts)
         if not _is(self.headers, "x-ndjson"):
             yield from self.call.answer(self.rows, self.headers, rest)
             return
         yield from self._line(rest)
         if not self.ended:
-            raise unreadable(200, self.headers, "it ends without its last line, which says the usage")
+            raise unreadable(200, self.headers, "it ends without the last line, which has the usage")
 
     def _line(self, line: bytes) -> Iterator[T]:
         if not line.strip():
             return
         try:
-            said = json.loads(line)
-            if is_problem(said):
-                raise HeadlightError(said["status"], said)
-            if "usage" in said:
+            document = json.loads(line)
+            if is_problem(document):
+                raise HeadlightError(document["status"], document)
+            if "usage" in document:
                 self.ended = True
             else:
-                placed = said | {"index": said["index"] + self.rows.start}
+                placed = document | {"index": document["index"] + self.rows.start}
                 yield self.call.read(placed, self.call.axes, 1.0)
         except _UNREADABLE as error:
             raise unreadable(200, self.headers, error) from error
 
 
 class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT]):
-    """The routes of the service. What is left out, or None, is as the service has it by default.
+    """The routes of the service. Options left out, or None, have the service's defaults.
 
-    `inputs` are a text, or any number of texts or of pairs of texts: a list, an array, a column of a data
-    frame, a generator. What the service does not take in one request is sent in several, `concurrency` of
-    them at a time; items come in the order of the inputs, and `item.index` counts over all of them. The first
-    request that fails ends the others, and `error.rows` says which inputs it had.
+    `inputs` is a text, or any number of texts or pairs of texts: a list, an array, a column of a data frame,
+    a generator. Inputs that exceed the limits of one request are sent in several, `concurrency` at a time;
+    items are in the order of the inputs, and `item.index` counts over all of them. The first request that
+    fails cancels the others, and `error.rows` has its inputs.
 
-    All raise HeadlightError: HeadlightConnectionError where the connection fails, HeadlightTimeout where it
-    is too slow; and InputsError, before anything is sent, where inputs are no texts.
+    All raise HeadlightError: HeadlightConnectionError if the connection fails, HeadlightTimeout if it is too
+    slow; and InputsError, before anything is sent, if an input is not a text.
     """
 
     @abstractmethod
     def _fetch(self, call: Call[Any]) -> Any:
-        """Send a request and read the whole answer."""
+        """Send a call and parse the whole response."""
 
     @abstractmethod
     def _stream(self, call: Call[Any]) -> Any:
-        """Send a request and read the items as they come."""
+        """Send a call and parse the items as they arrive."""
 
     def encode(
         self,
@@ -204,9 +204,9 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
         dtype: Literal["float32", "float16"] | None = None,
         progress: bool = False,
     ) -> EncodeT:
-        """`POST /encode`: sentence vectors, or with `outputs` those of every token.
+        """`POST /encode`: sentence vectors, or with `outputs` token vectors.
 
-        `dtype` is what numbers are sent as; here they are float32 in any case. `progress` draws a bar (tqdm).
+        `dtype` is the type used for transfer; arrays are always float32 here. `progress` draws a bar (tqdm).
 
             answer = client.encode(frame["text"], normalize=True, progress=True)
             answer.embeddings  # (texts, dimensions), float32
@@ -229,10 +229,10 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
         dimensions: int | None = None,
         layers: Indices | None = None,
     ) -> EncodeStreamT:
-        """`encode`, each item as soon as it is ready, in any order: `item.index` says which it is.
+        """Like `encode`, but yields each item as soon as it is ready, in any order: see `item.index`.
 
-        Nothing of many texts is kept here; one request is on its way at a time. The first is sent when the
-        first item is asked for, and the last given up when the iterator is closed.
+        Results are not kept in memory; one request is in flight at a time. The first is sent when the first
+        item is requested; closing the iterator cancels the current one.
         """
         return self._stream(_call("/encode", ACCEPT_LINES, encoded, locals()))
 
@@ -265,10 +265,10 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
         dtype: Literal["float32", "float16", "uint8"] | None = None,
         progress: bool = False,
     ) -> AttentionT:
-        """`POST /attention`: maps, (layer, head, query, key) unless told otherwise.
+        """`POST /attention`: maps, (layer, head, query, key) by default.
 
-        `dtype` is what maps are sent as; here they are float32 in any case, and `max_error` of the answer
-        says how far off. `progress` draws a bar (tqdm).
+        `dtype` is the type used to transfer maps; arrays are always float32 here, and the answer's
+        `max_error` bounds the error. `progress` draws a bar (tqdm).
 
             for item in client.attention(texts, layers=[3], heads=[1]):
                 item.attention  # (1, 1, tokens, tokens), float32
@@ -303,10 +303,10 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
         dimensions: int | None = None,
         decimals: int | None = None,
     ) -> AttentionStreamT:
-        """`attention`, each item as soon as it is ready, in any order: `item.index` says which it is.
+        """Like `attention`, but yields each item as soon as it is ready, in any order: see `item.index`.
 
-        The numbers are rounded to `decimals`, 6 by default. One request is on its way at a time: the first is
-        sent when the first item is asked for, and the last given up when the iterator is closed.
+        Numbers are rounded to `decimals`, 6 by default. One request is in flight at a time: the first is sent
+        when the first item is requested; closing the iterator cancels the current one.
         """
         return self._stream(_call("/attention", ACCEPT_LINES, attention_maps, locals()))
 
@@ -314,7 +314,7 @@ class Routes(ABC, Generic[EncodeT, AttentionT, EncodeStreamT, AttentionStreamT])
 def _call(
     path: str, accept: str, read: Callable[[Json, Sequence[str], float], T], arguments: Mapping[str, Any]
 ) -> Call[T]:
-    """Write a call with those of the arguments that were given; raises InputsError."""
+    """Build a call from the arguments that were given; raises InputsError."""
     given = {name: value for name, value in arguments.items() if value is not None and name != "self"}
     inputs, dtype = arguments["inputs"], given.pop("dtype", None)
     progress = given.pop("progress", False)
@@ -336,28 +336,28 @@ def _call(
 
 def _check_count(items: int, inputs: int) -> None:
     if items != inputs:
-        raise ValueError(f"it has {items} items and {inputs} were asked for")
+        raise ValueError(f"it has {items} items, not {inputs}")
 
 
 def _json(value: object) -> bytes:
-    """Write a value. Half a character goes out as it is: the service says which text has one."""
+    """Encode a value. Lone surrogates are sent unchanged: the service reports which text has one."""
     return _encode(value).encode("utf-8", "surrogatepass")
 
 
 def _listed(value: Any) -> Any:
-    """Make JSON of what Python and numpy have instead of lists and numbers: ranges, arrays, integers."""
+    """Convert ranges, and numpy's arrays and scalars, to values that JSON has."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Iterable):
         return list(value)
-    raise TypeError(f"{value!r} cannot be sent: give texts, numbers, or sequences of them.")
+    raise TypeError(f"{value!r} cannot be sent: pass strings, numbers, or sequences of them.")
 
 
 _encode = json.JSONEncoder(default=_listed, ensure_ascii=False, allow_nan=False).encode
 
 
 def _archive(content: bytes) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Unpack an archive: the rest of the answer, and the arrays of each item by their names."""
+    """Unpack an archive; returns the rest of the response, and the arrays of each item by name."""
     arrays: dict[int, dict[str, Any]] = {}
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         meta = json.loads(archive["meta"].tobytes())

@@ -1,4 +1,4 @@
-"""`Headlight` and `AsyncHeadlight`: what a caller asks, in as many requests as it takes."""
+"""`Headlight` and `AsyncHeadlight`: each call is sent in as many requests as necessary."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from headlight_client.errors import (
     connection_errors,
 )
 from headlight_client.info import Info, Waiting, read_info
-from headlight_client.many import ask_all, is_small, parts_of, run_apart, without_info
+from headlight_client.many import is_small, parts_of, run_in_thread, send_all, without_info
 from headlight_client.retry import Progress, Retries
 from headlight_client.sending import AsyncSender, Connection, Sender, where
 from headlight_client.splitting import TOO_LARGE, TOO_LATE, WHOLE, Limits, Parts
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Encoded | AttentionMaps)
 
 URL = "http://127.0.0.1:8000"
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-"""Seconds; the service itself gives up a request after 30 by default, and then says so."""
+"""Seconds. Longer than the service's own timeout (default 30), so that its error is received."""
 
 
 class Headlight(
@@ -36,16 +36,16 @@ class Headlight(
         Generator[AttentionMaps, None, None],
     ]
 ):
-    """A client of one service, for any number of threads; a context manager that closes its connections.
+    """A thread-safe client of one service; a context manager that closes its connections.
 
         with Headlight("http://127.0.0.1:8000") as client:
             answer = client.encode(["A man is eating.", "Someone eats."])
         answer.embeddings  # (2, 384), float32
 
-    A request that meets 429, 503 or a broken connection is sent again up to `retries` times, within
-    `retry_for` seconds of its start; a `Retry-After` is waited for. Attempts that failed are logged as
-    `headlight_client`. A call of many inputs has up to `concurrency` requests on their way at a time.
-    `timeout` is in seconds; `headers` go with every request.
+    After a 429, a 503 or a broken connection, a request is retried up to `retries` times within `retry_for`
+    seconds of its start, observing `Retry-After`. Failed attempts are logged as `headlight_client`. A call
+    with many inputs sends up to `concurrency` requests at a time. `timeout` is in seconds; `headers` are sent
+    with every request.
     """
 
     def __init__(
@@ -62,17 +62,16 @@ class Headlight(
         policy = Retries(retries, retry_for)
         self._connection = Connection.of(url, api_key, headers, timeout, policy, concurrency)
         self._sender = Sender(self._connection)
-        self._said: Mapping[str, Any] | None = None
+        self._info_document: Mapping[str, Any] | None = None
 
     def info(self) -> Info:
-        """`GET /info`: the version, the models that are served, and the limits. Raises HeadlightError."""
+        """`GET /info`: the version, the served models and the limits. Raises HeadlightError."""
         return self._sender.fetch(self._sender.http.build_request("GET", "/info"), read_info)
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
-        """Wait up to `timeout` seconds for a service that is starting, until `GET /readyz` answers 200.
+        """Wait up to `timeout` seconds until `GET /readyz` returns 200.
 
-        Raises HeadlightTimeout, which says what was seen last, and the HeadlightError that waiting would not
-        change.
+        Raises HeadlightTimeout, with the last error, or any HeadlightError that waiting would not resolve.
         """
         http = self._sender.http
         waiting = Waiting(where(http.build_request("GET", "/readyz")), timeout)
@@ -87,7 +86,7 @@ class Headlight(
 
     def _fetch(self, call: Call[T]) -> Answer[T]:
         refused = None
-        if is_small(call, self._said):
+        if is_small(call, self._info_document):
             try:
                 return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
             except HeadlightError as error:
@@ -95,14 +94,14 @@ class Headlight(
                     raise
                 refused = error
         parts = parts_of(call, self._limits(call), self._connection.concurrency, refused)
-        return run_apart(partial(self._ask_all, call, parts))
+        return run_in_thread(partial(self._send_all, call, parts))
 
-    async def _ask_all(self, call: Call[T], parts: Parts) -> Answer[T]:
+    async def _send_all(self, call: Call[T], parts: Parts) -> Answer[T]:
         async with AsyncHeadlight._over(self._connection) as others:
-            return await others._ask_all(call, parts)
+            return await others._send_all(call, parts)
 
     def _stream(self, call: Call[T]) -> Generator[T, None, None]:
-        parts = parts_of(call, WHOLE if is_small(call, self._said) else self._limits(call), 1)
+        parts = parts_of(call, WHOLE if is_small(call, self._info_document) else self._limits(call), 1)
         for part in parts:
             request = self._request(call, part)
             with connection_errors(where(request)):
@@ -126,12 +125,12 @@ class Headlight(
         return self._sender.http.build_request(**call.request(rows))
 
     def _limits(self, call: Call[Any]) -> Limits:
-        if self._said is None:
+        if self._info_document is None:
             try:
-                self._said = self.info().document
+                self._info_document = self.info().document
             except HeadlightError as error:
-                self._said = without_info(error)
-        return Limits.of(self._said, call.model)
+                self._info_document = without_info(error)
+        return Limits.of(self._info_document, call.model)
 
     def close(self) -> None:
         """Close the connections."""
@@ -154,7 +153,7 @@ class AsyncHeadlight(
         AsyncGenerator[AttentionMaps, None],
     ]
 ):
-    """`Headlight` for asyncio: answers are awaited, streams are read with `async for`."""
+    """`Headlight` for asyncio: await the calls, and read streams with `async for`."""
 
     def __init__(
         self,
@@ -173,7 +172,7 @@ class AsyncHeadlight(
     def _begin(self, connection: Connection) -> None:
         self._connection = connection
         self._sender = AsyncSender(connection)
-        self._said: Mapping[str, Any] | None = None
+        self._info_document: Mapping[str, Any] | None = None
 
     @classmethod
     def _over(cls, connection: Connection) -> Self:
@@ -182,14 +181,13 @@ class AsyncHeadlight(
         return client
 
     async def info(self) -> Info:
-        """`GET /info`: the version, the models that are served, and the limits. Raises HeadlightError."""
+        """`GET /info`: the version, the served models and the limits. Raises HeadlightError."""
         return await self._sender.fetch(self._sender.http.build_request("GET", "/info"), read_info)
 
     async def wait_until_ready(self, timeout: float = 60.0) -> None:
-        """Wait up to `timeout` seconds for a service that is starting, until `GET /readyz` answers 200.
+        """Wait up to `timeout` seconds until `GET /readyz` returns 200.
 
-        Raises HeadlightTimeout, which says what was seen last, and the HeadlightError that waiting would not
-        change.
+        Raises HeadlightTimeout, with the last error, or any HeadlightError that waiting would not resolve.
         """
         http = self._sender.http
         waiting = Waiting(where(http.build_request("GET", "/readyz")), timeout)
@@ -204,24 +202,24 @@ class AsyncHeadlight(
 
     async def _fetch(self, call: Call[T]) -> Answer[T]:
         refused = None
-        if is_small(call, self._said):
+        if is_small(call, self._info_document):
             try:
-                return await self._ask(call, call.rows)
+                return await self._send_part(call, call.rows)
             except HeadlightError as error:
                 if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
                     raise
                 refused = error
         parts = parts_of(call, await self._limits(call), self._connection.concurrency, refused)
-        return await self._ask_all(call, parts)
+        return await self._send_all(call, parts)
 
-    async def _ask_all(self, call: Call[T], parts: Parts) -> Answer[T]:
-        return await ask_all(call, parts, partial(self._ask, call), self._connection.concurrency)
+    async def _send_all(self, call: Call[T], parts: Parts) -> Answer[T]:
+        return await send_all(call, parts, partial(self._send_part, call), self._connection.concurrency)
 
-    async def _ask(self, call: Call[T], rows: range, progress: Progress | None = None) -> Answer[T]:
+    async def _send_part(self, call: Call[T], rows: range, progress: Progress | None = None) -> Answer[T]:
         return await self._sender.fetch(self._request(call, rows), partial(call.answer, rows), progress)
 
     async def _stream(self, call: Call[T]) -> AsyncGenerator[T, None]:
-        parts = parts_of(call, WHOLE if is_small(call, self._said) else await self._limits(call), 1)
+        parts = parts_of(call, WHOLE if is_small(call, self._info_document) else await self._limits(call), 1)
         for part in parts:
             request = self._request(call, part)
             with connection_errors(where(request)):
@@ -247,12 +245,12 @@ class AsyncHeadlight(
         return self._sender.http.build_request(**call.request(rows))
 
     async def _limits(self, call: Call[Any]) -> Limits:
-        if self._said is None:
+        if self._info_document is None:
             try:
-                self._said = (await self.info()).document
+                self._info_document = (await self.info()).document
             except HeadlightError as error:
-                self._said = without_info(error)
-        return Limits.of(self._said, call.model)
+                self._info_document = without_info(error)
+        return Limits.of(self._info_document, call.model)
 
     async def aclose(self) -> None:
         """Close the connections."""

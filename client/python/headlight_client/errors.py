@@ -1,9 +1,9 @@
-"""What a client is told when it gets no answer: one tree of exceptions.
+"""The client's exceptions.
 
 HeadlightError               the service refused or failed: the members of its problem document (RFC 9457)
-├── HeadlightConnectionError no whole answer came: refused, reset, no such host, TLS
-│   └── HeadlightTimeout     no whole answer came in time
-└── InputsError              the inputs are none that can be sent; also a TypeError and a ValueError
+├── HeadlightConnectionError no complete response: connection refused or reset, unknown host, TLS
+│   └── HeadlightTimeout     no complete response in time
+└── InputsError              the inputs cannot be sent; also a TypeError and a ValueError
 """
 
 import json
@@ -17,22 +17,22 @@ from typing import Any
 
 import httpx
 
-_SHORT = 200  # characters of an answer that is no problem document, repeated in the message
+_SHORT = 200  # characters of a response without a problem document that the message quotes
 _PLACE = re.compile(r"\binputs\.(\d+)\b")
 
 
 class HeadlightError(Exception):
-    """The service refused or failed, or its answer cannot be read; the message says what to change.
+    """The service refused or failed, or its response cannot be read; the message says what to change.
 
-    `status` is the HTTP status, None where there was no answer, and `document` the whole problem document.
-    `retry_after` is what the answer asked to wait, in seconds. `rows` are the inputs that were in the request
-    that failed, where a call took several requests.
+    `status` is the HTTP status, None without a response, and `document` the whole problem document.
+    `retry_after` is the response's Retry-After in seconds. If a call took several requests, `rows` are the
+    inputs of the request that failed.
     """
 
     def __init__(
         self, status: int | None, document: Mapping[str, Any], retry_after: float | None = None
     ) -> None:
-        super().__init__(status, document, retry_after)  # as they came, so that the error can be pickled
+        super().__init__(status, document, retry_after)  # the constructor's arguments, for pickle
         self.status = status
         self.document = document
         self.retry_after = retry_after
@@ -47,37 +47,37 @@ class HeadlightError(Exception):
         self.allowed: Any = document.get("allowed")
 
     def __str__(self) -> str:
-        """The sentence of the service, and what finds the request in its log."""
-        said = self.detail or self.title
+        """The service's message, and the request id to find in its log."""
+        message = self.detail or self.title
         where = "" if self.rows is None else f" [{_named(self.rows)}]"
         if self.status is None:
-            return said + where
+            return message + where
         kind = self.title if self.type == "about:blank" else self.type.removeprefix("urn:headlight:")
         request = f", request {self.request_id}" if self.request_id else ""
-        return f"{said} ({self.status} {kind}{request}){where}"
+        return f"{message} ({self.status} {kind}{request}){where}"
 
     def place(self, rows: range) -> None:
-        """Say which inputs the request had, and count those that it names from the first of the call."""
+        """Record which inputs the request contained, and renumber those it names to match the call."""
         self.rows = rows
         self.detail = _counted_from(rows.start, self.detail)
         self.field = self.field and _counted_from(rows.start, self.field)
 
 
 class HeadlightConnectionError(HeadlightError):
-    """No whole answer came from `url`; `__cause__` is what httpx says."""
+    """No complete response from `url`; `__cause__` is httpx's error."""
 
     def __init__(self, url: str, detail: str) -> None:
-        super().__init__(None, {"title": "No answer", "detail": detail})
-        self.args = (url, detail)  # those of the constructor, for pickle
+        super().__init__(None, {"title": "No response", "detail": detail})
+        self.args = (url, detail)  # the constructor's arguments, for pickle
         self.url = url
 
 
 class HeadlightTimeout(HeadlightConnectionError):
-    """No whole answer came from `url` in time; the service may still be at work."""
+    """No complete response from `url` in time; the service may still be working on it."""
 
 
 class InputsError(HeadlightError, TypeError, ValueError):
-    """The inputs cannot be sent; the message names the first row that is wrong. Nothing was sent.
+    """The inputs cannot be sent; the message names the first invalid row. Nothing was sent.
 
     `field` is `inputs.17` for row 17, counted from 0, or `inputs`.
     """
@@ -89,7 +89,7 @@ class InputsError(HeadlightError, TypeError, ValueError):
 
 @contextmanager
 def connection_errors(url: str) -> Iterator[None]:
-    """Raise httpx's errors as ours; `url` is what was asked for."""
+    """Raise httpx's errors as ours; `url` is that of the request."""
     try:
         yield
     except httpx.TimeoutException as error:
@@ -102,15 +102,15 @@ def _late(url: str, error: httpx.TimeoutException) -> str:
     bounds = error.request.extensions.get("timeout", {}) if getattr(error, "_request", None) else {}
     if isinstance(error, httpx.ConnectTimeout):
         return (
-            f"{url} took no connection{_within(bounds, 'connect')}: check the host, the port and firewalls."
+            f"{url} accepted no connection{_within(bounds, 'connect')}: check the host, port and firewalls."
         )
     if isinstance(error, httpx.PoolTimeout):
         return (
-            f"{url} was not asked: all connections of this client were in use{_within(bounds, 'pool')}. "
+            f"Nothing was sent to {url}: all connections of this client were busy{_within(bounds, 'pool')}. "
             "Send fewer requests at a time."
         )
     what = "write" if isinstance(error, httpx.WriteTimeout) else "read"
-    did = "did not take the request" if what == "write" else "sent nothing"
+    did = "did not accept the request" if what == "write" else "sent nothing"
     return f"{url} {did}{_within(bounds, what)}: allow more with timeout=…, or send fewer texts at a time."
 
 
@@ -122,14 +122,15 @@ def _within(bounds: Mapping[str, Any], what: str) -> str:
 def _broken(url: str, error: httpx.RequestError) -> str:
     reason = str(error) or type(error).__name__
     if not isinstance(error, httpx.ConnectError):
-        return f"The connection to {url} broke before its answer was whole: {reason}."
+        return f"The connection to {url} broke before the response was complete: {reason}."
     if "SSL" in reason or "TLS" in reason:
         return (
-            f"{url} cannot be trusted, or speaks no TLS: {reason}. Check the certificate, or http and https."
+            f"{url} has no valid certificate or does not use TLS: {reason}. Check the certificate, and http "
+            "or https in the URL."
         )
     return (
-        f"{url} cannot be reached: {reason}. Check the URL, and that the service runs there; "
-        "client.wait_until_ready() waits for one that is starting."
+        f"{url} cannot be reached: {reason}. Check the URL and that the service is running; "
+        "client.wait_until_ready() waits for a service that is starting."
     )
 
 
@@ -142,7 +143,7 @@ def _counted_from(start: int, text: str) -> str:
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> HeadlightError:
-    """Read an answer that is not a 200, whoever gave it: a proxy in between writes no problem documents."""
+    """Make the error of a response that is not a 200; one from a proxy has no problem document."""
     wait = retry_after(headers)
     try:
         document = json.loads(content)
@@ -154,14 +155,14 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes) -> Headligh
 
 
 def unreadable(status: int, headers: Mapping[str, str], reason: object) -> HeadlightError:
-    """Make the error of an answer that should have been one and is not."""
-    media_type = headers.get("content-type", "nothing")
-    detail = f"The answer, declared as {media_type}, cannot be read: {reason}."
-    return HeadlightError(status, _plain(status, headers, detail) | {"title": "Unreadable answer"})
+    """Make the error of a 200 whose content is not valid."""
+    media_type = headers.get("content-type", "no media type")
+    detail = f"The response ({media_type}) cannot be read: {reason}."
+    return HeadlightError(status, _plain(status, headers, detail) | {"title": "Unreadable response"})
 
 
 def is_problem(document: object) -> bool:
-    """Tell a problem document from anything else that JSON can say."""
+    """Whether a JSON value is a problem document."""
     return isinstance(document, dict) and {"type", "title", "status"} <= document.keys()
 
 

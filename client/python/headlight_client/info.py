@@ -1,4 +1,4 @@
-"""What `/info` and `/readyz` say, as a client has it."""
+"""Parses `/info`, and waits for `/readyz`."""
 
 import json
 import time
@@ -10,9 +10,9 @@ import httpx
 
 from headlight_client.errors import HeadlightConnectionError, HeadlightError, HeadlightTimeout, unreadable
 
-_FIRST_S, _LONGEST_S = 0.1, 2.0  # between two questions
-_ASKED_S = 5.0  # for one of them
-_PASSING = frozenset({408, 429, 500, 502, 503, 504})  # what a service, or a proxy, answers while it starts
+_FIRST_S, _LONGEST_S = 0.1, 2.0  # between two attempts
+_ATTEMPT_S = 5.0  # timeout of one attempt
+_TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})  # returned by a service, or its proxy, while it starts
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class ServedModel:
     provider: str | None
     device: str
     dtype: str
-    """What it computes in; answers are float32 here in any case."""
+    """The precision it computes in; this client always returns float32."""
     kernels: str | None
     attention: bool
-    """Whether its attention can be read."""
+    """Whether it returns attention maps."""
     max_batch_tokens: int
     max_queue_tokens: int
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """What one request may ask for. Calls of this client are split so that each request is within them."""
+    """The limits of one request. This client splits its calls to stay within them."""
 
     max_inputs: int
     max_body_bytes: int
@@ -55,7 +55,7 @@ class ServiceLimits:
 
 @dataclass(frozen=True)
 class Info:
-    """What runs there: the first model is the default. `document` is all that `/info` says."""
+    """The running service: the first model is the default. `document` is the whole response of `/info`."""
 
     version: str
     models: list[ServedModel]
@@ -64,10 +64,10 @@ class Info:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Info":
-        """Read an answer of `/info`: what a later version says besides is in `document` alone.
+        """Parse a response of `/info`: fields added by later versions are only in `document`.
 
-        What an earlier one does not say is None. Raises LookupError, TypeError or AttributeError if it is no
-        such answer.
+        Fields missing from earlier versions are None. Raises LookupError, TypeError or AttributeError if the
+        document is invalid.
         """
         return cls(
             version=document["version"],
@@ -78,7 +78,7 @@ class Info:
 
 
 def read_info(headers: Mapping[str, str], content: bytes) -> Info:
-    """Read an answer of `/info`; raises HeadlightError if it cannot be read."""
+    """Parse a response of `/info`; raises HeadlightError if it is invalid."""
     try:
         return Info.of(json.loads(content))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -86,7 +86,7 @@ def read_info(headers: Mapping[str, str], content: bytes) -> Info:
 
 
 class Waiting:
-    """The time that one waits for a service to be ready, in seconds. Nothing here waits: the callers do."""
+    """The wait for a service to become ready, in seconds. Nothing here sleeps: the callers do."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self.url = url
@@ -96,20 +96,20 @@ class Waiting:
 
     @property
     def timeout(self) -> httpx.Timeout:
-        """How long the next question may take."""
-        return httpx.Timeout(min(_ASKED_S, max(_FIRST_S, self._until - time.monotonic())))
+        """The timeout of the next attempt."""
+        return httpx.Timeout(min(_ATTEMPT_S, max(_FIRST_S, self._until - time.monotonic())))
 
     def after(self, error: HeadlightError) -> float:
-        """Say how long to wait before the next question; raises where waiting does not help, or is over."""
-        passing = isinstance(error, HeadlightConnectionError) or error.status in _PASSING
-        if not passing:
+        """Return how long to wait before the next attempt; raises if waiting does not help or timed out."""
+        temporary = isinstance(error, HeadlightConnectionError) or error.status in _TEMPORARY
+        if not temporary:
             raise error
         wait, self._wait = self._wait, min(2 * self._wait, _LONGEST_S)
         if time.monotonic() + wait > self._until:
-            detail = f"{self.url} was not ready within {self._seconds:g} s. Seen last: {error}"
+            detail = f"{self.url} was not ready within {self._seconds:g} s. Last error: {error}"
             raise HeadlightTimeout(self.url, detail) from error
         return wait
 
 
-def _known(kind: type[Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: said.get(field.name) for field in fields(kind)}
+def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: document.get(field.name) for field in fields(kind)}

@@ -1,4 +1,4 @@
-"""What a caller has, as the rows that are sent: texts, or pairs of texts."""
+"""Converts a caller's inputs to rows: texts, or pairs of texts."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -8,55 +8,52 @@ from headlight_client.errors import InputsError
 
 Pair: TypeAlias = tuple[str, str] | list[str]
 Inputs: TypeAlias = str | Iterable[str] | Iterable[tuple[str, str]] | Iterable[list[str]]
-"""A text; or texts, or pairs of texts, in what has an order: a list, an array, a column, a generator."""
+"""A text; or texts or pairs in any ordered collection: a list, an array, a column, a generator."""
 
-_SHOWN = 5  # columns of a table, or rows that are wrong, that a message names
-_SHORT = 60  # characters of a value that a message repeats
+_SHOWN = 5  # columns of a table, or invalid rows, that a message names
+_SHORT = 60  # characters of a value that a message quotes
 _PAIR = 2
 
 
 def listed(inputs: object) -> list[str] | list[Pair]:
-    """List the rows; raises InputsError, which names the first that is no text and no pair of texts.
+    """List the rows; raises InputsError, naming the first that is neither a string nor a pair of strings.
 
-    pandas, polars, pyarrow and datasets are known by what their objects have, and never imported.
+    pandas, polars, pyarrow and datasets are recognized by their attributes and never imported.
     """
     if isinstance(inputs, str):
         return [inputs]
     _refuse(inputs)
     rows = _rows(inputs)
     if not rows:
-        raise InputsError("inputs is empty: give at least one text.")
+        raise InputsError("inputs is empty: pass at least one text.")
     kinds = set(map(type, rows))
     if kinds != {str}:
-        # pandas counts rows by labels, too: `iloc` is the one that counts as we do.
+        # pandas also indexes rows by label; `iloc` counts by position, as we do.
         _check(rows, "inputs.iloc" if hasattr(inputs, "iloc") else "inputs")
     return rows
 
 
 def _refuse(inputs: object) -> None:
-    """Refuse what has rows, but none that are texts in an order."""
+    """Reject objects whose rows are not an ordered sequence of texts."""
     name = type(inputs).__name__
     for columns in ("columns", "column_names"):
-        if hasattr(type(inputs), columns):  # of the class: a Series gives its rows as attributes, too
+        if hasattr(type(inputs), columns):  # of the class: a Series exposes its rows as attributes too
             raise InputsError(_table(name, getattr(inputs, columns)))
     if isinstance(inputs, bytes | bytearray | memoryview):
-        raise InputsError(f"inputs is {name}, and texts are str: decode it, such as inputs.decode('utf-8').")
+        raise InputsError(f"inputs is {name}, not str: decode it, such as inputs.decode('utf-8').")
     if isinstance(inputs, Mapping):
-        raise InputsError(f"inputs is a {name}: give its texts, such as list(inputs.values()).")
+        raise InputsError(f"inputs is a {name}: pass its texts, such as list(inputs.values()).")
     if isinstance(inputs, Set):
-        raise InputsError(
-            f"inputs is a {name}, which has no order that answers could have: give a list, such as "
-            "sorted(inputs)."
-        )
+        raise InputsError(f"inputs is a {name}, which has no order: pass a list, such as sorted(inputs).")
     shape = getattr(inputs, "shape", None)
     if isinstance(shape, tuple) and len(shape) > 1:
         raise InputsError(
-            f"inputs is a {name} of shape {shape}, and one column is encoded at a time: give inputs[:, 0], "
-            "or, of pairs, inputs.tolist()."
+            f"inputs is a {name} of shape {shape}, not a single column: pass inputs[:, 0], or for pairs "
+            "inputs.tolist()."
         )
     if not isinstance(inputs, Iterable):
         raise InputsError(
-            f"inputs is {_value(inputs)}, which cannot be sent: give a text, or texts in a list."
+            f"inputs is {_value(inputs)}, which cannot be sent: pass a string or a list of strings."
         )
 
 
@@ -65,13 +62,13 @@ def _table(name: str, columns: Iterable[object]) -> str:
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     one = names[0] if names else "'text'"
     return (
-        f"inputs is a {name}, a table: give the column that holds the texts, such as "
+        f"inputs is a {name}, a table: pass the column with the texts, such as "
         f"df[{one}]. Its columns are {shown or 'none'}."
     )
 
 
 def _rows(inputs: Any) -> list[Any]:
-    """List them as Python's own values: arrays and columns of other libraries hold theirs."""
+    """List the rows as Python values: arrays and columns of other libraries have their own types."""
     for name in ("to_pylist", "tolist", "to_list"):
         convert: Callable[[], Any] | None = getattr(inputs, name, None)
         if callable(convert):
@@ -81,7 +78,7 @@ def _rows(inputs: Any) -> list[Any]:
 
 
 def _check(rows: list[Any], name: str) -> None:
-    """Raise for the first row that is not what the others are."""
+    """Raise for the first invalid row, or the first of another kind than row 0."""
     wrong = [i for i, row in enumerate(rows) if not isinstance(row, str) and not _is_pair(row)]
     if wrong:
         raise InputsError(_wrong(rows, wrong, name), f"inputs.{wrong[0]}")
@@ -90,25 +87,23 @@ def _check(rows: list[Any], name: str) -> None:
         if isinstance(row, str) != first:
             this, other = ("a text", "a pair") if isinstance(row, str) else ("a pair", "a text")
             raise InputsError(
-                f"{name}[{i}] is {this} and {name}[0] is {other}: a call has texts or pairs.", f"inputs.{i}"
+                f"{name}[{i}] is {this} but {name}[0] is {other}: pass only texts or only pairs.",
+                f"inputs.{i}",
             )
 
 
 def _wrong(rows: list[Any], wrong: Sequence[int], name: str) -> str:
     row = rows[wrong[0]]
     others = ", ".join(map(str, wrong[1 : _SHOWN + 1])) + (", …" if len(wrong) > _SHOWN + 1 else "")
-    more = f" {len(wrong) - 1} more cannot be sent: {others}." if others else ""
+    more = f" Other invalid rows ({len(wrong) - 1}): {others}." if others else ""
     if isinstance(row, tuple | list):
         if len(row) != _PAIR:
-            said = f"{name}[{wrong[0]}] has {len(row)} members, and a pair has two texts."
+            detail = f"{name}[{wrong[0]}] has length {len(row)}, but a pair has two strings."
         else:
             member = 0 if not isinstance(row[0], str) else 1
-            said = f"{name}[{wrong[0]}][{member}] is {_value(row[member])}, and not a text."
-        return said + more
-    return (
-        f"{name}[{wrong[0]}] is {_value(row)}, and not a text: leave the row out, or give '' in its place."
-        f"{more}"
-    )
+            detail = f"{name}[{wrong[0]}][{member}] is {_value(row[member])}, not a string."
+        return detail + more
+    return f"{name}[{wrong[0]}] is {_value(row)}, not a string: drop the row or use ''.{more}"
 
 
 def _is_pair(row: object) -> bool:
@@ -116,7 +111,7 @@ def _is_pair(row: object) -> bool:
 
 
 def _value(value: object) -> str:
-    """Show a value, and its type where that is not plain: None and nan speak for themselves."""
+    """Show a value and its type; None and nan need no type."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return str(value)
     return f"{_short(value)} ({type(value).__name__})"

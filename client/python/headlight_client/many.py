@@ -1,4 +1,4 @@
-"""A call that takes several requests: some on their way at a time, one answer in the order of the inputs."""
+"""Calls that take several requests: sent concurrently, and joined into one answer in input order."""
 
 import asyncio
 import importlib
@@ -21,9 +21,9 @@ _UNAUTHORIZED = 401
 
 
 def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
-    """Whether a call is sent as it is, and split only when the service refuses that.
+    """Whether to send a call in one request, and split it only if the service refuses that.
 
-    `info` is what `/info` said, if it was asked already.
+    `info` is the document of `/info`, if already fetched.
     """
     limits = Limits.of(info or {}, call.model)
     size = call.frame_bytes + sum(map(len, call.inputs)) + len(call.inputs)
@@ -34,7 +34,7 @@ def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
 def parts_of(
     call: Call[Any], limits: Limits, concurrency: int, refused: HeadlightError | None = None
 ) -> Parts:
-    """Cut a call into requests that the service takes; it may have refused the whole as too large."""
+    """Split a call into requests that the service accepts; `refused` is its refusal of the whole call."""
     parts = Parts([len(row) for row in call.inputs], limits, call.frame_bytes, concurrency)
     if refused is not None:
         parts.learn(refused, len(call.inputs))
@@ -42,23 +42,23 @@ def parts_of(
 
 
 def without_info(error: HeadlightError) -> Mapping[str, Any]:
-    """Go on with what is usual where there is no `/info`; raises what would fail in any case."""
+    """Fall back to the default limits if `/info` failed; raises an error that the call would meet too."""
     if error.status is None or error.status in RETRIED or error.status == _UNAUTHORIZED:
         raise error
     return {}
 
 
-async def ask_all(
-    call: Call[T], parts: Parts, ask: Callable[[range, Progress], Awaitable[Answer[T]]], concurrency: int
+async def send_all(
+    call: Call[T], parts: Parts, send: Callable[[range, Progress], Awaitable[Answer[T]]], concurrency: int
 ) -> Answer[T]:
-    """Ask for all parts, `concurrency` at a time; the first HeadlightError is raised and ends the others."""
+    """Send all parts, `concurrency` at a time; raises the first HeadlightError and cancels the others."""
     answers: dict[int, Answer[T]] = {}
     progress = Progress()
 
     async def work(done: Callable[[int], object]) -> None:
         for part in parts:
             try:
-                answers[part.start] = await ask(part, progress)
+                answers[part.start] = await send(part, progress)
             except HeadlightError as error:
                 parts.refused(error, part)
             else:
@@ -76,10 +76,10 @@ async def ask_all(
     return joined([answers[start] for start in sorted(answers)])
 
 
-def run_apart(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """Run a coroutine in an event loop of its own, in a thread of its own: in a notebook one runs already.
+def run_in_thread(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Run a coroutine in a separate thread and event loop: in a notebook, a loop is already running.
 
-    KeyboardInterrupt cancels it, and with it what is on its way.
+    KeyboardInterrupt cancels it and its requests in flight.
     """
     with start_blocking_portal() as portal:
         return portal.start_task_soon(work).result()
@@ -87,15 +87,13 @@ def run_apart(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
 @contextmanager
 def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], object]]:
-    """Draw how many texts are done; raises ModuleNotFoundError without tqdm."""
+    """Draw a progress bar in texts; raises ModuleNotFoundError without tqdm."""
     if not shown:
         yield lambda _: None
         return
     try:
         tqdm = importlib.import_module("tqdm.auto").tqdm  # text in a terminal, a widget in a notebook
     except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "progress=True draws with tqdm: pip install tqdm, or leave it out."
-        ) from None
+        raise ModuleNotFoundError("progress=True requires tqdm: pip install tqdm, or leave it out.") from None
     with tqdm(total=total, unit="text") as bar:
         yield bar.update

@@ -1,7 +1,7 @@
-"""Whether a request is sent again, and when. Nothing here waits: the callers do.
+"""Decides whether and when to retry a request. Nothing here sleeps: the callers do.
 
-Both routes compute and store nothing, so that a request may be sent twice. Each attempt that failed is logged
-as `headlight_client`: a refusal because of load as INFO, everything else as WARNING.
+Both routes only compute and store nothing, so retrying is safe. Each failed attempt is logged as
+`headlight_client`: a 429 at INFO, everything else at WARNING.
 """
 
 import logging
@@ -25,7 +25,7 @@ _SPREAD_S = 1.0
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a request is sent again at most, and within how many seconds of its first start."""
+    """The maximum number of retries, and the seconds since the first attempt in which they may start."""
 
     count: int
     seconds: float
@@ -37,12 +37,12 @@ class Retries:
 
 @dataclass
 class Progress:
-    """When the last of several requests of one call was answered, by `time.monotonic`."""
+    """When the latest request of a call was answered, by `time.monotonic`."""
 
     at: float = 0.0
 
     def made(self) -> None:
-        """Take note of an answer."""
+        """Record a response."""
         self.at = time.monotonic()
 
 
@@ -50,8 +50,8 @@ class Progress:
 class Attempts:
     """The attempts at one request to `url`.
 
-    Among several of one call, those before the last answer to another do not count: a service that is busy,
-    and goes on answering, is waited for as long as it does.
+    If a call has several requests, attempts before the latest response to another do not count: a busy
+    service is retried for as long as it keeps answering.
     """
 
     policy: Retries
@@ -61,7 +61,7 @@ class Attempts:
     start: float = field(default_factory=time.monotonic)
 
     def wait_after(self, error: HeadlightError | httpx.TransportError) -> float:
-        """Count a failure: the seconds until the next attempt, or the error itself, raised."""
+        """Count a failure; returns the seconds until the next attempt, or raises the error."""
         if self.progress.at > self.start:
             self.start, self.made = self.progress.at, 1
         elapsed = time.monotonic() - self.start
@@ -92,28 +92,28 @@ def decide(
     elapsed: float,
     chance: float,
 ) -> float | None:
-    """Seconds to wait before the next attempt, or None if there is to be none.
+    """Return the seconds to wait before the next attempt, or None to give up.
 
-    `made` attempts took `elapsed` seconds; `chance`, in [0, 1), spreads clients that were refused together.
-    The wait is at least what `Retry-After` asks for, else 0.1 s, doubled each time up to 5 s, half of it by
-    chance. A wait that would end after `policy.seconds` is none: asking too early only adds to the load.
+    `made` attempts took `elapsed` seconds; `chance`, in [0, 1), adds jitter, so that clients refused together
+    do not retry together. The wait is at least `Retry-After`, else 0.1 s, doubled each time up to 5 s, half
+    of it random. If it would end after `policy.seconds`, give up: retrying earlier only adds load.
     """
-    if made > policy.count or not _passing(error):
+    if made > policy.count or not _is_temporary(error):
         return None
     remaining = policy.seconds - elapsed
-    asked = error.retry_after if isinstance(error, HeadlightError) else None
-    if asked is None:
+    minimum = error.retry_after if isinstance(error, HeadlightError) else None
+    if minimum is None:
         wait = min(_LONGEST_S, _FIRST_S * 2 ** (made - 1)) * (1 + chance) / 2
         return wait if wait <= remaining else None
-    if asked > remaining:
+    if minimum > remaining:
         return None
-    return min(remaining, asked + chance * min(_SPREAD_S, _FIRST_S + _SPREAD * asked))
+    return min(remaining, minimum + chance * min(_SPREAD_S, _FIRST_S + _SPREAD * minimum))
 
 
-def _passing(error: HeadlightError | httpx.TransportError) -> bool:
-    """Whether the next attempt may fare better: overload, a restart, a connection that broke.
+def _is_temporary(error: HeadlightError | httpx.TransportError) -> bool:
+    """Whether a retry may succeed: after overload, a restart or a broken connection.
 
-    Not a timeout: the service may still be at work on the first attempt.
+    Not after a timeout: the service may still be working on the first attempt.
     """
     if isinstance(error, HeadlightError):
         return error.status in RETRIED

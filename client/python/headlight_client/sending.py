@@ -1,4 +1,4 @@
-"""Sends requests until they are answered, with httpx: connections, retries, and the errors of both."""
+"""Sends requests with httpx: connections, retries and their errors."""
 
 import asyncio
 import time
@@ -14,10 +14,10 @@ from headlight_client.retry import Attempts, Progress, Retries
 
 R = TypeVar("R")
 Reader = Callable[[Mapping[str, str], bytes], R]
-"""Makes something of the headers and the content of a 200."""
+"""Parses the headers and the content of a 200."""
 
-_KEPT = 20  # idle connections, httpx's own default
-_OPEN = 100  # connections in all, likewise
+_MAX_IDLE = 20  # idle connections, httpx's default
+_MAX_CONNECTIONS = 100  # connections in total, likewise
 
 
 class _Arguments(TypedDict):
@@ -30,7 +30,7 @@ class _Arguments(TypedDict):
 
 @dataclass(frozen=True)
 class Connection:
-    """How one service is reached."""
+    """How to reach one service."""
 
     url: str
     headers: Mapping[str, str]
@@ -49,44 +49,44 @@ class Connection:
         retries: Retries,
         concurrency: int,
     ) -> Self:
-        """Check what a client is made with; raises ValueError."""
+        """Check the arguments of a client; raises ValueError."""
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"url is {url!r}: give it with its scheme, such as http://127.0.0.1:8000.")
+            raise ValueError(f"url is {url!r}: include the scheme, such as http://127.0.0.1:8000.")
         if concurrency < 1:
-            raise ValueError(f"concurrency is {concurrency}: at least one request is on its way at a time.")
+            raise ValueError(f"concurrency is {concurrency}: it must be at least 1.")
         key = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        tls = httpx.create_ssl_context()  # 30 ms, so that it is shared
+        tls = httpx.create_ssl_context()  # shared, since it takes 30 ms to create
         return cls(url, {**(headers or {}), **key}, timeout, retries, concurrency, tls)
 
     @property
     def arguments(self) -> _Arguments:
-        """What httpx's clients are made with."""
+        """The arguments of httpx's clients."""
         return {
             "base_url": self.url,
             "timeout": self.timeout,
             "headers": self.headers,
             "verify": self.tls,
             "limits": httpx.Limits(
-                max_connections=max(_OPEN, self.concurrency),
-                max_keepalive_connections=max(_KEPT, self.concurrency),
+                max_connections=max(_MAX_CONNECTIONS, self.concurrency),
+                max_keepalive_connections=max(_MAX_IDLE, self.concurrency),
             ),
         }
 
 
 def where(request: httpx.Request) -> str:
-    """Name what a request asks for, without its parameters."""
+    """Return the URL of a request without its query."""
     return str(request.url.copy_with(query=None))
 
 
 class Sender:
-    """Sends requests one after another in each thread that asks it to."""
+    """Sends requests, each in the calling thread."""
 
     def __init__(self, connection: Connection) -> None:
         self._retries = connection.retries
         self.http = httpx.Client(**connection.arguments)
 
     def fetch(self, request: httpx.Request, read: Reader[R]) -> R:
-        """Send a request until it is answered, and read the whole answer; raises HeadlightError."""
+        """Send a request, with retries, and read the whole response; raises HeadlightError."""
         with connection_errors(where(request)):
             response = self.open(request)
             try:
@@ -95,7 +95,7 @@ class Sender:
                 response.close()
 
     def open(self, request: httpx.Request) -> httpx.Response:
-        """Send a request until it is answered: a 200, its body yet to be read.
+        """Send a request, with retries; returns a 200 whose body is still to be read.
 
         Raises HeadlightError and httpx.RequestError.
         """
@@ -108,7 +108,7 @@ class Sender:
             time.sleep(wait)
 
     def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request once; raises HeadlightError for what is not a 200."""
+        """Send a request once; raises HeadlightError for any status except 200."""
         response = self.http.send(request, stream=True)
         if response.status_code == httpx.codes.OK:
             return response
@@ -126,9 +126,9 @@ class AsyncSender:
         self.http = httpx.AsyncClient(**connection.arguments)
 
     async def fetch(self, request: httpx.Request, read: Reader[R], progress: Progress | None = None) -> R:
-        """Send a request until it is answered, and read the whole answer; raises HeadlightError.
+        """Send a request, with retries, and read the whole response; raises HeadlightError.
 
-        `progress` is that of the call of which this is one request among several.
+        `progress` is shared by the requests of one call.
         """
         with connection_errors(where(request)):
             response = await self.open(request, progress)
@@ -138,7 +138,7 @@ class AsyncSender:
                 await response.aclose()
 
     async def open(self, request: httpx.Request, progress: Progress | None = None) -> httpx.Response:
-        """Send a request until it is answered: a 200, its body yet to be read.
+        """Send a request, with retries; returns a 200 whose body is still to be read.
 
         Raises HeadlightError and httpx.RequestError.
         """
@@ -151,7 +151,7 @@ class AsyncSender:
             await asyncio.sleep(wait)
 
     async def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request once; raises HeadlightError for what is not a 200."""
+        """Send a request once; raises HeadlightError for any status except 200."""
         response = await self.http.send(request, stream=True)
         if response.status_code == httpx.codes.OK:
             return response

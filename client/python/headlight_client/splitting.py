@@ -1,4 +1,4 @@
-"""How many inputs go into one request, so that the service takes it and others have room beside it.
+"""How many inputs to send per request, so that the service accepts it and other clients have room.
 
 Nothing here sends anything.
 """
@@ -17,14 +17,14 @@ log = logging.getLogger("headlight_client")
 
 MAX_INPUTS = 256
 MAX_BODY_BYTES = 512 * 1024
-"""Of one request among several: larger ones save nothing, and hold others up."""
+"""Of one request of a call with several: larger ones gain nothing, and delay other clients."""
 QUEUE_TOKENS = 65536
-"""What a service that does not say it is taken to queue."""
+"""The assumed queue size of a service that does not report it."""
 SHARE = 2
-"""Requests of one call fill at most one part in `SHARE` of the queue."""
+"""The requests of one call fill at most 1/SHARE of the queue."""
 
-_BYTES_PER_TOKEN = 3  # of UTF-8: fewer in English are rare, and a CJK character is one token of three bytes
-_MARGIN = 0.9  # of what a refusal says would fit: texts are not all of one length
+_BYTES_PER_TOKEN = 3  # in UTF-8: English rarely has fewer, and a CJK character is one token of three bytes
+_MARGIN = 0.9  # of the number that should fit according to a refusal: texts differ in length
 
 
 TOO_LARGE = 413
@@ -33,7 +33,7 @@ TOO_LATE = 504
 
 @dataclass(frozen=True)
 class Limits:
-    """What the service takes, of which `/info` speaks. `max_length` is in tokens, `queue_tokens` too."""
+    """The service's limits, from `/info`. `max_length` and `queue_tokens` are in tokens."""
 
     inputs: int = MAX_INPUTS
     body_bytes: int = MAX_BODY_BYTES
@@ -42,27 +42,27 @@ class Limits:
 
     @classmethod
     def of(cls, info: Mapping[str, Any], model: str | None) -> "Limits":
-        """Read what `/info` says of a model, the first by default; what it leaves out is as it is here."""
-        said: Mapping[str, Any] = info.get("limits") or {}
+        """Read the limits of a model, the first by default, from `/info`; missing ones get our defaults."""
+        limits: Mapping[str, Any] = info.get("limits") or {}
         models: Sequence[Mapping[str, Any]] = info.get("models") or []
         served = next((one for one in models if model in (None, one.get("name"))), {})
         return cls(
-            inputs=said.get("max_inputs") or MAX_INPUTS,
-            body_bytes=min(said.get("max_body_bytes") or MAX_BODY_BYTES, MAX_BODY_BYTES),
+            inputs=limits.get("max_inputs") or MAX_INPUTS,
+            body_bytes=min(limits.get("max_body_bytes") or MAX_BODY_BYTES, MAX_BODY_BYTES),
             queue_tokens=served.get("max_queue_tokens") or QUEUE_TOKENS,
             max_length=served.get("max_length"),
         )
 
 
 WHOLE = Limits(queue_tokens=sys.maxsize)
-"""Of a call that is small enough to be tried in one request."""
+"""For a call that is small enough to be tried in one request."""
 
 
 class Parts(Iterator[range]):
-    """The parts of a call, each for one request; later ones are smaller when one is refused as too large.
+    """The parts of a call, one per request; after one is refused as too large, later ones are smaller.
 
-    `sizes` are the bytes of each input as JSON, `frame_bytes` what a body has besides. Parts may be taken by
-    `concurrency` tasks of one event loop, so many requests being on their way at a time.
+    `sizes` are the bytes of each input as JSON, `frame_bytes` those of the rest of a body. `concurrency`
+    tasks of one event loop may take parts concurrently.
     """
 
     def __init__(self, sizes: Sequence[int], limits: Limits, frame_bytes: int, concurrency: int) -> None:
@@ -83,7 +83,7 @@ class Parts(Iterator[range]):
         return part
 
     def refused(self, error: HeadlightError, part: range) -> None:
-        """Cut a part that was too large, or late, to be sent again; raises the error if it is another."""
+        """Split a part that was too large or too slow, to be resent; raises any other error."""
         count = self.learn(error, len(part))
         if count is None:
             self.place(error, part)
@@ -93,20 +93,20 @@ class Parts(Iterator[range]):
         self._again.extend(cut)
 
     def place(self, error: HeadlightError, part: range) -> None:
-        """Have an error say to which inputs it belongs, where they are not all of the call."""
+        """Record in an error which inputs it concerns, unless they are all of the call."""
         if len(part) < len(self._sizes):
             error.place(part)
 
     def learn(self, error: HeadlightError, count: int) -> int | None:
-        """Say how many inputs to send at a time where `count` were too many; None if it is another error."""
+        """Return how many inputs to send per request if `count` were too many; None for any other error."""
         if error.status not in (TOO_LARGE, TOO_LATE) or count == 1:
             return None
         fitting = _fitting(error, count)
         self._limits = replace(self._limits, inputs=min(self._limits.inputs, fitting))
-        return math.ceil(count / math.ceil(count / fitting))  # parts that are alike
+        return math.ceil(count / math.ceil(count / fitting))  # parts of equal size
 
     def _fitting(self, start: int) -> int:
-        """Count the inputs from `start` that go into one request: at least one, whatever its size."""
+        """Count the inputs from `start` that fit into one request: at least one, whatever its size."""
         size, tokens = self._frame_bytes, 0.0
         last = min(len(self._sizes), start + self._limits.inputs)
         for i in range(start, last):
@@ -118,9 +118,9 @@ class Parts(Iterator[range]):
 
 
 def _fitting(error: HeadlightError, count: int) -> int:
-    """Guess how many inputs of `count` would fit, from what a 413 says: 1 to count - 1."""
+    """Estimate how many of `count` inputs would fit, from the limits in a 413: 1 to count - 1."""
     limit, actual = error.limit, error.actual
     if not isinstance(limit, int | float) or not isinstance(actual, int | float) or not 0 < limit < actual:
-        return count // 2  # a proxy's own, or late: nothing to reckon with
+        return count // 2  # a proxy's 413, or a timeout: no numbers to calculate with
     margin = 1.0 if error.type.endswith("too-many-inputs") else _MARGIN
     return min(count - 1, max(1, int(margin * count * limit / actual)))
