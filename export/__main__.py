@@ -78,8 +78,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _export(options: argparse.Namespace) -> int:
     # Imported here: it takes seconds, and needs what may be missing.
-    from export.exporting import ParityMissed, export  # noqa: PLC0415
     from export.parity import table  # noqa: PLC0415
+    from export.pipeline import ParityMissed, export  # noqa: PLC0415
 
     try:
         dtype = options.quantize or options.dtype

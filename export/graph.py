@@ -1,6 +1,6 @@
 """The encoder as it is traced and written as ONNX: over padded sequences, and with its attention as outputs.
 
-It runs the blocks of `model/encoder/encoder.py`, whose order of steps stands there alone. What differs is the
+It runs the blocks of `model/encoder/block.py`, whose order of steps stands there alone. What differs is the
 way of attending: sequences lie in a rectangle (B, N), queries, keys and values are three products, and lists
 of indices select what is observed. These lists are inputs, since a runtime computes every output of a graph,
 fetched or not.
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.attention import similarity_scores, visible
+from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
-from model.encoder.encoder import Block, Encoder
+from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.positions import relative_bias, rotary_angles, rotate
 

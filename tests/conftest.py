@@ -20,6 +20,39 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
 
+# Files that wait for real clocks, start many processes, or export many models: `make test-rest` runs them.
+_THOROUGH = frozenset(
+    f"tests/{name}.py"
+    for name in (
+        "contract/test_connections",
+        "contract/test_faults",
+        "contract/test_fuzz",
+        "contract/test_hostile_attention",
+        "contract/test_open_files",
+        "contract/test_protocol",
+        "contract/test_server",
+        "contract/test_streaming",
+        "export/test_export",
+        "export/test_output_folder",
+        "export/test_quantization",
+        "model/test_foreign_graph",
+        "model/test_hub",
+        "model/test_no_torch",
+        "model/test_processors",
+        "model/test_replacing",
+        "service/test_traces",
+    )
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what takes long, so that what runs before each commit takes some minutes."""
+    for item in items:
+        if item.path.relative_to(config.rootpath).as_posix() in _THOROUGH:
+            item.add_marker(pytest.mark.thorough)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked `both_backends`, and needs one, with each.
 

@@ -5,7 +5,7 @@ runs within each sequence (`model/encoder/attention.py`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol, cast
@@ -15,15 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.attention import Rotary, SelfAttention
+from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.feed_forward import FeedForward
 from model.encoder.linear import Linear
+from model.encoder.norms import layer_norm
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.encoder.positions import relative_bias, rotary_angles, sinusoidal
-
-Attend = Callable[[Tensor], Tensor]
-"""A way of attending: from the hidden states, normalised or not, to what attention adds to them, (…, C)."""
 
 
 class Executor(Protocol):
@@ -47,7 +46,7 @@ class Embeddings(nn.Module):
         self.token = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size), requires_grad=False)
         self.position = _table(config.max_positions, config.hidden_size, config.positions == "learned")
         self.segment = _table(config.segments, config.hidden_size, config.segments > 0)
-        self.norm = _norm(config) if config.embedding_norm else nn.Identity()
+        self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
         """Embed tokens: three int64 (T,) to (T, C)."""
@@ -64,39 +63,6 @@ class Embeddings(nn.Module):
         return self.norm(x)
 
 
-def _select_all(x: Tensor) -> Tensor:
-    return x
-
-
-class Block(nn.Module):
-    """Attention and feed-forward, each with a residual around it and a layer norm before or after."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.pre_norm = config.norm == "pre"
-        self.attention = SelfAttention(config)
-        self.attention_norm = _norm(config)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = _norm(config)
-
-    def attention_input(self, x: Tensor) -> Tensor:
-        """Compute what attends from hidden states x (…, C): (…, C), normalised where norms come first."""
-        return self.attention_norm(x) if self.pre_norm else x
-
-    def forward(self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor] = _select_all) -> Tensor:
-        """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
-
-        Packed sequences and exported graphs both run these steps, each in its own way of attending. `select`
-        may leave out tokens of (…, C) that do not go on to the feed-forward network.
-        """
-        x = x + attend(self.attention_input(x))
-        if self.pre_norm:
-            x = select(x)
-            return x + self.feed_forward(self.feed_forward_norm(x))
-        x = select(self.attention_norm(x))
-        return self.feed_forward_norm(x + self.feed_forward(x))
-
-
 class Encoder(nn.Module):
     """A stack of identical blocks, as its config describes it.
 
@@ -109,7 +75,7 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.final_norm = _norm(config) if config.norm == "pre" else nn.Identity()
+        self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
         self.relative_bias = _table(
             config.relative_buckets, config.num_heads, config.positions == "relative_bias"
         )
@@ -194,10 +160,6 @@ class Encoder(nn.Module):
             return None
         longest = max(packing.lengths, default=0)
         return relative_bias(self.relative_bias, longest, self.config.relative_max_distance)
-
-
-def _norm(config: EncoderConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
 
 
 def _table(rows: int, columns: int, present: bool) -> nn.Parameter | None:

@@ -18,10 +18,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from export import exporting
+from export import pipeline
 from export.__main__ import main
 from export.contents import copy_contents
-from export.writing import OPSET, WEIGHTS
+from export.writer import OPSET, WEIGHTS
 from model.checkpoints.layout import Layout, read_layout
 from model.errors import CheckpointError
 from model.onnx.file import GRAPH, MANIFEST
@@ -224,7 +224,7 @@ def test_a_missed_bound_leaves_nothing(
 ) -> None:
     """The table shows what is missed, the exit code is 1, and what stood there before still does."""
     bounds = {"random tokens": {"attention": 1e-12}, "texts": {"scores": 1e-12}}
-    monkeypatch.setitem(exporting.BOUNDS, "float16", bounds)
+    monkeypatch.setitem(pipeline.BOUNDS, "float16", bounds)
     folder = tmp_path / "kept"
     folder.mkdir()
     (folder / "old.txt").write_text("old", encoding="utf-8")

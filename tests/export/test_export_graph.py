@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 
-from export.writing import OPSET, WEIGHTS, write_graph
+from export.writer import OPSET, WEIGHTS, write_graph
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import Unsupported

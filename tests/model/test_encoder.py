@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from model.encoder.attention import SelfAttention
+from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
-from model.encoder.encoder import Block, Encoder
+from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels.library import NoKernels

@@ -13,7 +13,8 @@ from torch import Tensor
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.contract import STATISTICS, AttentionWant, Axis, Batch, Output, SentenceWant, SummaryWant, Want
-from model.encoder.encoder import Block, Encoder
+from model.encoder.block import Block
+from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.backend import TorchBackend

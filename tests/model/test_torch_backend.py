@@ -11,7 +11,7 @@ import torch
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.contract import AttentionWant, Backend, Batch, Encoding, SentenceWant, Want
-from model.encoder.encoder import Block
+from model.encoder.block import Block
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
 from model.pytorch.kernels.library import NoKernels

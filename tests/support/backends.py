@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from export.contents import copy_contents
-from export.writing import write_graph
+from export.writer import write_graph
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.contract import Backend

@@ -11,11 +11,11 @@ from threadpoolctl import threadpool_limits
 
 from export.contents import copy_contents, digests, source_weights, write_manifest
 from export.errors import ExportError
+from export.output_folder import check_place, clear_remains, whole
 from export.parity import Quantity, Row, as_data, compare, random_encodings
-from export.placing import check_place, clear_remains, whole
-from export.quantizing import quantize
+from export.quantization.int8 import quantize
 from export.texts import TEXTS
-from export.writing import OPSET, WEIGHTS, write_graph
+from export.writer import OPSET, WEIGHTS, write_graph
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from model.checkpoints.folder import read_folder
 from model.checkpoints.source import model_name, resolve

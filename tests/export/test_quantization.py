@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, numpy_helper
 
-from export.outliers import evened, set_apart
-from export.quantizing import quantize
-from export.writing import WEIGHTS, write_graph
+from export.quantization.int8 import quantize
+from export.quantization.outliers import evened, set_apart
+from export.writer import WEIGHTS, write_graph
 from model.encoder.config import EncoderConfig
 from model.onnx import names as graph
 from model.onnx.file import GRAPH
@@ -215,7 +215,7 @@ def test_a_failed_write_leaves_nothing(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("export.quantizing.onnx_ir.save", full)
+    monkeypatch.setattr("export.quantization.int8.onnx_ir.save", full)
     with pytest.raises(OSError, match="No space"):
         quantize(pair("bert")[0].path, tmp_path / GRAPH)
     assert not list(tmp_path.iterdir())

@@ -23,7 +23,7 @@ import onnx_ir
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from export.outliers import Channels, evened, largest_inputs, set_apart
+from export.quantization.outliers import Channels, evened, largest_inputs, set_apart
 from model.contract import FloatArray
 from model.onnx import names
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from export.errors import ExportError
-from export.placing import check_place, clear_remains, whole
+from export.output_folder import check_place, clear_remains, whole
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT, START_S
 
@@ -87,7 +87,7 @@ def test_a_part_of_the_model_is_not_replaced(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from export import placing
+from export import output_folder as placing
 if sys.argv[2] == "between":  # what a kill between the two renames leaves
     placing.shutil.rmtree = lambda *_, **__: None
     def stop(target, new, old):

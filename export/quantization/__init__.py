@@ -1,0 +1,1 @@
+"""Products of a graph in eight bits."""
