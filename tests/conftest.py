@@ -25,9 +25,11 @@ _THOROUGH = frozenset(
     f"tests/{name}.py"
     for name in (
         "contract/test_connections",
+        "contract/test_early_signals",
         "contract/test_faults",
         "contract/test_fuzz",
         "contract/test_hostile_attention",
+        "contract/test_keys",
         "contract/test_open_files",
         "contract/test_protocol",
         "contract/test_server",
@@ -37,9 +39,11 @@ _THOROUGH = frozenset(
         "export/test_output_folder",
         "export/test_quantization",
         "model/test_foreign_graph",
+        "model/test_heads",
         "model/test_hub",
         "model/test_long_text",
         "model/test_no_torch",
+        "model/test_onnx_file",
         "model/test_processors",
         "model/test_replacing",
         "service/test_traces",
