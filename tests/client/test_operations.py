@@ -157,7 +157,7 @@ def test_what_fails_below_http_names_the_url_and_the_way_out() -> None:
     )
     with stand_in(ANSWER) as server:
         secure = failure(server.url.replace("http:", "https:"))
-    assert "speaks no TLS" in str(secure)
+    assert "does not use TLS" in str(secure)
     with silent() as address:
         late = failure(f"http://{address}", timeout=0.2)
     assert isinstance(late, HeadlightTimeout)
