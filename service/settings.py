@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
-        description="precision of matrix products; auto: bfloat16 on CUDA and in native CPU kernels",
+        description="matrix-product precision; auto: bfloat16 on CUDA and where native CPU kernels have it",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     max_batch_tokens: int | None = Field(
