@@ -44,9 +44,8 @@ class Exchange:
 
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
-        """Find the model and the deadline; raises Problem, including for too many inputs."""
+        """Find the model and the deadline; raises Problem."""
         state: ServiceState = request.app.state.service
-        _check_count(parsed.count, state.settings)
         seconds = deadline(request, state.settings)
         until = asyncio.get_running_loop().time() + seconds
         engine = state.engine(parsed.body.model)
@@ -171,7 +170,8 @@ def _check_prompts(size: int, settings: Settings) -> None:
         )
 
 
-def _check_count(count: int, settings: Settings) -> None:
+def check_count(count: int, settings: Settings) -> None:
+    """Raise the 413 for more inputs than a request may have."""
     if count > settings.max_inputs:
         raise Problem(
             "too-many-inputs",

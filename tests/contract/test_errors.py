@@ -75,6 +75,13 @@ TOO_LARGE = b"x" * 4001
         ("400 before 422", "malformed-json", "/encode?query=1", b"{", {}),
         ("422 before 404", "invalid-request", "/encode", b'{"inputs": "a", "model": "b", "c": 1}', {}),
         (
+            "too many before the type of arrays",
+            "too-many-inputs",
+            "/encode?dtype=uint8",
+            b'{"inputs": ["a", "a", "a", "a", "a"]}',
+            {"Accept": "application/x-npz"},
+        ),
+        (
             "404 before too long",
             "model-not-found",
             "/encode",

@@ -1,6 +1,6 @@
 """`POST /encode` and `POST /attention`."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,12 +11,14 @@ from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
-from service.protocols.exchange import Exchange
+from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest, InputsRequest
+
+NativeT = TypeVar("NativeT", bound=InputsRequest)
 
 # Python steps to find a token's word and whether it is kept.
 _STEPS_PER_TOKEN = 5
@@ -25,8 +27,7 @@ _NO_MAPS = "dtype is uint8, which applies only to maps, and this response has no
 
 async def encode(request: Request) -> Response:
     """Encode texts as sentence vectors, contextual token vectors, or both."""
-    parsed = await read_request(request, EncodeRequest)
-    _refuse_decimals(parsed)
+    parsed = await _read(request, EncodeRequest)
     refuse_uint8(parsed.dtype, _NO_MAPS)
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_encode(exchange, parsed.body))
@@ -37,8 +38,7 @@ async def attention(request: Request) -> Response:
 
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
-    parsed = await read_request(request, AttentionRequest)
-    _refuse_decimals(parsed)
+    parsed = await _read(request, AttentionRequest)
     if parsed.body.weights == "score":
         refuse_uint8(parsed.dtype, "dtype is uint8, and scores may be negative")
     if not parsed.body.maps:
@@ -47,8 +47,9 @@ async def attention(request: Request) -> Response:
     return await exchange.in_time(_attention(exchange, parsed.body))
 
 
-def _refuse_decimals(parsed: ParsedRequest[Any]) -> None:
-    """Refuse `decimals` for binary formats, which are not rounded."""
+async def _read(request: Request, schema: type[NativeT]) -> ParsedRequest[NativeT]:
+    """Read a request; raises the 422 of `decimals` for a format that is not rounded, then the 413."""
+    parsed = await read_request(request, schema)
     if parsed.format in BINARY and parsed.body.is_overridden("decimals"):
         raise Problem(
             "invalid-request",
@@ -56,6 +57,8 @@ def _refuse_decimals(parsed: ParsedRequest[Any]) -> None:
             "out.",
             members={"field": "decimals"},
         )
+    check_count(parsed.count, request.app.state.service.settings)
+    return parsed
 
 
 async def _tokenize(exchange: Exchange, body: InputsRequest) -> list[Encoding]:
@@ -106,7 +109,6 @@ ENDPOINTS = (
         "/encode",
         encode,
         ("POST",),
-        tag="inference",
         summary="Sentence and token embeddings",
         request=EncodeRequest,
         examples=EXAMPLES["/encode"],
@@ -117,7 +119,6 @@ ENDPOINTS = (
         "/attention",
         attention,
         ("POST",),
-        tag="inference",
         summary="Per-head attention maps",
         request=AttentionRequest,
         examples=EXAMPLES["/attention"],
