@@ -20,7 +20,6 @@ class Endpoint:
     path: str
     handler: Callable[..., Any]
     methods: tuple[str, ...] = ("GET",)
-    tag: str = "operations"
     summary: str | None = None
     """Its title in the OpenAPI schema; endpoints without one are left out of it."""
     request: type[BaseModel] | None = None
@@ -39,6 +38,11 @@ class Endpoint:
     def inference(self) -> bool:
         """Whether a model computes its response."""
         return self.request is not None
+
+    @property
+    def tag(self) -> str:
+        """Its group in the OpenAPI schema."""
+        return "inference" if self.inference else "operations"
 
     @property
     def label(self) -> str:

@@ -140,7 +140,7 @@ class ProblemDocument(BaseModel):
     request_id: str
 
 
-def drain_expired() -> Problem:
+def shut_down_too_soon() -> Problem:
     """Make the problem for a request that was still running when the drain timed out."""
     return Problem(
         "not-ready",

@@ -19,7 +19,7 @@ from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
-from service.problems import Problem, drain_expired, from_model_error
+from service.problems import Problem, from_model_error, shut_down_too_soon
 from service.serialization.compression import MIN_BYTES, choose_coding, encoder
 from service.serialization.items import AnswerStyle, Item
 from service.serialization.json_writer import Piece, last_line, lines
@@ -127,7 +127,7 @@ class Delivery:
         except asyncio.CancelledError:
             if not self.state.drain_expired or self.context.gone:
                 raise
-            return drain_expired()
+            return shut_down_too_soon()
 
     def _problem_line(self, problem: Problem) -> bytes:
         self.state.metrics.reject(problem.kind)

@@ -16,7 +16,7 @@ from service.http.open_files import is_shortage
 from service.http.panics import PanicError, is_panic
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
-from service.problems import INTERNAL_ERROR, Problem, drain_expired
+from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
 from service.telemetry.request_record import Ended, counted
 
@@ -67,7 +67,7 @@ class RequestMiddleware:
         context = open_context(scope, self.state.peers)
         context.path, context.endpoint = scope["path"], self.endpoints.find(scope["path"])
         receive, send = counted(context.record, receive, send, bodiless=scope["method"] == "HEAD")
-        if context.endpoint is None or not context.endpoint.inference:
+        if not context.inference:
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}  # uvicorn omits the body
             if len(scope["query_string"]) > _MAX_QUERY_BYTES:
@@ -96,7 +96,7 @@ class RequestMiddleware:
                 raise
             if status or context.gone:
                 return  # the response has begun, so the server closes the connection; or the client is gone
-            await answer(drain_expired())
+            await answer(shut_down_too_soon())
         except Exception as error:
             problem = _internal_error(error, context.request_id)
             if status:
@@ -123,7 +123,7 @@ class RequestMiddleware:
     def _running(self, context: RequestContext) -> Iterator[None]:
         """Register an inference request's task, so that the drain and the connection can cancel it."""
         task = asyncio.current_task()
-        if context.endpoint is None or not context.endpoint.inference or task is None:
+        if not context.inference or task is None:
             yield
             return
         context.task = task
@@ -141,7 +141,7 @@ class RequestMiddleware:
         route = UNMATCHED if endpoint is None else endpoint.label
         if method == "OPTIONS" and status == 200:
             route = UNMATCHED  # a CORS preflight
-        inference = endpoint is not None and endpoint.inference and route is not UNMATCHED
+        inference = context.inference and route is not UNMATCHED
         self.state.metrics.request(route, status, seconds)
         if self.state.traces is not None and inference:
             self.state.traces.record(record, method, route, status, seconds)

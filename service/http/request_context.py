@@ -46,6 +46,11 @@ class RequestContext:
         """The client's id, or one we generated."""
         return self.record.request_id
 
+    @property
+    def inference(self) -> bool:
+        """Whether its endpoint computes with a model."""
+        return self.endpoint is not None and self.endpoint.inference
+
     def error(self, problem: Problem) -> Response:
         """Build the error response, in the endpoint's format."""
         render = Problem.response if self.endpoint is None else self.endpoint.render_error
@@ -77,7 +82,7 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
     parent = read_traceparent(parents, states) if parents else None
     record = RequestRecord(request_id(given), peer_address(scope), peers.forwarded_for(scope), parent)
     client = client_of(record.forwarded_for or record.peer)
-    context: RequestContext = RequestContext(record, Permit(client, holder=client))
+    context = RequestContext(record, Permit(client, holder=client))
     state[_KEY] = context
     return context
 
