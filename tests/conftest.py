@@ -21,7 +21,7 @@ settings.load_profile("steady")
 
 
 # Files that wait for real clocks, start many processes, or export many models: `make test-rest` runs them.
-_THOROUGH = frozenset(
+THOROUGH = frozenset(
     f"tests/{name}.py"
     for name in (
         "contract/test_connections",
@@ -55,7 +55,7 @@ _THOROUGH = frozenset(
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what takes long, so that what runs before each commit takes some minutes."""
     for item in items:
-        if item.path.relative_to(config.rootpath).as_posix() in _THOROUGH:
+        if item.path.relative_to(config.rootpath).as_posix() in THOROUGH:
             item.add_marker(pytest.mark.thorough)
 
 
