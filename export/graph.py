@@ -74,10 +74,10 @@ class TracedEncoder(nn.Module):
 class _Sequences(NamedTuple):
     """What attention needs to know of the sequences in a rectangle."""
 
-    mask: (
-        Tensor  # bool (B, 1, N, N), laid out, as the runtime's kernel wants it: which keys a query attends to
-    )
-    bias: Tensor | None  # (H, N, N)
+    # Which keys each query attends to: bool (B, 1, N, N), contiguous, as the runtime's kernel requires.
+    mask: Tensor
+    # What is added to the scores: (H, N, N).
+    bias: Tensor | None
 
 
 class _Selected(NamedTuple):

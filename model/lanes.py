@@ -15,7 +15,7 @@ def count_cores() -> int:
 def choose_lanes(cores: int) -> int:
     """Say how many batches should run side by side on a CPU: one for each core, or up to four that use most.
 
-    A product on one core does not wait for another core, nor for whoever that core serves meanwhile: 7 to
+    A product on one core waits neither for another core nor for other processes on it: 7 to
     37 % faster than one batch on two cores (`benchmarks/forward.py`). Beyond a few lanes, the interpreter
     would be what they wait for.
     """

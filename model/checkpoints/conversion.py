@@ -1,4 +1,4 @@
-"""How a folder is brought into the form that is read: commands for whoever has transformers installed.
+"""Commands that convert a model folder to a supported form; they need transformers.
 
 Pickled weights are not opened, not even to say what is in them: to read a pickle is to run it.
 """

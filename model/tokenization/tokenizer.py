@@ -32,8 +32,8 @@ class Truncation:
 class TextTokenizer:
     """A `tokenizer.json` with the model's own limit. Safe to use from several threads.
 
-    The file's own truncation and padding are set aside: they are settings of whoever saved it (128
-    tokens, padded, in the embedded model's), not of the model.
+    The file's own truncation and padding are ignored: they are settings of the program that saved it (128
+    tokens, padded, for the embedded model), not of the model.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE) -> None:
