@@ -23,6 +23,8 @@ from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.engine.permit import Permit
 from service.problems import Problem
 from service.process import resident_bytes
+from service.sharing.board import ANSWERS as ANSWER_ROW
+from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
 
 ANSWERS = 8
 """How many responses of the maximum size may be in progress at a time."""
@@ -47,6 +49,8 @@ _LITTLE = 1 / 8
 # What running batches need beyond the resident size after warm-up. Measured with the embedded model, ONNX
 # Runtime and its arena: 65 to 145 MB in the worst case, part of it freed memory that is reused.
 _COMPUTE_BYTES = 96 * 2**20
+# What each further process of the service needs, running batches included.
+_PROCESS_BYTES = 64 * 2**20
 # If the limit leaves less than this, large requests are admitted one at a time.
 _LEAST_BYTES = 32 * 2**20
 # The resident size is reread after this many bytes or seconds, not at each call: a body may arrive one byte
@@ -59,10 +63,13 @@ class Memory:
     """Counts the bytes that requests hold, by permit. Thread-safe.
 
     `limit` is the limit of all requests, `answers_limit` that of large responses by their size. Until `plan`
-    is called, only responses are limited.
+    is called, only responses are limited. The processes of one service share the limits through `column`.
     """
 
-    def __init__(self, answers_limit: int) -> None:
+    def __init__(self, answers_limit: int, column: Column | None = None) -> None:
+        self._column = column or alone()
+        self._ledger = self._column.ledger()
+        self._first_resident_bytes = resident_bytes()
         self.limit = sys.maxsize
         self.bytes = 0
         self.answers_limit = answers_limit
@@ -81,8 +88,10 @@ class Memory:
         """Set the limit once the models are loaded and warm; `given` is the process's memory limit."""
         most = int(given * (1 - _FREE))
         self._small_share = int(given * _SMALL_SHARE)
-        left = most - resident_bytes() - _COMPUTE_BYTES - self._small_share
-        self.limit = max(_LEAST_BYTES, left)
+        further = (self._column.processes - 1) * _PROCESS_BYTES
+        left = most - resident_bytes() - _COMPUTE_BYTES - further - self._small_share
+        self.limit = self._column.agreed_memory or max(_LEAST_BYTES, left)
+        self._column.agree_memory(self.limit)
         self._most = most
 
     def largest_answer(self, setting: int) -> int:
@@ -102,19 +111,21 @@ class Memory:
             self.take(permit, size)
             return
         with self._lock:
-            if self.answers_bytes and self.answers_bytes + size > self.answers_limit:
+            answers_bytes = self.answers_bytes + self._column.elsewhere(ANSWER_ROW)
+            if answers_bytes and answers_bytes + size > self.answers_limit:
                 raise Problem(
                     "overloaded",
-                    f"Responses of {self.answers_bytes} bytes are in progress, this one could have {size}, "
+                    f"Responses of {answers_bytes} bytes are in progress, this one could have {size}, "
                     f"and the limit is {self.answers_limit}: retry in a second, or request less.",
                     headers={"Retry-After": "1"},
-                    members={"limit": self.answers_limit, "actual": self.answers_bytes + size},
+                    members={"limit": self.answers_limit, "actual": answers_bytes + size},
                 )
             if not self._fits(permit, ANSWER * size):
                 raise self._overloaded(ANSWER * size)
             self._add(permit, ANSWER * size)
             self.answers_bytes += size
             permit.answer_bytes += size
+            self._column.own[ANSWER_ROW] = self.answers_bytes
 
     def arrived(self, permit: Permit, size: int) -> bool:
         """Reserve memory for a part of a body; False if the part must be dropped and the request refused."""
@@ -176,25 +187,31 @@ class Memory:
                 self._add(permit, -permit.memory_bytes)
             self.answers_bytes -= permit.answer_bytes
             permit.answer_bytes = 0
+            self._column.own[ANSWER_ROW] = self.answers_bytes
 
     def _fits(self, permit: Permit, size: int) -> bool:
-        own = permit.memory_bytes
+        own, held = permit.memory_bytes, self.bytes + self._column.elsewhere(MEMORY)
         if own + size <= SMALL_BYTES:
-            held_by_client = self._held_by.get(permit.holder, 0)
+            held_by_client = self._held_by.get(permit.holder, 0) + self._ledger.elsewhere_of(permit.holder)
             little = held_by_client + size <= self._small_share * _LITTLE
             share = self._small_share if little else self._small_share // 2
-            return self.bytes + size <= self.limit + share
+            return held + size <= self.limit + share
         # A single large request may exceed the limit: an idle service admits any that fits in memory.
-        if self._large - (own > SMALL_BYTES) > 0 and self.bytes + size > self.limit:
+        large = self._large + self._column.elsewhere(LARGE) - (own > SMALL_BYTES)
+        if large > 0 and held + size > self.limit:
             return False
         return self._resident() + size <= self._most
 
     def _resident(self) -> int:
-        """Return an upper bound of the resident size in bytes: the last reading plus what was added since."""
+        """Return an upper bound of the resident size in bytes: the last reading plus what was added since.
+
+        Of the other processes of the service, which share the weights, only what they have grown is added.
+        """
         now = time.perf_counter()
         if self._added_bytes > _REREAD_BYTES or now > self._read_at + _REREAD_S:
             self._resident_bytes, self._read_at, self._added_bytes = resident_bytes(), now, 0
-        return self._resident_bytes + self._added_bytes
+            self._column.own[GROWTH] = max(0, self._resident_bytes - self._first_resident_bytes)
+        return self._resident_bytes + self._added_bytes + self._column.elsewhere(GROWTH)
 
     def _add(self, permit: Permit, size: int) -> None:
         before = permit.memory_bytes
@@ -202,16 +219,19 @@ class Memory:
         self.bytes += size
         self._added_bytes += max(size, 0)
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
+        self._column.own[MEMORY], self._column.own[LARGE] = self.bytes, self._large
+        self._ledger.add(permit.holder, size)
         if holder := permit.holder:
             self._held_by[holder] = self._held_by.get(holder, 0) + size
             if not self._held_by[holder]:
                 del self._held_by[holder]
 
     def _overloaded(self, size: int) -> Problem:
-        actual = self.bytes + size
+        held = self.bytes + self._column.elsewhere(MEMORY)
+        actual = held + size
         return Problem(
             "overloaded",
-            f"Requests are using {self.bytes} bytes of memory, this one needs {size} more, and the limit is "
+            f"Requests are using {held} bytes of memory, this one needs {size} more, and the limit is "
             f"{self.limit}: retry in a second, or send less per request.",
             headers={"Retry-After": "1"},
             members={"limit": self.limit, "actual": actual},

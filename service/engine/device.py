@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from service.sharing.board import LANES, LANES_ENDED, Column, alone
+
+# A sibling process that ended a batch this recently is about to start another, so its cores are not free.
+_RECENT_NS = 10_000_000
+
 
 @dataclass(slots=True, eq=False)
 class Turn:
@@ -22,10 +27,14 @@ class Device:
     virtual time, and backlogged owners get equal shares of the tokens, however their batches are shaped.
     Beside the lanes, one express turn at a time serves batches too small to wait for a lane; its tokens count
     like all others.
+
+    With several processes each has its share of the lanes, and may use further ones while no sibling does.
     """
 
-    def __init__(self, lanes: int = 1) -> None:
+    def __init__(self, lanes: int = 1, column: Column | None = None) -> None:
         self.lanes = lanes
+        self._column = column or alone()
+        self._own_lanes = max(1, lanes // self._column.processes)
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
@@ -37,6 +46,21 @@ class Device:
     def demand(self) -> int:
         """How many turns are running or waiting."""
         return len(self._running) + len(self._waiting)
+
+    @property
+    def siblings_idle(self) -> bool:
+        """Whether no other process of the service uses its cores."""
+        recently = time.monotonic_ns() - _RECENT_NS
+        return not any(other[LANES] or other[LANES_ENDED] > recently for other in self._column.others)
+
+    @property
+    def shares(self) -> int:
+        """Into how many shares the cores are divided now: a lane gets one of them."""
+        return self.lanes if self.siblings_idle else max(self.lanes, self._column.processes)
+
+    def allows(self, lane: int) -> bool:
+        """Whether a lane may run: one of this process's share, or while there are free cores."""
+        return lane < self._own_lanes or self.siblings_idle
 
     @property
     def idle_since(self) -> float | None:
@@ -53,6 +77,7 @@ class Device:
             self._changed.wait_for(lambda: self._is_next(turn))
             self._waiting.remove(turn)
             self._running.append(turn)
+            self._publish()
             self._clock = self._used[owner]
             self._changed.notify_all()
         try:
@@ -75,7 +100,13 @@ class Device:
             if turn in self._running:
                 self._running.remove(turn)
                 self._ended = time.perf_counter()
+                self._publish()
                 self._changed.notify_all()
+
+    def _publish(self) -> None:
+        if self._column.others:
+            self._column.own[LANES_ENDED] = time.monotonic_ns()
+            self._column.own[LANES] = sum(not turn.express for turn in self._running)
 
     def _is_next(self, turn: Turn) -> bool:
         running = sum(other.express == turn.express for other in self._running)

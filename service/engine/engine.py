@@ -23,6 +23,7 @@ from service.engine.queueing import EXPRESS, Job, Waiting, WaitingQueue
 from service.engine.runner import Runner
 from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
+from service.sharing.board import Column
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class Engine:
 
     With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
     one request, and `max_queue_tokens` None means room for four of those. `device` is shared by the engines
-    that run on it. A batch that takes longer than `stuck_after_s` is abandoned.
+    that run on it. A batch that takes longer than `stuck_after_s` is abandoned. `column` is shared with the
+    other processes of the service, if there are any.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Engine:
         device: Device,
         stuck_after_s: float,
         largest_request: int = 65_536,
+        column: Column | None = None,
     ) -> None:
         self.name = name
         self.stuck = 0
@@ -86,9 +89,16 @@ class Engine:
         self._given_budget = max_batch_tokens
         budget = max_batch_tokens or backend.budgets[-1]
         self._largest_request = largest_request
-        self._queue = WaitingQueue(name, metrics, max_queue_tokens or _LARGEST_REQUESTS * largest_request)
+        self._queue = WaitingQueue(
+            name,
+            metrics,
+            max_queue_tokens or _LARGEST_REQUESTS * largest_request,
+            ledger=None if column is None else column.ledger(name),
+            allows=device.allows,
+        )
         self._throughput = Throughput(budget)
         self._device = device
+        self._column = column
         self._lanes = device.lanes
         self._runners = [
             Runner(
@@ -109,7 +119,7 @@ class Engine:
         """Warm up the backend and measure its budget, in the caller's thread; then start the runners."""
         self._warm_up()
         if self._given_budget is None:
-            self._throughput.budget = self._measure_budget()
+            self._throughput.budget = self._agreed_budget()
         for runner in self._runners:
             runner.start()
 
@@ -296,6 +306,14 @@ class Engine:
                 want = Want(sentence=self._sentence_want(), attention=maps)
                 for lanes in {1, self._lanes}:
                     self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
+
+    def _agreed_budget(self) -> int:
+        """Return the budget that the first process of the service measured, or measure it."""
+        if self._column is None:
+            return self._measure_budget()
+        if not self._column.agreed_budget(self.name):
+            self._column.agree_budget(self.name, self._measure_budget())
+        return self._column.agreed_budget(self.name)
 
     def _measure_budget(self) -> int:
         sizes = self._backend.budgets

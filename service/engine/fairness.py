@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Generic, Protocol, TypeVar
 
+from service.sharing.board import Ledger, alone
+
 # Idle clients whose recent use is remembered, at most; the others start afresh.
 _MAX_REMEMBERED = 4096
 # A client is light if the heaviest client has at least this many times its waiting and running tokens, and at
@@ -72,9 +74,13 @@ _Entry = tuple[float, int, ClientQueue[SizedT]]
 
 
 class ClientQueues(Generic[SizedT]):
-    """The queues of all clients. Each operation is logarithmic in their number, per sequence."""
+    """The queues of all clients. Each operation is logarithmic in their number, per sequence.
 
-    def __init__(self) -> None:
+    `ledger` counts the tokens that clients occupy in all processes, which share the capacity.
+    """
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = ledger or alone().ledger()
         self.tokens = 0
         """Waiting tokens."""
         self.reserved = 0
@@ -102,21 +108,25 @@ class ClientQueues(Generic[SizedT]):
         It may as long as it then occupies no more than it leaves free of `limit`. An empty queue takes any
         number.
         """
-        taken = self.tokens + self.reserved
-        queue = self._queues.get(client)
-        occupancy = queue.occupancy if queue else 0
-        return taken == 0 or tokens == 0 or occupancy + tokens <= limit - taken - tokens
+        taken = self.occupied
+        return taken == 0 or tokens == 0 or self.occupancy(client) + tokens <= limit - taken - tokens
+
+    @property
+    def occupied(self) -> int:
+        """How many tokens of the capacity all clients use."""
+        return self.tokens + self.reserved + self._ledger.elsewhere
 
     def occupancy(self, client: str) -> int:
         """How many tokens of the capacity a client uses."""
         queue = self._queues.get(client)
-        return queue.occupancy if queue else 0
+        return (queue.occupancy if queue else 0) + self._ledger.elsewhere_of(client)
 
     def reserve(self, client: str, tokens: int) -> None:
         """Reserve capacity for a request still to be queued; a negative number releases it."""
         queue = self._queue_of(client)
         queue.reserved += tokens
         self.reserved += tokens
+        self._ledger.add(client, tokens)
         self._remember_if_idle(queue)
 
     def add(self, client: str, sequences: Sequence[SizedT]) -> None:
@@ -212,6 +222,7 @@ class ClientQueues(Generic[SizedT]):
     def _count(self, queue: ClientQueue[SizedT], tokens: int, inputs: int) -> None:
         queue.waiting_tokens += tokens
         self.tokens += tokens
+        self._ledger.add(queue.client, tokens)
         self.inputs += inputs
 
     def _pop(self, queues: Iterable[ClientQueue[SizedT]]) -> list[tuple[int, ClientQueue[SizedT]]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from model.contract import Encoding, Output, Want
 from service.engine.batching import Candidate, take_batch
 from service.engine.fairness import ClientQueues, companions, is_light
+from service.sharing.board import Ledger, alone
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -131,13 +132,25 @@ class WaitingQueue:
 
     Between clients, the one that has used least goes first (`ClientQueues`). Light clients do not share
     batches with heavy ones, and do not wait for them where there is an EXPRESS lane.
+
+    The `ledger` counts what waits in all processes of the service, which share `max_tokens`. `allows` says
+    whether a lane may run now.
     """
 
-    def __init__(self, name: str, metrics: Metrics, max_tokens: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        metrics: Metrics,
+        max_tokens: int,
+        ledger: Ledger | None = None,
+        allows: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self.max_tokens = max_tokens
         self._name = name
         self._metrics = metrics
-        self._clients: ClientQueues[Waiting] = ClientQueues()
+        self._ledger = ledger or alone().ledger()
+        self._allows = allows
+        self._clients: ClientQueues[Waiting] = ClientQueues(self._ledger)
         self._abandoned: deque[Job] = deque()
         self._closed = False
         self._light_at, self._lightest = -_CONTENDED_S, 0
@@ -174,7 +187,7 @@ class WaitingQueue:
         client = sequences[0].job.client
         tokens = sum(waiting.tokens for waiting in sequences)
         with self._lock:
-            if self._clients.inputs:
+            if self._clients.inputs or self._ledger.elsewhere:
                 self._check_room(client, tokens, tokens_per_s, _TOLERANCE if expected else 1.0)
             self._clients.add(client, sequences)
             self._report()
@@ -200,7 +213,7 @@ class WaitingQueue:
                     self._drop_abandoned()
                     if self._closed:
                         return lane != EXPRESS and not self.empty
-                    if self._is_worth(lane) and lane == min(self._idle.values()):
+                    if self._next_lane() == lane:
                         return True
                     woken.wait()
             finally:
@@ -278,16 +291,23 @@ class WaitingQueue:
         clients = self._clients
         if lane == EXPRESS:
             return clients.has_light(self._lightest_of_late)
+        if not self._allows(lane):
+            return False
         if not clients.inputs or lane == 0 or clients.tokens >= WORTH_A_LANE or clients.has_light():
             return bool(clients.inputs)
         return time.perf_counter() - min(w.job.enqueued for w in clients.oldest()) > _LONG_S
 
     def _wake(self) -> None:
+        """Wake the thread that should run what waits; a needless wake-up would take the interpreter."""
         if self._clients.inputs and self._idle:
-            woken, lane = min(self._idle.items(), key=lambda idle: idle[1])
-            # EXPRESS is nearly always idle: a needless wake-up would take the interpreter from other lanes.
-            if lane != EXPRESS or self._is_worth(EXPRESS):
-                woken.notify()
+            next_lane = self._next_lane()
+            for woken, lane in self._idle.items():
+                if lane == next_lane:
+                    woken.notify()
+
+    def _next_lane(self) -> int | None:
+        """Return the lowest idle lane for which there is enough work."""
+        return next((lane for lane in sorted(self._idle.values()) if self._is_worth(lane)), None)
 
     def _check_room(self, client: str, tokens: int, tokens_per_s: float, tolerance: float = 1.0) -> None:
         """Raise OverloadedError if `tokens` more of a client do not fit."""
@@ -310,7 +330,7 @@ class WaitingQueue:
 
     def _overloaded(self, client: str, tokens: int, tokens_per_s: float) -> OverloadedError:
         waiting, client_tokens = (
-            self._clients.tokens + self._clients.reserved,
+            self._clients.occupied,
             self._clients.occupancy(client),
         )
         seconds = waiting / tokens_per_s if tokens_per_s else 1.0

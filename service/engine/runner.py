@@ -186,9 +186,10 @@ class Runner:
             and not shift.yields
             and self._queue.empty
             and self._device.demand == 1
+            and self._device.siblings_idle
             and all(waiting.job is batch[0].job for waiting in batch)
         )
-        lanes = 1 if alone else self._device.lanes
+        lanes = 1 if alone else self._device.shares
         if shift.turn is not None:
             self._device.charge(shift.turn, tokens)
         start = shift.running_since = time.perf_counter()

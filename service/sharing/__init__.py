@@ -1,0 +1,1 @@
+"""What the processes of one service share: numbers, limits and connections."""

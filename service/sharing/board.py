@@ -1,0 +1,168 @@
+"""Numbers in memory that the processes of one service share.
+
+Each process writes only its own column, so no lock is needed: a reader sees the last number written, whole
+(an aligned 64-bit word). What a process that died has left there is cleared by the supervisor.
+"""
+
+import mmap
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Rows of a column. Times are in nanoseconds of `time.monotonic_ns`, sizes in bytes or tokens.
+HEARTBEAT = 0
+"""When its event loop last ran; 0 until it is ready."""
+CONNECTIONS = 1
+"""Connections with a request in the last second."""
+IN_FLIGHT = 2
+"""Inference requests that it is serving."""
+ANSWERED = 3
+"""Inference requests that it has answered."""
+LANES = 4
+"""Lanes that run a batch."""
+LANES_ENDED = 5
+"""When it last ended a batch."""
+MEMORY = 6
+"""Bytes that its requests hold."""
+LARGE = 7
+"""How many of its requests hold much memory."""
+ANSWERS = 8
+"""Bytes of its large responses."""
+GROWTH = 9
+"""Its resident size, less what it had when it was forked."""
+_FIXED = 16
+
+# Amounts by client are summed in rows chosen by the client's hash: two clients that share a row are, for each
+# other, as one client in several processes. With these many rows, that is rare.
+_HASHED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    models: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return _FIXED + (1 + _HASHED) * (1 + len(self.models)) + len(self.models)
+
+    def ledger(self, name: str) -> int:
+        """The first row of a model's ledger; "" is that of memory."""
+        return _FIXED + (1 + _HASHED) * ("", *self.models).index(name)
+
+    def budget(self, model: str) -> int:
+        return _FIXED + (1 + _HASHED) * (1 + len(self.models)) + self.models.index(model)
+
+
+class Board:
+    """Columns of numbers for `processes` workers, and one that belongs to the supervisor.
+
+    Forked processes share it; create it before the fork.
+    """
+
+    def __init__(self, processes: int, models: Iterable[str] = ()) -> None:
+        self.processes = processes
+        self._layout = _Layout(tuple(models))
+        self._memory = mmap.mmap(-1, 8 * self._layout.rows * (processes + 1))
+        self._numbers = memoryview(self._memory).cast("q")
+
+    def column(self, slot: int) -> "Column":
+        """Return the column of a worker, by its number from 0."""
+        rows = self._layout.rows
+        own = self._numbers[slot * rows : (slot + 1) * rows]
+        others = [self._numbers[i * rows : (i + 1) * rows] for i in range(self.processes) if i != slot]
+        return Column(slot, own, others, self._numbers[self.processes * rows :], self._layout)
+
+    def clear(self, slot: int) -> None:
+        """Forget the numbers of a worker that has ended."""
+        own, rows = self.column(slot).own, self._layout.rows
+        own[:] = memoryview(bytes(8 * rows)).cast("q")
+
+
+class Column:
+    """The numbers of one process, with a view of the others'."""
+
+    def __init__(
+        self,
+        slot: int,
+        own: "memoryview[int]",
+        others: "list[memoryview[int]]",
+        common: "memoryview[int]",
+        layout: _Layout,
+    ) -> None:
+        self.slot = slot
+        self.own = own
+        self.others = others
+        self._common = common
+        self._layout = layout
+
+    @property
+    def processes(self) -> int:
+        """How many workers the service has."""
+        return len(self.others) + 1
+
+    def elsewhere(self, row: int) -> int:
+        """Sum the other processes' numbers in a row."""
+        return sum([other[row] for other in self.others])
+
+    def ledger(self, model: str = "") -> "Ledger":
+        """Return the ledger of a model's queue, or that of memory."""
+        return Ledger(self, self._layout.ledger(model))
+
+    @property
+    def opened(self) -> bool:
+        """Whether the service is open: every worker was ready once, and each may listen when it is."""
+        return bool(self._common[HEARTBEAT])
+
+    def open(self) -> None:
+        """Have the workers listen."""
+        self._common[HEARTBEAT] = 1
+
+    def agreed_budget(self, model: str) -> int:
+        """Return the token budget that the first worker measured; 0 until then."""
+        return self._common[self._layout.budget(model)]
+
+    def agree_budget(self, model: str, tokens: int) -> None:
+        """Set the token budget for all workers."""
+        self._common[self._layout.budget(model)] = tokens
+
+    @property
+    def agreed_memory(self) -> int:
+        """The limit of all requests' memory that the first worker planned; 0 until then."""
+        return self._common[MEMORY]
+
+    def agree_memory(self, limit: int) -> None:
+        """Set the limit of all requests' memory for all workers."""
+        self._common[MEMORY] = limit
+
+
+class Ledger:
+    """Amounts by client, in this process and in the others. The caller holds a lock."""
+
+    def __init__(self, column: Column, first: int) -> None:
+        self._own = column.own
+        self._others = column.others
+        self._first = first
+
+    def add(self, client: str, amount: int) -> None:
+        """Add an amount, or take it back if negative."""
+        if self._others:
+            self._own[self._first] += amount
+            self._own[self._row(client)] += amount
+
+    @property
+    def elsewhere(self) -> int:
+        """The amounts of all clients in the other processes."""
+        return sum([other[self._first] for other in self._others])
+
+    def elsewhere_of(self, client: str) -> int:
+        """Return the amounts of a client in the other processes."""
+        row = self._row(client)
+        return sum([other[row] for other in self._others])
+
+    def _row(self, client: str) -> int:
+        # A string's hash is the same in all processes that were forked from one.
+        return self._first + 1 + hash(client) % _HASHED
+
+
+def alone(models: Iterable[str] = ()) -> Column:
+    """Return the column of the only process of a service."""
+    return Board(1, models).column(0)
