@@ -1,9 +1,11 @@
 """The source of a model -> what runs it, with PyTorch or with ONNX Runtime."""
 
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from model.checkpoints.folder import read_folder, runs_with_torch
 from model.checkpoints.source import EMBEDDED, check_weights, resolve
@@ -12,6 +14,9 @@ from model.errors import CheckpointError, Unsupported
 from model.onnx.file import OnnxFile, find_graph
 from model.tokenization.tokenizer import TextTokenizer
 from model.trial import try_model
+
+if TYPE_CHECKING:
+    from model.pytorch.backend import TorchBackend
 
 Kind = Literal["auto", "torch", "onnx"]
 """The ways to run a model; "auto" takes PyTorch for a checkpoint where it is installed, else a graph."""
@@ -34,12 +39,8 @@ def load_model(
     `source` is that of `resolve`, or the path of an .onnx file. `threads` are the cores there are to use
     (None: all); `tensorrt` runs graphs through TensorRT; `native` False leaves the kernels of our own alone.
     """
-    without_torch = kind == "onnx" or find_spec("torch") is None
-    path = _named_graph(source) or resolve(source, graph=without_torch)
-    if source != EMBEDDED and not Path(source).expanduser().exists():
-        check_weights(source, path)
-    graph = find_graph(path)
-    if choose_kind(kind, path, graph) == "onnx" and graph is not None:
+    path, graph = _find(source, kind)
+    if graph is not None:
         tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
     elif tensorrt:
         raise Unsupported(
@@ -50,6 +51,57 @@ def load_model(
         tokenizer, backend = _load_torch(path, device, dtype, threads, native=native)
     try_model(str(path), tokenizer, backend)
     return tokenizer, backend
+
+
+def prepare_model(
+    source: str,
+    *,
+    kind: Kind = "auto",
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    native: bool = True,
+) -> Callable[[], tuple[TextTokenizer, Backend]]:
+    """Load what forked processes can share, and return how each of them gets its model; raises ModelError.
+
+    With PyTorch on a CPU all weights are loaded and prepacked here, on one thread: threads do not survive a
+    fork. ONNX Runtime and CUDA cannot be forked, so there each process loads the model by itself.
+    """
+    path, graph = _find(source, kind)
+    if graph is None:
+        from model.pytorch.backend import choose_device  # noqa: PLC0415
+
+        if choose_device(device) == "cpu":
+            return _load_forkable(path, dtype, threads, native=native)
+    return partial(
+        load_model, source, kind=kind, device=device, dtype=dtype, threads=threads, native=native
+    )
+
+
+def _load_forkable(
+    path: Path, dtype: str, threads: int | None, *, native: bool
+) -> Callable[[], tuple[TextTokenizer, Backend]]:
+    from model.pytorch.backend import one_thread  # noqa: PLC0415
+
+    with one_thread() as available:
+        tokenizer, backend = _load_torch(path, "cpu", dtype, 1, native=native)
+        try_model(str(path), tokenizer, backend)
+
+    def after_fork() -> tuple[TextTokenizer, Backend]:
+        backend.use_threads(threads or available)
+        return tokenizer, backend
+
+    return after_fork
+
+
+def _find(source: str, kind: Kind) -> tuple[Path, OnnxFile | None]:
+    """Find a model's folder, and the graph in it if that is what will run; raises ModelError."""
+    without_torch = kind == "onnx" or find_spec("torch") is None
+    path = _named_graph(source) or resolve(source, graph=without_torch)
+    if source != EMBEDDED and not Path(source).expanduser().exists():
+        check_weights(source, path)
+    graph = find_graph(path)
+    return path, graph if choose_kind(kind, path, graph) == "onnx" else None
 
 
 def _named_graph(source: str) -> Path | None:
@@ -97,7 +149,7 @@ def both_packages() -> str | None:
 
 def _load_torch(
     path: Path, device: str, dtype: str, threads: int | None, *, native: bool
-) -> tuple[TextTokenizer, Backend]:
+) -> "tuple[TextTokenizer, TorchBackend]":
     # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be there.
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.pytorch.backend import TorchBackend  # noqa: PLC0415

@@ -24,6 +24,7 @@ from service.problems import Problem
 from service.protocols.endpoints import ENDPOINTS
 from service.protocols.openapi import build_openapi, operation_id
 from service.settings import Settings
+from service.sharing.connections import Siblings
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +33,20 @@ _SUPERVISION_S = 0.25
 _STOPPED_S = 1.0
 
 
-def create_app(settings: Settings, load: Loader = load_engines, *, wait: bool = False) -> FastAPI:
+def create_app(
+    settings: Settings,
+    load: Loader = load_engines,
+    *,
+    wait: bool = False,
+    siblings: Siblings | None = None,
+) -> FastAPI:
     """Build the app. It answers at once, and loads its models in a thread.
 
     With `wait`, startup waits until they are loaded and fails if they cannot be: for servers that send no
-    requests before. Raises KeyFileError and TracesError.
+    requests before. `siblings` are the other processes of the service, if it has several. Raises KeyFileError
+    and TracesError.
     """
-    state = ServiceState(settings, ENDPOINTS, load)
+    state = ServiceState(settings, ENDPOINTS, load, siblings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

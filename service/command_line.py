@@ -1,6 +1,5 @@
 """Runs `headlight` with its arguments, once `service/__main__.py` handles signals."""
 
-import gc
 import logging
 import os
 import sys
@@ -10,18 +9,23 @@ from difflib import get_close_matches
 from model.lanes import count_cores
 from service.app import create_app
 from service.clients.keys import KeyFileError
-from service.http.server import ListenError, serve
+from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
-from service.process import allow_connections, keep_freed_memory, limit_products, set_environment
+from service.process import (
+    allow_connections,
+    freeze,
+    keep_freed_memory,
+    limit_products,
+    set_environment,
+)
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
+from service.workers.supervisor import Supervisor, count_processes
 
 log = logging.getLogger("service")
 
 _KEY_SETTINGS = (f"{PREFIX}API_KEYS", f"{PREFIX}API_KEYS_FILE")
-# The youngest generation is collected as usual, the oldest a hundred times less often.
-_GC_THRESHOLDS = (700, 10, 1000)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -54,25 +58,16 @@ def run(arguments: Sequence[str]) -> int:
     limit_products()
     keep_freed_memory()
     try:
+        if (processes := count_processes(settings)) > 1:
+            return Supervisor(settings, processes).run()
         app = create_app(settings)
         state: ServiceState = app.state.service
-        state.on_ready = _freeze
-        serve(app, state)
-    except (KeyFileError, TracesError) as error:
+        state.on_ready = freeze
+        serve(app, state, open_listener(settings))
+    except (KeyFileError, SettingsError, TracesError) as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 2
     except ListenError as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 1
     return 0
-
-
-def _freeze() -> None:
-    """Exclude everything loaded so far from garbage collection: it lives as long as the process.
-
-    A full collection traverses everything in the queue and stops the service for tens of milliseconds.
-    Requests leave no reference cycles behind, so it may be rare.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)

@@ -5,13 +5,14 @@ import enum
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
-from model.contract import ModelInfo
+from model.contract import Backend, ModelInfo
 from model.errors import ModelError
-from model.loading import both_packages, load_model
+from model.loading import both_packages, load_model, prepare_model
+from model.tokenization.tokenizer import TextTokenizer
 from service.clients.addresses import Peers
 from service.clients.keys import Keys
 from service.clients.slow_readers import Readers
@@ -23,6 +24,8 @@ from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
+from service.sharing.board import ANSWERED, IN_FLIGHT, Column, alone
+from service.sharing.connections import Siblings
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import open_traces
 
@@ -57,13 +60,29 @@ _EXPLANATIONS = {
 }
 
 
+PreparedModel = Callable[[], tuple[TextTokenizer, Backend]]
+"""Returns a model that has been loaded as far as forked processes can share it."""
+
+
+def prepare_models(settings: Settings) -> dict[str, PreparedModel]:
+    """Load, before a fork, what processes can share of every model; raises ModelError."""
+    prepared = {}
+    for name, source in _sources(settings):
+        prepared[name] = prepare_model(
+            source,
+            kind=settings.backend,
+            device=settings.device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+            native=settings.native == "on",
+        )
+    return prepared
+
+
 def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
     """Load every model that the settings name; raises ModelError."""
-    if (sentence := both_packages()) is not None:
-        log.warning(sentence)
     loaded = {}
-    for name, source in settings.models.items():
-        log.info("loading %s from %s", name, source)
+    for name, source in _sources(settings):
         loaded[name] = load_model(
             source,
             kind=settings.backend,
@@ -74,7 +93,25 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             native=settings.native == "on",
         )
         log.info("%s: %s", name, describe(loaded[name][1].info))
-    device = Device(min(backend.lanes for _, backend in loaded.values()))
+    return build_engines(loaded, settings, metrics)
+
+
+def _sources(settings: Settings) -> Iterator[tuple[str, str]]:
+    if (sentence := both_packages()) is not None:
+        log.warning(sentence)
+    for name, source in settings.models.items():
+        log.info("loading %s from %s", name, source)
+        yield name, source
+
+
+def build_engines(
+    loaded: Mapping[str, tuple[TextTokenizer, Backend]],
+    settings: Settings,
+    metrics: Metrics,
+    column: Column | None = None,
+) -> dict[str, Engine]:
+    """Create the engines of loaded models; `column` is shared with the service's other processes."""
+    device = Device(min(backend.lanes for _, backend in loaded.values()), column)
     engines = {}
     for name, (tokenizer, backend) in loaded.items():
         engines[name] = Engine(
@@ -88,6 +125,7 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             largest_request=largest_request(settings, backend.info.max_length),
             # By twice the request timeout, every request of the batch has been answered with a 504.
             stuck_after_s=2 * settings.request_timeout_s,
+            column=column,
         )
     return engines
 
@@ -112,17 +150,30 @@ Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 class ServiceState:
     """Owned by the app. The loading thread and signal handlers set plain flags, without locks."""
 
-    def __init__(self, settings: Settings, endpoints: Endpoints, load: Loader = load_engines) -> None:
-        """Read the keys; raises KeyFileError and TracesError."""
+    def __init__(
+        self,
+        settings: Settings,
+        endpoints: Endpoints,
+        load: Loader = load_engines,
+        siblings: Siblings | None = None,
+    ) -> None:
+        """Read the keys; raises KeyFileError and TracesError.
+
+        `siblings` are the other processes of the service, if it has several.
+        """
         self.settings = settings
+        self.siblings = siblings
+        self.column = alone() if siblings is None else siblings.column
+        self.greets = False
+        """Whether it only answers until the workers are ready, and then passes its connections to them."""
         self.keys = Keys(settings.keys, settings.api_keys_file)
         self.traces = open_traces(settings, VERSION)
-        self.metrics = Metrics(VERSION, endpoints)
+        self.metrics = Metrics(VERSION, endpoints, None if siblings is None else siblings.metrics)
         self.draining = False
         """Set by a signal: new requests are refused, accepted ones are still answered."""
         self.drained_by: float | None = None
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
-        self.memory = Memory(ANSWERS * settings.max_response_bytes)
+        self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
         self.peers = Peers(settings.proxies)
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
@@ -148,6 +199,21 @@ class ServiceState:
     def in_flight(self) -> int:
         """The number of inference requests in flight."""
         return len(self.running)
+
+    def begin(self, task: asyncio.Task[object]) -> None:
+        """Count an inference request as in flight, served by this task."""
+        self.running.add(task)
+        self._count_running()
+
+    def end(self, task: asyncio.Task[object]) -> None:
+        """Count an inference request as answered."""
+        self.running.discard(task)
+        self.column.own[ANSWERED] += 1
+        self._count_running()
+
+    def _count_running(self) -> None:
+        self.column.own[IN_FLIGHT] = len(self.running)
+        self.metrics.in_flight.set(len(self.running))
 
     @property
     def phase(self) -> Phase:
@@ -232,7 +298,7 @@ class ServiceState:
             )
 
     def supervise(self, stopped_s: float = 0.0) -> None:
-        """Check every engine; a second hang in one of them ends the process.
+        """Check every engine; a second hang in one of them ends the process, or the first if it is replaced.
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
@@ -240,9 +306,13 @@ class ServiceState:
             self._trimmer.check()
         for name, engine in self._engines.items():
             engine.supervise(stopped_s)
-            if engine.stuck > 1 and self.phase is not Phase.FAILED:
-                self._fail(f"{name} hung twice in a computation that cannot be killed; restart the process.")
+            if engine.stuck > self._hangs_allowed and self.phase is not Phase.FAILED:
+                self._fail(f"{name} hung in a computation that cannot be stopped; the process must end.")
                 self.exit_code = STUCK_EXIT_CODE
+
+    @property
+    def _hangs_allowed(self) -> int:
+        return 0 if self.siblings is not None else 1
 
     def cancel_running(self) -> None:
         """Answer the requests in flight with a 503: the drain has timed out."""

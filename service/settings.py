@@ -51,6 +51,9 @@ class Settings(BaseSettings):
         description="matrix-product precision; auto: bfloat16 on CUDA and where native CPU kernels have it",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
+    processes: int | None = Field(
+        None, ge=1, le=256, description="processes that serve; auto: one for each core, on a CPU"
+    )
     max_batch_tokens: int | None = Field(
         None, ge=1, description="token budget of a batch; auto: 1024 on a CPU"
     )

@@ -1,6 +1,7 @@
 """Runs a batch with PyTorch, on the CPU or on CUDA."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -68,6 +69,17 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     return "bfloat16"
 
 
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Have PyTorch start no threads inside the `with` block; yields how many it would use."""
+    available = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield available
+    finally:
+        torch.set_num_threads(available)
+
+
 class TorchBackend:
     """A checkpoint, ready to run. Safe to call from several threads at a time.
 
@@ -86,10 +98,9 @@ class TorchBackend:
     ) -> None:
         device = choose_device(device)
         dtype = choose_dtype(dtype, device, native=native)
-        self._threads = threads or torch.get_num_threads()
         self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
-        self.lanes = choose_lanes(self._threads) if device == "cpu" else 1
         self.device = torch.device(device)
+        self.use_threads(threads or torch.get_num_threads())
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
         self.encoder.prepack()
@@ -100,6 +111,11 @@ class TorchBackend:
             kernels=None if self._kernels is None else self._kernels.instructions,
             no_kernels=no_kernels,
         )
+
+    def use_threads(self, threads: int) -> None:
+        """Run on this many cores from now on."""
+        self._threads = threads
+        self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
     def _choose_kernels(self, *, native: bool) -> tuple[Kernels | None, str | None]:
         """Run the blocks on kernels of our own where they can; returns them, or why not."""

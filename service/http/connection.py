@@ -16,6 +16,7 @@ from service.http.request_context import context_of, open_context, request_id
 from service.http.request_head import check_head
 from service.lifecycle import ServiceState
 from service.problems import Problem
+from service.sharing.connections import Channel
 from service.telemetry.metrics import SLOW_READER, UNMATCHED
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ _TURN_S = 0.003
 # Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
 # this time.
 _ARRIVING_S = 0.1
+# A client that sent a request within this time is likely to send another on the same connection.
+_ACTIVE_S = 1.0
 
 
 class _Reading(FlowControl):
@@ -72,6 +75,7 @@ class Protocol(HttpToolsProtocol):
         self._arriving = False
         self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
+        self._leaves_to: Channel | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Set up; a connection on which no request arrives is closed."""
@@ -235,6 +239,35 @@ class Protocol(HttpToolsProtocol):
             self._parse()
         if self._refusal is not None and not self._answering():
             self._send(self._refusal)
+        elif self._leaves_to is not None:
+            self.leave(self._leaves_to)
+
+    def join(self) -> None:
+        """Continue a connection on which another process has answered requests."""
+        self._used = True
+        _cancel(self._head_timer)
+        self._idle_again()
+
+    def leave(self, channel: Channel | None) -> None:
+        """Have another process serve the next request; None stays here after all.
+
+        Between two requests it leaves at once, otherwise after the response.
+        """
+        self._leaves_to = channel
+        if channel is None or self.idle_since is None or self._refusal is not None:
+            return
+        self.transport.pause_reading()  # what arrives from here on is for the other process
+        if not self.transport.get_write_buffer_size() and channel.send(
+            self.transport.get_extra_info("socket")
+        ):
+            self.transport.abort()  # closes our file descriptor, not the connection
+        else:
+            self.transport.resume_reading()
+
+    @property
+    def active(self) -> bool:
+        """Whether it is being used: a request is being served, or was in the last second."""
+        return self.idle_since is None or (self._used and time.monotonic() - self._idle_since < _ACTIVE_S)
 
     @property
     def idle_since(self) -> float | None:

@@ -127,14 +127,12 @@ class RequestMiddleware:
             yield
             return
         context.task = task
-        self.state.running.add(task)
-        self.state.metrics.in_flight.set(self.state.in_flight)
+        self.state.begin(task)
         try:
             yield
         finally:
             context.task = None
-            self.state.running.discard(task)
-            self.state.metrics.in_flight.set(self.state.in_flight)
+            self.state.end(task)
 
     def _count(self, method: str, context: RequestContext, status: int, seconds: float) -> None:
         endpoint, record = context.endpoint, context.record

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import re
 import uuid
 from collections.abc import Mapping, MutableMapping
@@ -20,9 +21,21 @@ from service.telemetry.trace_context import read_traceparent
 # The key of the context in the ASGI scope's `state`.
 _KEY = "headlight"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
-# An id is this prefix and a counter: as unique as a random id, without a system call for each.
-_PROCESS = uuid.uuid4().hex[:20]
 _NUMBERS = itertools.count(1)
+
+
+class _Prefix:
+    """What the ids of one process begin with; a counter follows, which costs no system call for each id."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.text = uuid.uuid4().hex[:20]
+
+
+_PREFIX = _Prefix()
+os.register_at_fork(after_in_child=_PREFIX.renew)
 
 
 @dataclass(slots=True, eq=False)
@@ -91,4 +104,4 @@ def request_id(given: str | None) -> str:
     """Keep the client's id if it is a sane token, else generate one."""
     if given is not None and _SANE_ID.fullmatch(given):
         return given
-    return f"{_PROCESS}{next(_NUMBERS):012x}"
+    return f"{_PREFIX.text}{next(_NUMBERS):012x}"

@@ -1,6 +1,8 @@
 """uvicorn with our own signal handling and drain."""
 
+import asyncio
 import functools
+import itertools
 import logging
 import os
 import signal
@@ -16,22 +18,34 @@ import uvicorn
 from service.http.connection import Protocol
 from service.http.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
+from service.settings import Settings
+from service.sharing.board import HEARTBEAT
 from service.telemetry.logs import write_at_once
 
 log = logging.getLogger(__name__)
 
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
+_BACKLOG = 2048
+# How often a process that does not listen yet looks whether it should, in seconds.
+_POLL_S = 0.005
+# Connections are spread every this many ticks of a tenth of a second.
+_SPREAD_TICKS = 2
 # This long before the drain times out, the requests in flight are answered with a 503.
 _CANCEL_S = 0.3
 
 
 class Server(uvicorn.Server):
-    """Drains on the first signal, still listening, and exits at once on the second."""
+    """Drains on the first signal, still listening, and exits at once on the second.
+
+    A worker of a service with several processes listens once it is ready and the service is open, and
+    exchanges connections with its siblings.
+    """
 
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
         self.state = state
+        self._listening = False
         self._files = OpenFiles()
         self._drain_since: float | None = None
         self._signal = signal.SIGTERM
@@ -61,13 +75,87 @@ class Server(uvicorn.Server):
             write_at_once(log, logging.WARNING, f"{name} again: stopped at once, requests cut off: {left}")
             os._exit(128 + sig)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Load, and listen."""
+        await super().startup([] if self.state.siblings is not None else sockets)
+        if self.state.siblings is None:
+            return
+        while self.state.phase is Phase.LOADING and not self.state.greets:
+            await asyncio.sleep(_POLL_S)
+        self._beat()
+        while not (self.state.column.opened or self.state.greets) and self.state.phase is Phase.READY:
+            await asyncio.sleep(_POLL_S)
+        await self._listen(sockets or [])
+
+    async def _listen(self, sockets: list[socket.socket]) -> None:
+        loop, siblings = asyncio.get_running_loop(), self.state.siblings
+        for listener in sockets:
+            self.servers.append(await loop.create_server(self._protocol, sock=listener, backlog=_BACKLOG))
+        if siblings is not None and not self.state.greets:
+            loop.add_reader(siblings.channel.exit, self._receive)
+
+    def _protocol(self) -> Protocol:
+        protocol: Protocol = self.config.http_protocol_class(  # type: ignore[call-arg, assignment]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
+    def _receive(self) -> None:
+        """Continue the connections that siblings have passed on."""
+        assert self.state.siblings is not None  # noqa: S101 - the channel is only read where there are some
+        for connection in self.state.siblings.channel.receive():
+            task = asyncio.ensure_future(self._join(connection))
+            self.server_state.tasks.add(task)
+            task.add_done_callback(self.server_state.tasks.discard)
+
+    async def _join(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, protocol = await loop.connect_accepted_socket(self._protocol, connection)
+        except OSError:  # the client has gone
+            connection.close()
+        else:
+            protocol.join()
+
+    def _beat(self) -> None:
+        """Tell the supervisor that the event loop runs."""
+        self.state.column.own[HEARTBEAT] = time.monotonic_ns()
+
+    def _spread(self) -> None:
+        """Have connections move to siblings that have fewer in use."""
+        if self.state.siblings is None:
+            return
+        connections: list[Protocol] = list(self.server_state.connections)  # type: ignore[arg-type]
+        active = [connection for connection in connections if connection.active]
+        leaving = self.state.siblings.surplus(len(active))
+        # Those between two requests first: they can move at once.
+        active.sort(key=lambda connection: connection.idle_since is None)
+        for connection, slot in itertools.zip_longest(active, leaving[: len(active)]):
+            connection.leave(None if slot is None else self.state.siblings.channels[slot])
+
+    def _send_all_away(self) -> bool:
+        """Have every connection move to the workers; whether all have."""
+        assert self.state.siblings is not None  # noqa: S101 - only the first process of several greets
+        connections: list[Protocol] = list(self.server_state.connections)  # type: ignore[arg-type]
+        for server in self.servers:
+            server.close()
+        self.servers.clear()
+        for i, connection in enumerate(connections):
+            connection.leave(self.state.siblings.channels[i % len(self.state.siblings.channels)])
+        return not connections
+
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal or a failure, and end the process."""
         await super().serve(sockets)
         if self._drain_since is not None:
             seconds = time.monotonic() - self._drain_since
-            log.info("stopped after %.1f s, requests cut off: %d", seconds, self._cut_off)
+            log.log(self._level, "stopped after %.1f s, requests cut off: %d", seconds, self._cut_off)
         self._end_process()
+
+    @property
+    def _level(self) -> int:
+        """The level of log lines that the supervisor writes for all processes, where there are several."""
+        return logging.INFO if self.state.siblings is None else logging.DEBUG
 
     def _end_process(self) -> None:
         """Exit without the interpreter's shutdown, which would wait for abandoned threads, or abort."""
@@ -85,6 +173,11 @@ class Server(uvicorn.Server):
         if self.state.phase is Phase.FAILED:
             return True
         self._files.check(self.server_state.connections)  # type: ignore[arg-type]
+        self._beat()
+        if self.state.greets and self.state.column.opened and self._send_all_away():
+            return True
+        if counter % _SPREAD_TICKS == 0 and self._drain_since is None and not self.state.greets:
+            self._spread()
         if self._drain_since is None:
             return await super().on_tick(counter)
         self._announce()
@@ -100,7 +193,8 @@ class Server(uvicorn.Server):
         """Log the start of the drain, once; not in the signal handler, which must not take a lock."""
         if not self._announced:
             self._announced = True
-            log.info(
+            log.log(
+                self._level,
                 "%s: draining for at most %g s, requests in flight: %d; new ones are refused",
                 self._signal.name,
                 self.state.settings.drain_timeout_s,
@@ -116,7 +210,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Open the listening socket; raises ListenError."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=2048)
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise ListenError(
             f"cannot listen on {host}:{port} ({error.strerror}): choose another HEADLIGHT_HOST or "
@@ -124,12 +218,17 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def serve(app: object, state: ServiceState) -> None:
-    """Serve until a signal, then end the process; raises ListenError before loading any model."""
-    settings = state.settings
+def open_listener(settings: Settings) -> socket.socket:
+    """Open and announce the service's listening socket; raises ListenError."""
     listener = listen(settings.host, settings.port)
     host, port = listener.getsockname()[:2]
     log.info("headlight %s listens on http://%s:%d", VERSION, f"[{host}]" if ":" in host else host, port)
+    return listener
+
+
+def serve(app: object, state: ServiceState, listener: socket.socket) -> None:
+    """Serve until a signal, then end the process."""
+    settings = state.settings
     # Our protocol class; without uvicorn's access log and server header.
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Operational endpoints: liveness, readiness, information, metrics and the API's documentation."""
 
+import asyncio
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
@@ -131,7 +132,8 @@ async def metrics(request: Request) -> Response:
     state.metrics.keys(state.keys.names)
     for name, engine in state.engines.items():
         state.metrics.limits(name, queue_tokens=engine.max_queue_tokens, batch_tokens=engine.max_batch_tokens)
-    return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+    exposition = await asyncio.to_thread(state.metrics.exposition)
+    return Response(exposition, media_type=CONTENT_TYPE_LATEST)
 
 
 async def openapi(request: Request) -> JSONResponse:

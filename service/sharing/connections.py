@@ -7,6 +7,7 @@ file descriptor is sent to a sibling, which serves the next request on it. The c
 
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 
 from service.sharing.board import CONNECTIONS, HEARTBEAT, Column
 
@@ -47,9 +48,11 @@ class Channel:
 class Siblings:
     """One worker among its siblings: how many connections each serves, and where some should go."""
 
-    def __init__(self, column: Column, channels: Sequence[Channel]) -> None:
+    def __init__(self, column: Column, channels: Sequence[Channel], metrics: Path) -> None:
         self.column = column
         self.channels = channels
+        self.metrics = metrics
+        """The folder of all processes' metrics."""
 
     @property
     def channel(self) -> Channel:

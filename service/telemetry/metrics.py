@@ -1,6 +1,7 @@
 """One Prometheus registry per app; every series is present from the first scrape."""
 
-from typing import get_args
+from pathlib import Path
+from typing import Literal, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +19,7 @@ from model.contract import ModelInfo
 from service.endpoints import Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
 from service.serialization.items import Format
+from service.telemetry.processes import expose
 
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
@@ -27,6 +29,7 @@ SLOW_READER = "slow-reader"
 """The reason, in metrics and logs, for connections cut off because their client does not read."""
 
 FAILURES = ("exception", "not-finite", "out-of-memory", "stuck")
+WORKER_EXITS = ("died", "unresponsive", "hung")
 STAGES = ("tokenize", "queue", "compute", "serialize")
 
 # An unused `_created` series for each counter would double the exposition.
@@ -51,6 +54,7 @@ _SECONDS = (
     10.0,
     30.0,
 )
+_Over = Literal["max", "min", "sum", "mostrecent"]
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
 _UNMATCHED_STATUSES = (200, 400, 404, 405, 408, 501, 505)
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
@@ -60,9 +64,13 @@ _INFERENCE_STATUSES = sorted(
 
 
 class Metrics:
-    """The service's metrics. Times are in seconds, sizes in bytes or tokens."""
+    """The service's metrics. Times are in seconds, sizes in bytes or tokens.
 
-    def __init__(self, version: str, endpoints: Endpoints) -> None:
+    With several processes their values are in `shared`, a folder (see `processes.py`).
+    """
+
+    def __init__(self, version: str, endpoints: Endpoints, shared: Path | None = None) -> None:
+        self.shared = shared
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -88,13 +96,19 @@ class Metrics:
         self.inputs = self._counter("inputs_total", "Texts and pairs processed.", "route", "model")
         self.truncated_inputs = self._counter("truncated_inputs_total", "Inputs truncated.", "model")
         self.rejected = self._counter("rejected_total", "Requests refused, timed out or cut off.", "reason")
-        self.in_flight = self._gauge("requests_in_flight", "Inference requests in flight.")
+        self.in_flight = self._gauge("requests_in_flight", "Inference requests in flight.", over="sum")
         self.response_bytes = self._counter(
             "response_bytes_total", "Response body bytes as sent.", "route", "format"
         )
         self.key_requests = self._counter("key_requests_total", "Requests authorized by an API key.", "key")
         self.key_last_used = self._gauge(
             "key_last_used_timestamp_seconds", "When a key was last used; 0 if not since startup.", "key"
+        )
+        self.lost = self._counter(
+            "lost_requests_total", "Inference requests whose worker process ended before it answered."
+        )
+        self.worker_exits = self._counter(
+            "worker_exits_total", "Worker processes that ended and were replaced.", "reason"
         )
 
     def _define_batches(self) -> None:
@@ -103,10 +117,10 @@ class Metrics:
         self.batch_inputs = self._histogram("batch_inputs", "Sequences in a batch.", _POWERS_OF_TWO, "model")
         self.batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", _POWERS_OF_TWO, "model")
         self.padding_tokens = self._counter("padding_tokens_total", "Padding tokens run.", "model")
-        self.queue_inputs = self._gauge("queue_inputs", "Sequences in the queue.", "model")
-        self.queue_tokens = self._gauge("queue_tokens", "Tokens in the queue.", "model")
+        self.queue_inputs = self._gauge("queue_inputs", "Sequences in the queue.", "model", over="sum")
+        self.queue_tokens = self._gauge("queue_tokens", "Tokens in the queue.", "model", over="sum")
         self.queue_limit = self._gauge("queue_tokens_limit", "Maximum tokens in the queue.", "model")
-        self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model")
+        self.batch_limit = self._gauge("batch_tokens_limit", "Token budget of a batch.", "model", over="min")
         self.inference_failures = self._counter(
             "inference_failures_total", "Inputs whose computation failed.", "model", "reason"
         )
@@ -116,13 +130,16 @@ class Metrics:
             "model_info", "The served models.", "model", "family", "backend", "device", "dtype", "kernels"
         )
         self.build_info = self._gauge("build_info", "The running version.", "version")
-        self.ready = self._gauge("ready", "Whether every model is loaded and its worker alive.")
+        self.ready = self._gauge(
+            "ready", "Whether every model is loaded and its worker alive.", over="mostrecent"
+        )
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"headlight_{name}", about, labels, registry=self.registry)
 
-    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
-        return Gauge(f"headlight_{name}", about, labels, registry=self.registry)
+    def _gauge(self, name: str, about: str, *labels: str, over: _Over = "max") -> Gauge:
+        """Create a gauge; `over` says how the values of several processes become one."""
+        return Gauge(f"headlight_{name}", about, labels, registry=self.registry, multiprocess_mode=over)
 
     def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=self.registry)
@@ -143,6 +160,9 @@ class Metrics:
                 self.requests.labels(route, str(status))
         for reason in (*REJECTIONS, SLOW_READER):
             self.rejected.labels(reason)
+        for reason in WORKER_EXITS:
+            self.worker_exits.labels(reason)
+        self.in_flight.set(0)
 
     def add_model(self, name: str, info: ModelInfo) -> None:
         """Create the series of a model."""
@@ -172,7 +192,7 @@ class Metrics:
 
     def keys(self, names: frozenset[str]) -> None:
         """Keep series for exactly these keys: those of revoked keys are removed."""
-        for name in self._keys - names:
+        for name in self._keys - names if self.shared is None else ():
             self.key_requests.remove(name)
             self.key_last_used.remove(name)
         for name in names - self._keys:
@@ -222,4 +242,6 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Write everything in the Prometheus text format."""
+        if self.shared is not None:
+            return expose(self.shared, self._keys)
         return generate_latest(self.registry)

@@ -20,7 +20,7 @@ from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
 from service.engine.device import Device
 from service.engine.engine import Engine
-from service.http.server import serve
+from service.http.server import open_listener, serve
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, read_settings
@@ -186,7 +186,7 @@ def main() -> int:
     """Serve a model that fails on words; the settings are those of the service."""
     app = create_app(read_settings(), poisoned)
     state = app.state.service
-    serve(app, state)
+    serve(app, state, open_listener(state.settings))
     return 0 if state.failure is None else int(state.exit_code)
 
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.command_line import _freeze
-from service.http.server import serve
+from service.http.server import open_listener, serve
+from service.process import freeze
 from service.settings import read_settings
 
 _TICK_S = 0.0005
@@ -57,8 +57,8 @@ def main() -> int:
 
     app.router.lifespan_context = ticking
     app.add_api_route("/longest", longest)
-    app.state.service.on_ready = _freeze
-    serve(app, app.state.service)
+    app.state.service.on_ready = freeze
+    serve(app, app.state.service, open_listener(app.state.service.settings))
     return 0
 
 

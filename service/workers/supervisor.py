@@ -1,0 +1,279 @@
+"""The parent of the workers: it loads the models once, forks the workers, watches and replaces them.
+
+It runs no threads and serves nothing itself, so that it can fork at any time. The workers share the pages of
+the weights; each has an event loop and engines of its own. From the start until all workers are ready, a
+process without models answers that the service is loading.
+"""
+
+import logging
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from model.errors import ModelError
+from service.http.server import open_listener
+from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
+from service.process import freeze
+from service.protocols.endpoints import ENDPOINTS
+from service.settings import Settings, SettingsError
+from service.sharing.board import ANSWERED, HEARTBEAT, IN_FLIGHT, Board
+from service.sharing.connections import Channel, Siblings
+from service.telemetry.logs import write_at_once
+from service.telemetry.metrics import Metrics
+from service.telemetry.processes import share_values
+from service.workers.worker import fork, greet, work
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.1
+# An event loop that has not run for this long stands still: its process was stopped, or hangs.
+_SILENT_S = 5.0
+# If the supervisor itself was this late, the machine was suspended, and no worker is to blame.
+_LATE_S = 1.0
+# This many processes in a row that end without having answered a request end the service.
+_FRUITLESS = 5
+# `make` and process groups may deliver one signal twice; a second one within this time is ignored.
+_ECHO_S = 0.5
+# What workers may take to end beyond the drain's timeout.
+_GRACE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    pid: int
+    slot: int
+    reason: str = "died"
+    """Why it ended, if the supervisor ended it."""
+
+
+def count_processes(settings: Settings) -> int:
+    """Return how many processes serve: the setting, or one for each core; raises SettingsError."""
+    cuda = settings.device.startswith("cuda")
+    if settings.processes is not None and settings.processes > 1 and (cuda or sys.platform != "linux"):
+        where = f"HEADLIGHT_DEVICE is {settings.device}" if cuda else "this system is not Linux"
+        raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {where}: set it to 1.")
+    return settings.processes or 1
+
+
+class Supervisor:
+    """Runs the service in several processes until a signal, or until its workers cannot go on."""
+
+    def __init__(self, settings: Settings, processes: int) -> None:
+        self._settings = settings
+        self._board = Board(processes, settings.models)
+        self._channels = [Channel() for _ in range(processes)]
+        self._workers: dict[int, _Worker] = {}
+        self._greeter: int | None = None
+        self._models: dict[str, PreparedModel] = {}
+        self._fruitless = 0
+        self._drain_since: float | None = None
+        self._announced = False
+        self._signal = signal.SIGTERM
+        self._lost = 0
+
+    def run(self) -> int:
+        """Serve; returns the exit code. Raises ListenError before anything is loaded."""
+        self._listener = open_listener(self._settings)
+        shared_memory = "/dev/shm"  # noqa: S108 - a private folder is made in it
+        in_memory = shared_memory if os.access(shared_memory, os.W_OK) else None
+        with tempfile.TemporaryDirectory(prefix="headlight-", dir=in_memory) as folder:
+            self._folder = Path(folder)
+            self._wakeups, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(signum, self._on_signal)
+            code = self._supervise()
+            self._kill_all()
+        return code
+
+    def _supervise(self) -> int:
+        freeze()
+        self._greeter = fork(partial(greet, self._settings, self._siblings(0), self._listener))
+        share_values(self._folder, "supervisor")
+        self._metrics = Metrics(VERSION, ENDPOINTS, self._folder)
+        try:
+            self._models = prepare_models(self._settings)
+        except ModelError as error:
+            if self._drain_since is None:
+                sys.stderr.write(f"headlight: {error}\n")
+                return 1
+        freeze()
+        if self._drain_since is None:
+            self._start(0)
+        return self._watch()
+
+    def _watch(self) -> int:
+        """Watch the workers until the service ends; returns the exit code."""
+        last = time.monotonic()
+        late = 0.0
+        while True:
+            select.select([self._wakeups], [], [], _TICK_S)
+            self._forget_wakeups()
+            now = time.monotonic()
+            late = now - last - _TICK_S
+            last = now
+            for pid, code in self._ended():
+                if (exit_code := self._on_end(pid, code)) is not None:
+                    return exit_code
+            if self._drain_since is not None:
+                self._announce()
+                if not self._workers and self._greeter is None:
+                    return self._drained()
+                if now - self._drain_since > self._settings.drain_timeout_s + _GRACE_S:
+                    return self._drained()
+            else:
+                self._open_if_ready()
+                if late < _LATE_S:
+                    self._check_heartbeats(now)
+
+    def _start(self, slot: int) -> None:
+        self._board.clear(slot)
+        siblings = self._siblings(slot)
+        pid = fork(partial(work, self._settings, siblings, self._listener, self._models))
+        self._workers[pid] = _Worker(pid, slot)
+
+    def _siblings(self, slot: int) -> Siblings:
+        return Siblings(self._board.column(slot), self._channels, self._folder)
+
+    def _open_if_ready(self) -> None:
+        """Start the other workers once the first is ready, and open the service once all are."""
+        column = self._board.column(0)
+        if column.opened or not column.own[HEARTBEAT]:
+            return
+        if len(self._workers) == 1 and self._board.processes > 1:
+            for slot in range(1, self._board.processes):
+                self._start(slot)
+        elif all(other[HEARTBEAT] for other in column.others):
+            column.open()
+            log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
+
+    def _on_end(self, pid: int, code: int) -> int | None:
+        """Replace a worker that has ended; returns the exit code if the service must end."""
+        if pid == self._greeter:
+            self._greeter = None
+            return None if code == 0 or self._drain_since is not None else max(code, 1)
+        worker = self._workers.pop(pid, None)
+        if worker is None:
+            return None
+        column = self._board.column(worker.slot)
+        lost, answered = column.own[IN_FLIGHT], column.own[ANSWERED]
+        if self._drain_since is not None:
+            self._lost += lost
+            self._board.clear(worker.slot)
+            return None
+        if not column.opened and code > 0:
+            return code  # it could not start, and has said why
+        self._fruitless = 0 if answered else self._fruitless + 1
+        reason = "hung" if code == STUCK_EXIT_CODE else worker.reason
+        self._metrics.worker_exits.labels(reason).inc()
+        self._metrics.lost.inc(lost)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        log.error("worker %d ended (%s, %s), requests lost: %d", worker.slot, reason, how, lost)
+        if self._fruitless >= _FRUITLESS:
+            sys.stderr.write(
+                f"headlight: {self._fruitless} worker processes in a row ended without having answered a "
+                f"request, the last with {how}: see the log, and the memory limit.\n"
+            )
+            return STUCK_EXIT_CODE
+        self._start(worker.slot)
+        return None
+
+    def _check_heartbeats(self, now: float) -> None:
+        """Kill workers whose event loop stands still."""
+        for worker in self._workers.values():
+            beat = self._board.column(worker.slot).own[HEARTBEAT]
+            if beat and now - beat / 1e9 > _SILENT_S:
+                worker.reason = "unresponsive"
+                _kill(worker.pid, signal.SIGKILL)
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Have all workers drain; a second signal ends them at once."""
+        now = time.monotonic()
+        if self._drain_since is None:
+            self._drain_since, self._signal = now, signal.Signals(signum)
+            self._send_all(signum)
+            if not self._models:
+                write_at_once(log, logging.INFO, f"{self._signal.name}: stopped while loading")
+                self._end(0)
+        elif now - self._drain_since > _ECHO_S:
+            name = signal.Signals(signum).name
+            write_at_once(
+                log,
+                logging.WARNING,
+                f"{name} again: stopped at once, requests cut off: {self._in_flight()}",
+            )
+            self._end(128 + signum)
+
+    def _end(self, code: int) -> None:
+        """End all processes at once."""
+        self._kill_all()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(code)
+
+    def _announce(self) -> None:
+        if not self._announced:
+            self._announced = True
+            log.info(
+                "%s: draining for at most %g s, requests in flight: %d; new ones are refused",
+                self._signal.name,
+                self._settings.drain_timeout_s,
+                self._in_flight(),
+            )
+
+    def _drained(self) -> int:
+        lost = self._lost + self._in_flight()
+        log.info(
+            "stopped after %.1f s, requests cut off: %d", time.monotonic() - (self._drain_since or 0.0), lost
+        )
+        return 0
+
+    def _in_flight(self) -> int:
+        return sum(self._board.column(slot).own[IN_FLIGHT] for slot in range(self._board.processes))
+
+    def _send_all(self, signum: int) -> None:
+        for pid in self._pids():
+            _kill(pid, signum)
+
+    def _kill_all(self) -> None:
+        for pid in self._pids():
+            _kill(pid, signal.SIGKILL)
+
+    def _pids(self) -> list[int]:
+        greeter = [] if self._greeter is None else [self._greeter]
+        return [*greeter, *self._workers]
+
+    def _ended(self) -> list[tuple[int, int]]:
+        """Reap processes that have ended; returns their ids and exit codes, negative for signals."""
+        ended = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            ended.append((pid, os.waitstatus_to_exitcode(status)))
+        return ended
+
+    def _forget_wakeups(self) -> None:
+        try:
+            while os.read(self._wakeups, 512):
+                pass
+        except BlockingIOError:
+            pass
+
+
+def _kill(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        log.debug("process %d has already ended", pid)

@@ -1,0 +1,101 @@
+"""What a forked process does: it serves, or greets clients until the workers are ready."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from types import FrameType
+
+from service.app import create_app
+from service.clients.keys import KeyFileError
+from service.engine.engine import Engine
+from service.http.server import serve
+from service.lifecycle import PreparedModel, ServiceState, build_engines
+from service.process import die_with_parent, freeze
+from service.settings import Settings
+from service.sharing.connections import Siblings
+from service.telemetry.metrics import Metrics
+from service.telemetry.processes import share_values
+from service.telemetry.traces import TracesError
+
+# What every process would log alike: one of them does.
+_COMMON = ("service.clients.keys", "service.lifecycle")
+
+
+def fork(work: Callable[[], None]) -> int:
+    """Run `work` in a forked process, which must end itself; returns its process id."""
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD))
+    try:
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            die_with_parent()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(signum, _stop)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+            work()
+        except BaseException:
+            logging.getLogger(__name__).exception("a process failed")
+        finally:
+            os._exit(1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+
+
+def work(
+    settings: Settings,
+    siblings: Siblings,
+    listener: socket.socket,
+    models: Mapping[str, PreparedModel],
+) -> None:
+    """Serve as one of the workers."""
+
+    def load(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+        loaded = {name: model() for name, model in models.items()}
+        return build_engines(loaded, settings, metrics, siblings.column)
+
+    _serve(settings, siblings, listener, f"worker-{siblings.column.slot}", load)
+
+
+def greet(settings: Settings, siblings: Siblings, listener: socket.socket) -> None:
+    """Answer that the service is loading, until the workers are ready to take over."""
+
+    def never(settings: Settings, metrics: Metrics) -> dict[str, Engine]:  # noqa: ARG001
+        threading.Event().wait()
+        return {}
+
+    _serve(settings, siblings, listener, "greeter", never)
+
+
+def _serve(
+    settings: Settings,
+    siblings: Siblings,
+    listener: socket.socket,
+    name: str,
+    load: Callable[[Settings, Metrics], dict[str, Engine]],
+) -> None:
+    share_values(siblings.metrics, name)
+    if name != "worker-0":
+        for logger in _COMMON:
+            logging.getLogger(logger).setLevel(logging.ERROR)
+    try:
+        app = create_app(settings, load, siblings=siblings)
+    except (KeyFileError, TracesError) as error:
+        sys.stderr.write(f"headlight: {error}\n")
+        sys.stderr.flush()
+        os._exit(2)
+    state: ServiceState = app.state.service
+    state.greets = name == "greeter"
+    state.on_ready = freeze
+    serve(app, state, listener)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """End the process: until the server takes over, there is nothing to answer or clean up."""
+    os._exit(0)
