@@ -39,7 +39,10 @@ def free_port() -> int:
 
 
 class Process:
-    """A program in a process of its own; with `pipes`, its input and output are held."""
+    """A program in a process of its own; with `pipes`, its input and output are held.
+
+    With a `folder`, that is its current directory.
+    """
 
     def __init__(
         self,
@@ -48,24 +51,34 @@ class Process:
         *,
         quiet: bool = False,
         pipes: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self.started = time.perf_counter()
         output = subprocess.PIPE if pipes else subprocess.DEVNULL if quiet else None
         self.process = subprocess.Popen(
             command,
             env={**os.environ, **environment},
+            cwd=folder,
             stdin=subprocess.PIPE if pipes else None,
             stdout=output,
             stderr=subprocess.DEVNULL if quiet else None,
         )
 
     def pause(self) -> None:
-        """Stop the process where it is, so that it takes nothing from others."""
-        self.process.send_signal(signal.SIGSTOP)
+        """Stop the process where it is, and its children, so that it takes nothing from others."""
+        self._send_all(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Let a paused process go on."""
-        self.process.send_signal(signal.SIGCONT)
+        self._send_all(signal.SIGCONT)
+
+    def _send_all(self, signum: signal.Signals) -> None:
+        """Signal the process before its children, which it might take for dead otherwise."""
+        pid = self.process.pid
+        self.process.send_signal(signum)
+        with suppress(OSError):
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
+                os.kill(int(child), signum)
 
     def memory_mib(self, kind: str) -> float:
         """Read a line of its status in MiB; see `common.memory_mib`."""
@@ -79,7 +92,7 @@ class Process:
         """Send SIGTERM and wait; a process that stays is killed."""
         start = time.perf_counter()
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
+            self.go_on()
             self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(timeout_s)
@@ -93,13 +106,22 @@ class Server(Process):
     """A server on a free port of the loopback; `{port}` in its command is the port it is to listen on."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], *, ready: str, quiet: bool = False
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        ready: str,
+        quiet: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready = ready
         super().__init__(
-            [part.replace("{port}", str(self.port)) for part in command], environment, quiet=quiet
+            [part.replace("{port}", str(self.port)) for part in command],
+            environment,
+            quiet=quiet,
+            folder=folder,
         )
 
     def wait_until_ready(self, timeout_s: float) -> float:
@@ -118,16 +140,21 @@ class Server(Process):
 class Headlight(Server):
     """The service; settings without their prefix go before those of this program's environment.
 
-    `python` is that of the environment it is installed in, this program's by default.
+    `python` is that of the environment it is installed in, this program's by default; `folder` is a checkout
+    to run instead of this one.
     """
 
-    def __init__(self, *, python: str | Path = sys.executable, **settings: object) -> None:
+    def __init__(
+        self, *, python: str | Path = sys.executable, folder: Path | None = None, **settings: object
+    ) -> None:
         environment = {
             "HEADLIGHT_LOG_LEVEL": os.environ.get("HEADLIGHT_LOG_LEVEL", "warning"),
             "HEADLIGHT_HOST": "127.0.0.1",
             **_variables(settings),
         }
-        super().__init__([str(python), "-m", "service", "--port", "{port}"], environment, ready="/readyz")
+        super().__init__(
+            [str(python), "-m", "service", "--port", "{port}"], environment, ready="/readyz", folder=folder
+        )
 
     def metrics(self) -> dict[str, float]:
         """Read every sample of /metrics, by its name with its labels."""

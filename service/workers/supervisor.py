@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.1
 # An event loop that has not run for this long stands still: its process was stopped, or hangs.
 _SILENT_S = 5.0
-# If the supervisor itself was this late, the machine was suspended, and no worker is to blame.
+# If the supervisor itself was this late, the whole service was suspended.
 _LATE_S = 1.0
 # This many processes in a row that end without having answered a request end the service.
 _FRUITLESS = 5
@@ -74,6 +74,8 @@ class Supervisor:
         self._greeter: int | None = None
         self._models: dict[str, PreparedModel] = {}
         self._fruitless = 0
+        self._resumed = 0.0
+        """When the whole service was last suspended, in `time.monotonic` seconds: no worker is to blame."""
         self._drain_since: float | None = None
         self._announced = False
         self._signal = signal.SIGTERM
@@ -114,12 +116,12 @@ class Supervisor:
     def _watch(self) -> int:
         """Watch the workers until the service ends; returns the exit code."""
         last = time.monotonic()
-        late = 0.0
         while True:
             select.select([self._wakeups], [], [], _TICK_S)
             self._forget_wakeups()
             now = time.monotonic()
-            late = now - last - _TICK_S
+            if now - last > _LATE_S:
+                self._resumed = now
             last = now
             for pid, code in self._ended():
                 if (exit_code := self._on_end(pid, code)) is not None:
@@ -132,8 +134,7 @@ class Supervisor:
                     return self._drained()
             else:
                 self._open_if_ready()
-                if late < _LATE_S:
-                    self._check_heartbeats(now)
+                self._check_heartbeats(now)
 
     def _start(self, slot: int) -> None:
         self._board.clear(slot)
@@ -191,7 +192,7 @@ class Supervisor:
         """Kill workers whose event loop stands still."""
         for worker in self._workers.values():
             beat = self._board.column(worker.slot).own[HEARTBEAT]
-            if beat and now - beat / 1e9 > _SILENT_S:
+            if beat and now - max(beat / 1e9, self._resumed) > _SILENT_S:
                 worker.reason = "unresponsive"
                 _kill(worker.pid, signal.SIGKILL)
 
