@@ -73,9 +73,7 @@ def prepare_model(
 
         if choose_device(device) == "cpu":
             return _load_forkable(path, dtype, threads, native=native)
-    return partial(
-        load_model, source, kind=kind, device=device, dtype=dtype, threads=threads, native=native
-    )
+    return partial(load_model, source, kind=kind, device=device, dtype=dtype, threads=threads, native=native)
 
 
 def _load_forkable(

@@ -24,7 +24,7 @@ from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
-from service.sharing.board import ANSWERED, IN_FLIGHT, Column, alone
+from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, Column, alone
 from service.sharing.connections import Siblings
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import open_traces
@@ -271,7 +271,11 @@ class ServiceState:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             self._trimmer = MemoryTrimmer(
-                engines.values(), self.writing, lambda: self.memory.changed, given=self._memory_given
+                engines.values(),
+                self.writing,
+                lambda: self.memory.changed,
+                given=self._memory_given,
+                elsewhere=lambda: self.column.elsewhere(GROWTH),
             )
             self._engines = engines
             log.info("ready: %s", ", ".join(engines))

@@ -77,7 +77,7 @@ class Device:
             self._changed.wait_for(lambda: self._is_next(turn))
             self._waiting.remove(turn)
             self._running.append(turn)
-            self._publish()
+            self._publish(turn)
             self._clock = self._used[owner]
             self._changed.notify_all()
         try:
@@ -100,11 +100,11 @@ class Device:
             if turn in self._running:
                 self._running.remove(turn)
                 self._ended = time.perf_counter()
-                self._publish()
+                self._publish(turn)
                 self._changed.notify_all()
 
-    def _publish(self) -> None:
-        if self._column.others:
+    def _publish(self, changed: Turn) -> None:
+        if self._column.others and not changed.express:
             self._column.own[LANES_ENDED] = time.monotonic_ns()
             self._column.own[LANES] = sum(not turn.express for turn in self._running)
 

@@ -36,11 +36,13 @@ class MemoryTrimmer:
         ended: Callable[[], float] = lambda: 0.0,
         *,
         given: int = sys.maxsize,
+        elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
         """Watch the engines; `ended` returns when the last request ended, whether run or refused.
 
-        `given` is the process's memory limit in bytes.
+        `given` is the service's memory limit in bytes, and `elsewhere` what its other processes use of it.
         """
+        self._elsewhere = elsewhere
         self._engines = engines
         self._executor = executor
         self._ended = ended
@@ -51,7 +53,8 @@ class MemoryTrimmer:
 
     def check(self) -> None:
         """Trim, off the event loop, once per idle period or when memory is short; called frequently."""
-        if resident_bytes() > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
+        used = resident_bytes() + self._elsewhere()
+        if used > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
             self._trimmed_at = time.perf_counter()
             self._executor.submit(self._trim)
         since = self._idle_since()

@@ -45,7 +45,7 @@ def test_the_image_says_what_it_is(cpu_image: str) -> None:
     labels = {
         name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()
     }
-    assert labels["title"] == project["name"]
+    assert labels["title"] == "headlight", "the name of the command, which that of the distribution is not"
     assert labels["description"] == project["description"]
     assert labels["version"] == project["version"]
     assert labels["licenses"] == project["license"]

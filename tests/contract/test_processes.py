@@ -1,0 +1,304 @@
+"""A service of several processes is one service: its limits, metrics, drain, and the end of a worker."""
+
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.serving import (
+    START_S,
+    Service,
+    answered,
+    assert_problem,
+    read_answer,
+    request_bytes,
+    run_command,
+    serve,
+)
+
+TEXT = {"inputs": "A man is playing a guitar."}
+SLOW = {"inputs": ["word " * 300] * 8}
+"""A request that is computed for a quarter of a second, or more."""
+
+
+def workers(service: Service) -> list[int]:
+    """The ids of the worker processes."""
+    pid = service.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return sorted(int(child) for child in children if is_running(int(child)))
+
+
+def connections(service: Service, pid: int) -> int:
+    """How many connections of clients a worker holds."""
+    established = set()
+    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        fields = line.split()
+        if int(fields[1].partition(":")[2], 16) == service.port and fields[3] == "01":
+            established.add(f"socket:[{fields[9]}]")
+    held = 0
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            held += str(file.readlink()) in established
+    return held
+
+
+@contextmanager
+def clients(service: Service, number: int, body: object = TEXT) -> Iterator[Counter[str]]:
+    """Clients that each send without a pause on a kept connection; counts the ends of their requests."""
+    ends: Counter[str] = Counter()
+    stop, lock = threading.Event(), threading.Lock()
+
+    def run() -> None:
+        with service.new_client() as client:
+            while not stop.is_set():
+                try:
+                    end = str(client.post("/encode", json=body).status_code)
+                except httpx.TransportError:
+                    end = "closed"
+                with lock:
+                    ends[end] += 1
+
+    threads = [threading.Thread(target=run) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield ends
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def wait_for_workers(service: Service, without: Sequence[int], number: int = 2) -> float:
+    """Wait until all workers are others than these; returns the seconds."""
+    start = time.monotonic()
+    while time.monotonic() - start < START_S:
+        now = workers(service)
+        if len(now) == number and not set(now) & set(without):
+            return time.monotonic() - start
+        time.sleep(0.01)
+    raise AssertionError(f"the workers are {workers(service)}:\n{service.log}")
+
+
+def wait_until_gone(pids: Sequence[int]) -> None:
+    """Wait until processes have ended; one that nobody has reaped has no command line."""
+    until = time.monotonic() + 5
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < until, pids
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended."""
+    with suppress(OSError):
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    return False
+
+
+def is_listening(port: int) -> bool:
+    """Whether a connection is accepted."""
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+@contextmanager
+def two_workers(**settings: object) -> Iterator[Service]:
+    """Start a service of two processes; the one that answers while they start has ended."""
+    with serve(processes=2, **settings) as service:  # type: ignore[arg-type]
+        wait_for_workers(service, [])
+        yield service
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[Service]:
+    """A service of two processes."""
+    with two_workers(log_format="json") as started:
+        yield started
+
+
+def test_connections_are_spread_over_the_workers(several: Service) -> None:
+    """Busy clients that keep their connections: after some seconds no worker has more than half, and one."""
+    for number in (2, 9):
+        with clients(several, number):
+            time.sleep(4)
+            held = [connections(several, pid) for pid in workers(several)]
+        assert sum(held) >= number
+        assert max(held) <= -(-number // 2) + 1, held
+
+
+def test_metrics_are_those_of_all_processes(several: Service) -> None:
+    """Whichever worker is asked, each request counts once, and gauges are sums."""
+    name = 'headlight_requests_total{route="/encode",status="200"}'
+    before = several.metrics()[name]
+    with clients(several, 6) as ends:
+        time.sleep(1)
+        several.wait_for_metric("headlight_requests_in_flight{}", 2)
+    assert set(ends) == {"200"}
+    for _ in range(4):
+        with several.new_client() as other:
+            text = other.get("/metrics").text
+            assert "headlight_worker_exits_total" in text
+        samples = several.metrics()
+        assert samples[name] - before == ends["200"]
+        assert samples["headlight_requests_in_flight{}"] == 0
+        assert samples['headlight_queue_inputs{model="all-MiniLM-L6-v2"}'] == 0
+        assert samples["headlight_ready{}"] == 1
+        assert samples["process_resident_memory_bytes{}"] > 50e6
+        assert not any("pid=" in sample for sample in samples)
+
+
+def test_each_request_has_one_line_and_an_id_of_its_own(several: Service) -> None:
+    """Workers do not give out the same ids."""
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: httpx.post(f"{several.url}/encode", json=TEXT), range(40)))
+    ids = [answer.headers["x-request-id"] for answer in answers]
+    assert len(set(ids)) == 40
+    for request_id in ids:
+        several.line(request_id)
+
+
+def test_a_killed_worker_is_replaced_and_its_siblings_go_on() -> None:
+    """`kill -9` under load: a client sees a 200 or a closed connection; the sums stay true."""
+    kills = 6
+    with two_workers() as service:
+        with clients(service, 6) as ends:
+            first = open_files(service)
+            for _ in range(kills):
+                time.sleep(0.4)
+                victim = workers(service)[0]
+                os.kill(victim, signal.SIGKILL)
+                assert wait_for_workers(service, [victim]) < 1.0
+            time.sleep(1)
+        assert set(ends) <= {"200", "500", "closed"}, ends
+        assert ends["200"] > 20
+        assert ends["closed"] <= 6 * kills
+        service.wait_until_ready()
+        samples = service.metrics()
+        assert samples['headlight_worker_exits_total{reason="died"}'] == kills
+        counted = samples['headlight_requests_total{route="/encode",status="200"}']
+        assert abs(counted - ends["200"]) <= 6 * kills, "at most what was on its way at a kill"
+        assert samples["headlight_lost_requests_total{}"] <= ends["closed"]
+        assert samples["headlight_requests_in_flight{}"] == 0
+        time.sleep(0.5)
+        assert open_files(service) <= first + 4
+        assert service.log.count("requests lost") == kills
+
+
+def open_files(service: Service) -> int:
+    """The open files of the supervisor."""
+    return len(list(Path(f"/proc/{service.process.pid}/fd").iterdir()))
+
+
+def test_a_stopped_worker_is_replaced() -> None:
+    """SIGSTOP: its siblings serve, and after some seconds another process takes its place."""
+    with two_workers() as service:
+        victim = workers(service)[0]
+        os.kill(victim, signal.SIGSTOP)
+        for _ in range(10):
+            answered(httpx.post(f"{service.url}/encode", json=TEXT, timeout=20))
+        assert wait_for_workers(service, [victim]) < 10
+        assert service.metrics()['headlight_worker_exits_total{reason="unresponsive"}'] == 1
+
+
+def test_workers_that_never_answer_end_the_service() -> None:
+    """Killed again and again before they have served anything: exit code 70 and a sentence."""
+    with two_workers(exit_code=70) as service:
+        while service.process.poll() is None:
+            with suppress(IndexError, OSError):
+                os.kill(workers(service)[0], signal.SIGKILL)
+            time.sleep(0.02)
+        assert "5 worker processes in a row ended without having answered a request" in service.log
+
+
+def test_while_loading_it_says_so_and_keeps_the_connection() -> None:
+    """The 503 of the start and the 200 after it come on one connection, from different processes."""
+    with serve(processes=2, wait=False) as service:
+        service.wait_until_listening()
+        with service.connect(timeout=START_S) as connection:
+            statuses: list[int] = []
+            while not statuses or statuses[-1] == 503:
+                connection.sendall(request_bytes("/readyz", method="GET"))
+                statuses.append(read_answer(connection, "GET").status_code)
+                time.sleep(0.01)
+            assert statuses[0] == 503
+            assert statuses[-1] == 200
+            for _ in range(20):  # ready is ready, whoever answers
+                assert httpx.get(f"{service.url}/readyz").status_code == 200
+        assert service.log.count("ready: ") <= 2
+        assert len(workers(service)) == 2
+
+
+def test_the_drain_is_one() -> None:
+    """SIGTERM with requests in both workers: all are answered, one line says so, exit code 0."""
+    with two_workers() as service, ThreadPoolExecutor(4) as pool:
+        pending = [pool.submit(httpx.post, f"{service.url}/encode", json=SLOW, timeout=60) for _ in range(4)]
+        service.wait_for_metric("headlight_requests_in_flight{}", 4)
+        service.signal()
+        time.sleep(0.3)
+        assert_problem(httpx.get(f"{service.url}/readyz"), 503, "not-ready", phase="draining")
+        for answer in pending:
+            assert len(answered(answer.result(60))["data"]) == 8
+        assert service.wait() == 0
+        assert service.log.count("SIGTERM: draining for at most 30 s, requests in flight: 4") == 1
+        assert len(re.findall(r"stopped after [\d.]+ s, requests cut off: 0\n", service.log)) == 1
+        assert "Traceback" not in service.log
+
+
+def test_a_second_signal_ends_all_processes() -> None:
+    """Exit code 143, and no process is left."""
+    with two_workers(exit_code=143) as service, ThreadPoolExecutor(2) as pool:
+        left = workers(service)
+        pending = pool.submit(
+            httpx.post, f"{service.url}/encode", json={"inputs": SLOW["inputs"] * 16}, timeout=60
+        )
+        service.wait_for_metric("headlight_requests_in_flight{}", 1)
+        service.signal()
+        time.sleep(0.7)
+        service.signal()
+        assert service.wait(5) == 143
+        assert "SIGTERM again: stopped at once, requests cut off: 1" in service.log
+        with suppress(httpx.TransportError):
+            pending.result(20)
+        wait_until_gone(left)
+
+
+def test_no_worker_outlives_a_killed_supervisor() -> None:
+    """They would hold the port and serve unwatched."""
+    with two_workers(exit_code=-9) as service:
+        left = workers(service)
+        os.kill(service.process.pid, signal.SIGKILL)
+        service.process.wait(10)
+        wait_until_gone(left)
+        until = time.monotonic() + 5
+        while is_listening(service.port):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (["--device", "cuda"], "HEADLIGHT_PROCESSES is 2, but HEADLIGHT_DEVICE is cuda: set it to 1."),
+        (["--processes", "0"], "0"),
+        (["--model", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_what_cannot_work_ends_the_start(settings: list[str], why: str) -> None:
+    """One sentence and an exit code, as with one process."""
+    code, _, errors = run_command(*settings, processes=2, port=0)
+    assert code == (1 if "--model" in settings else 2)
+    sentences = [line for line in errors.splitlines() if line.startswith("headlight:")]
+    assert len(sentences) == 1
+    assert why in sentences[0]

@@ -1,0 +1,163 @@
+"""What the processes of a service share: numbers, limits, and connections that move between them."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from service.engine.device import Device
+from service.engine.permit import Permit
+from service.engine.queueing import OverloadedError, WaitingQueue
+from service.lifecycle import VERSION
+from service.memory_limits import SMALL_BYTES, Memory
+from service.problems import Problem
+from service.protocols.endpoints import ENDPOINTS
+from service.sharing.board import CONNECTIONS, HEARTBEAT, LANES, Board
+from service.sharing.connections import Channel, Siblings
+from service.telemetry.metrics import Metrics
+
+MODEL = "mini"
+
+
+def queue(board: Board, slot: int, max_tokens: int = 1000) -> WaitingQueue:
+    metrics = Metrics(VERSION, ENDPOINTS)
+    return WaitingQueue(MODEL, metrics, max_tokens, board.column(slot).ledger(MODEL))
+
+
+def test_each_process_reads_what_the_others_wrote() -> None:
+    """A column is written by one process, also after a fork; clearing one leaves the others."""
+    board = Board(3, [MODEL])
+    board.column(0).own[LANES] = 1
+    if not (pid := os.fork()):
+        board.column(1).own[LANES] = 2
+        board.column(1).ledger(MODEL).add("client", 7)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert board.column(2).elsewhere(LANES) == 3
+    assert board.column(2).ledger(MODEL).elsewhere == 7
+    assert board.column(2).ledger(MODEL).elsewhere_of("client") == 7
+    assert board.column(2).ledger().elsewhere == 0, "that is the ledger of memory"
+    board.clear(1)
+    assert board.column(2).elsewhere(LANES) == 1
+    assert board.column(2).ledger(MODEL).elsewhere == 0
+
+
+def test_a_client_has_one_share_of_the_queues_of_all_processes() -> None:
+    """What a client waits for in one process counts in another; a newcomer still finds room."""
+    board = Board(2, [MODEL])
+    first, second = queue(board, 0), queue(board, 1)
+    with first.reserve(400, 0.0, "heavy"):
+        second.check_room(50, 0.0, "heavy")
+        with pytest.raises(OverloadedError) as refused:
+            second.check_room(200, 0.0, "heavy")
+        assert refused.value.waiting == refused.value.client_tokens == 400
+        assert refused.value.limit == 1000
+        second.check_room(200, 0.0, "newcomer")
+    second.check_room(1000, 0.0, "heavy")
+
+
+def test_memory_is_limited_over_all_processes() -> None:
+    """A large request is refused while another process holds the memory, and then admitted."""
+    board = Board(2, [MODEL])
+    first, second = (Memory(2**40, board.column(slot)) for slot in range(2))
+    first.plan(2**30)
+    second.plan(2**32)
+    assert first.limit == second.limit, "the first plan is that of all"
+    permit, large = Permit(holder="a"), first.limit - SMALL_BYTES
+    first.take(permit, large)
+    with pytest.raises(Problem, match="memory"):
+        second.take(Permit(holder="b"), 4 * SMALL_BYTES)
+    second.take(Permit(holder="b"), 1000)
+    first.release(permit)
+    second.take(Permit(holder="b"), 4 * SMALL_BYTES)
+
+
+def test_a_process_uses_the_cores_of_siblings_only_while_they_are_idle() -> None:
+    """Its own lane always; all lanes, and all cores for one batch, when no other process runs any."""
+    board = Board(2, [MODEL])
+    here, there = (Device(2, board.column(slot)) for slot in range(2))
+    assert [here.siblings_idle, here.allows(0), here.allows(1)] == [True, True, True]
+    with there.turn("model"):
+        assert [here.siblings_idle, here.shares] == [False, 2]
+        assert here.allows(0)
+        assert not here.allows(1)
+    assert [here.siblings_idle] == [False], "it is likely to go on at once"
+    time.sleep(0.02)
+    assert [here.siblings_idle] == [True]
+    with there.turn("model", express=True):
+        assert here.siblings_idle, "express batches are short, and run beside others anyway"
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    with closing(Channel()) as made:
+        yield made
+
+
+def siblings(board: Board, counts: list[int], tmp_path: Path) -> list[Siblings]:
+    channels: list[Channel] = []
+    made = [Siblings(board.column(slot), channels, tmp_path) for slot in range(len(counts))]
+    for sibling, count in zip(made, counts, strict=True):
+        sibling.column.own[CONNECTIONS], sibling.column.own[HEARTBEAT] = count, 1
+    return made
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([2, 0], [1]),
+        ([1, 0], []),
+        ([3, 2], []),
+        ([200, 0], [1] * 100),
+        ([4, 0, 0], [1, 2]),
+        ([0, 5], []),
+        ([7, 1, 1], [1, 1, 2, 2]),
+    ],
+)
+def test_connections_move_to_siblings_with_fewer(
+    counts: list[int], expected: list[int], tmp_path: Path
+) -> None:
+    """The surplus over the mean, rounded up, is spread over those below it."""
+    first = siblings(Board(len(counts), [MODEL]), counts, tmp_path)[0]
+    assert sorted(first.surplus(counts[0])) == expected
+
+
+def test_nothing_moves_to_a_process_that_is_not_ready(tmp_path: Path) -> None:
+    """A worker that still starts, or has ended, has no heartbeat."""
+    board = Board(2, [MODEL])
+    first, second = siblings(board, [4, 0], tmp_path)
+    second.column.own[HEARTBEAT] = 0
+    assert first.surplus(4) == []
+
+
+def test_a_connection_arrives_as_it_was(channel: Channel) -> None:
+    """What the client sent before the move is read after it, by the new process."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"early")
+        assert channel.send(ours)
+    (arrived,) = channel.receive()
+    with arrived:
+        assert arrived.recv(10) == b"early"
+    assert channel.receive() == []
+
+
+def test_a_full_channel_takes_no_more(channel: Channel) -> None:
+    """The connection then stays where it is."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sent = 0
+        while channel.send(ours):
+            sent += 1
+            assert sent < 100_000
+        assert sent >= 10
+        received = 0
+        while arrived := channel.receive():
+            received += len(arrived)
+            for each in arrived:
+                each.close()
+        assert received == sent
