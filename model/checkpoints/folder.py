@@ -38,9 +38,15 @@ class ModelFolder:
     layout: Layout
 
     def describe(
-        self, *, backend: str, device: str, dtype: str, provider: str | None = None, opens: bool = True
+        self,
+        *,
+        backend: str,
+        device: str,
+        dtype: str,
+        provider: str | None = None,
+        exposes_attention: bool = True,
     ) -> ModelInfo:
-        """Say what is served and how it runs."""
+        """Describe the model and how it runs, for `/info`."""
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.config.hidden_size * len(pooling)
         return ModelInfo(
@@ -60,7 +66,7 @@ class ModelFolder:
             device=device,
             dtype=dtype,
             provider=provider,
-            opens=opens,
+            exposes_attention=exposes_attention,
         )
 
 

@@ -53,7 +53,7 @@ class OnnxBackend:
         self.lanes = choose_lanes(cores) if self._on_cpu else 1
         self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
         self._shared = Graph(file.path, self._processor, max(1, cores // self.lanes))
-        self._opens = graph.FORMAT_KEY in self._shared.metadata
+        self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
         found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
         if found == "int8" and not self._on_cpu:
@@ -74,7 +74,7 @@ class OnnxBackend:
             device=self._processor.device,
             dtype=found,
             provider=self._processor.provider,
-            opens=self._opens,
+            exposes_attention=self._exposes_attention,
         )
 
     def cost(self, lengths: Sequence[int]) -> int:
@@ -129,7 +129,7 @@ class OnnxBackend:
         outputs = padded.outputs
         if not outputs:
             return {}
-        if self._opens:
+        if self._exposes_attention:
             return run(padded.feed(layers), outputs)
         shared = self._shared
         tokens = {name: array for name, array in padded.tokens().items() if name in shared.inputs}

@@ -140,7 +140,7 @@ def test_a_whole_folder_is_served(folder: Path) -> None:
     """With its manifest and without; its graph may be named too."""
     for _ in range(2):
         _, backend = load_model(str(folder), kind="onnx", device="cpu")
-        assert backend.info.opens
+        assert backend.info.exposes_attention
         (folder / MANIFEST).unlink(missing_ok=True)
     assert find_graph(folder) == find_graph(folder / GRAPH)
     load_model(str(folder / GRAPH), kind="onnx", device="cpu")

@@ -92,7 +92,7 @@ def test_a_graph_of_another_family_gives_its_embeddings(family: str, weights: bo
     model = write_family(tmp_path, family, weights=weights)
     tokenizer, backend = load_model(str(tmp_path), device="cpu")
     info = backend.info
-    assert (info.family, info.backend, info.opens) == (family, "onnx", False)
+    assert (info.family, info.backend, info.exposes_attention) == (family, "onnx", False)
     assert (info.layers, info.heads, info.hidden_size) == (2, 4, 32)
     assert info.max_length == FAMILIES[family][2]
     encodings = tokenizer.encode(TEXTS)
