@@ -57,7 +57,7 @@ LayOut = Callable[[str], tuple[Path, OnnxFile | None]]
 TORCH, ONNX = "torch", "onnx"
 NO_GRAPH = "has no model.onnx: `headlight export MODEL FOLDER`"
 NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `headlight export"
-NO_WEIGHTS = "is an exported graph, without the weights that PyTorch runs: choose the backend onnx"
+NO_WEIGHTS = "is an exported graph without the weights that PyTorch needs: choose the backend onnx"
 NO_TORCH = "the torch backend needs it: `pip install torch"
 
 
