@@ -1,9 +1,9 @@
-"""Tokens per second on CUDA, beside the products of the pass alone.
+"""Measures tokens per second on CUDA, compared with the matrix products of the pass alone.
 
 The models are the embedded one and one of random weights as large as BERT's base model. Contestants are
 PyTorch in bfloat16 (`TorchBackend`, attention of all lengths in one call) and, with `--graph`, an exported
 folder of the embedded model in ONNX Runtime. The ceiling is `F.linear` with the shapes, biases and dtype of
-the pass, one after the other, on as many rows as there are tokens.
+the pass, one after another, with one row per token.
 
 A pass ends when its results are on the host. All take turns in rounds, in a new order each round; the share
 of the ceiling is formed within a round.

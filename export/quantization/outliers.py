@@ -28,14 +28,14 @@ _BATCH, _LENGTH, _SEED = 64, 16, 0
 
 @dataclass(frozen=True)
 class Channels:
-    """Factors for the channels of an input (…, in) before rounding; 0 for those that are set apart."""
+    """Factors for the channels of an input (…, in) before rounding; 0 if set apart."""
 
     factors: FloatArray  # (in,)
     apart: NDArray[np.int64]  # of 0 … in - 1, ascending
 
 
 def evened(inputs: FloatArray, weights: FloatArray) -> Channels:
-    """Compute factors that even out the channels, from the largest magnitudes of inputs and weights, (in,)."""
+    """Compute factors that even out channels, from the largest magnitudes of inputs and weights, (in,)."""
     inputs, weights = (
         np.maximum(x, max(_LEAST * x.max(), np.finfo(np.float32).tiny)) for x in (inputs, weights)
     )

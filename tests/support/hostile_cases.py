@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     # prompts, lengths, pooling
     "an unknown default prompt": (
         edit(ST, default_prompt_name="other"),
-        "default_prompt_name is 'other', which is",
+        "default_prompt_name is 'other'; it must",
     ),
     "a default prompt that is a list": (
         edit(ST, default_prompt_name=["query"]),
@@ -141,11 +141,14 @@ CASES: dict[str, tuple[Damage, str]] = {
     # the linear layer
     "a linear layer of others": (
         edit(DENSE, in_features=31),
-        "in_features is 31 and out_features 8, where vectors",
+        "in_features is 31 and out_features 8; in_features must be 32",
     ),
-    "a linear layer of 2^40": (edit(DENSE, out_features=2**40), "out_features 1099511627776, where vectors"),
-    "a linear layer of true": (edit(DENSE, out_features=True), "out_features True, where vectors"),
-    "a linear layer of -8": (edit(DENSE, out_features=-8), "out_features -8, where vectors"),
+    "a linear layer of 2^40": (
+        edit(DENSE, out_features=2**40),
+        "out_features 1099511627776; in_features must be 32",
+    ),
+    "a linear layer of true": (edit(DENSE, out_features=True), "out_features True; in_features must be 32"),
+    "a linear layer of -8": (edit(DENSE, out_features=-8), "out_features -8; in_features must be 32"),
     "an activation in a list": (
         edit(DENSE, activation_function=["Tanh"]),
         "activation_function ['Tanh'] and",
