@@ -6,8 +6,8 @@ lane takes any amount, another lane only enough to be worthwhile. A single reque
 requests are from one client, and the queue is `queue_batches` long: the service shares its queue between
 clients (`service/engine/fairness.py`), which is not simulated. Two things are simplified: all texts of a
 request have the same length, and a batch is filled to its last token, where the service leaves a gap of less
-than a text. `tests/benchmarks/test_replica.py` compares it with a replica that is fed text by text through the
-service's own `take_batch`.
+than a text. `tests/benchmarks/test_replica.py` compares it with a replica that is fed text by text through
+the service's own `take_batch`.
 """
 
 from collections import deque
