@@ -43,7 +43,7 @@ from service.settings import read_settings
 _START_S = 120.0
 _WARM_S = 1
 _CALLS = 40
-# Texts of so many words each; alone, all of them fit one batch.
+# Words per text; alone, all texts of a request fit into one batch.
 _ALONE = ((1, 8), (1, 30), (1, 100), (2, 100), (4, 20), (8, 30), (16, 8), (16, 20), (5, 100))
 _BODIES = 64
 

@@ -88,7 +88,7 @@ def print_model(
 
 
 def products(config: EncoderConfig, tokens: int, device: str) -> Callable[[], None]:
-    """Prepare the linear products of a pass over so many tokens."""
+    """Prepare the linear products of a pass over a number of tokens."""
     width, inner = config.hidden_size, config.intermediate_size
     sizes: Sequence[tuple[int, int]] = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
     layers = [

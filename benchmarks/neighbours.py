@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-# Of the fields of /proc/stat, those in which nobody had the core: idle, and waiting for a disk.
+# The fields of /proc/stat in which the core was free: idle, and waiting for a disk.
 _IDLE_FIELDS = (3, 4)
 _STAT_FIELDS = 8
 
