@@ -1,1 +1,1 @@
-"""Programs that measure; each prints a table and the machine it ran on, none passes or fails."""
+"""Benchmarks: each prints tables and the machine it ran on; a missed target is not an error."""

@@ -1,27 +1,27 @@
-"""What it costs to look at the attention, beside plain encoding in the same process.
+"""Measures the cost of observing attention, compared with plain encoding in the same process.
 
 Plain encoding is `TorchBackend.run` of eight sequences that want their sentence vectors. Each row of the
-table wants the same and, besides:
+table wants these vectors and also:
 
 - one head: one map of one middle layer, float32;
 - CLS row: the row of the first token, of every layer and head;
 - maps float16, maps float32, maps uint8: every map of every layer, in that type;
-- maps npz: the float16 ones, and an archive written of them, piece by piece, as the service sends it;
+- maps npz: the float16 maps, written to an archive piece by piece, as the service sends it;
 - summary: every statistic of every layer and head, without a map;
 - value norm: every map, of the norms of the weighted values;
 - rollout: the one map of all layers;
 - top 5: the five largest weights of each row;
-- words: every map, averaged over the heads, of words of one, one, one and three pieces in turn.
+- words: every map, averaged over the heads, for words of one, one, one and three pieces in turn.
 
-Plain encoding and one of the others take turns in pairs, in shuffled order, after a warm-up. A ratio is
-formed within a pair; the median is shown, with the quartiles in brackets, beside the bound it is to keep.
+Plain encoding and one of the rows take turns in pairs, in shuffled order, after a warm-up. Each ratio is from
+one pair; the table shows the median, the quartiles in brackets, and the target.
 
-The peak of the resident memory while texts of the largest length are summarised stands beside that of plain
-encoding, each in a process of its own.
+A second table compares the peak resident memory of a process that computes summaries of the longest texts
+with that of a process that only encodes them.
 
-The models are the embedded one and one of random weights, as large as BERT's base model (12 layers, 768
-wide). Freed memory is kept as in the service, and the threads of a product wait as there with
-`GOMP_SPINCOUNT=2000` before the command: on cores that others use too, it matters more than what is measured.
+The models are the embedded one and one with random weights, as large as BERT's base model (12 layers, 768
+wide). Freed memory is kept as in the service. Set `GOMP_SPINCOUNT=2000` before the command, so that threads
+wait as in the service: on shared cores this matters more than the measured cost.
 
     python -m benchmarks.attention [--dtype float32] [--rounds 15] [--lengths 128,512] [--rows summary,…]
 """
@@ -67,7 +67,7 @@ BOUNDS: dict[tuple[str, str, int], float] = {
     **{("maps float16", dtype, 512): 1.50 for dtype in _ANY},
     (_NPZ, "bfloat16", 128): 2.1,
 }
-"""How many times as long as plain encoding it may take, by row, dtype and length, with kernels of our own."""
+"""The target for time / time of plain encoding, by row, dtype and length, with native kernels."""
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def whole_numbers(text: str) -> list[int]:
 
 
 def load_model(model: str) -> Checkpoint:
-    """Load the embedded model, or put random weights of another size into its place."""
+    """Load the embedded model, or replace its weights by random ones of another size."""
     checkpoint = load_checkpoint(resolve(EMBEDDED))
     if model != EMBEDDED:
         config = EncoderConfig(
@@ -191,7 +191,7 @@ def make_call(backend: TorchBackend, row: str, length: int) -> Callable[[], obje
 
 
 def run(backend: TorchBackend, batch: Batch) -> None:
-    """Run a batch, and let go of what it brought."""
+    """Run a batch and discard its outputs."""
     backend.run(batch)
 
 

@@ -1,11 +1,11 @@
-"""The tail of the latency behind a load balancer, by its policy: a simulation of 1 to 100 replicas.
+"""Simulates the tail latency of 1 to 100 replicas behind a load balancer, for different policies.
 
-Each replica does what the service does (`benchmarks/replica.py`), with times that were measured on it:
-those of `MEASURED` below, or with `--calibrate` of this machine (`benchmarks/calibration.py`). Requests are
-those of `benchmarks/traffic.py`, at a share of what the replicas can answer together; the first tenth of a
-run does not count. All policies get the same traffic. Prints percentiles of the latency by policy and number
-of replicas, the p99 also beside that of the shortest queue in tokens, and what was refused; how much of the
-capacity can be used before the p99 is twice that of requests alone; and how many tokens wait then.
+Each replica behaves like the service (`benchmarks/replica.py`), with measured times: those of `MEASURED`
+below, or with `--calibrate` those of this machine (`benchmarks/calibration.py`). Requests are those of
+`benchmarks/traffic.py`, at a share of the total capacity of the replicas; the first tenth of a run does not
+count. All policies get the same traffic. Prints latency percentiles by policy and number of replicas, the p99
+also relative to the policy of the fewest tokens, and the refused share; how much of the capacity can be used
+before the p99 is twice that of single requests; and how many tokens wait in the queue at each load.
 
     python -m benchmarks.balancing [--seed 0] [--calibrate --data sts-dev.tsv]
 """
@@ -135,7 +135,7 @@ def run(setting: Setting, costs: Costs, seed: int) -> dict[str, Outcome]:
 
 
 def find_room(name: str, kind: str, replicas: int, costs: Costs, seed: int) -> float:
-    """Find the load at which the p99 is twice that of the same requests alone, to within a hundredth."""
+    """Find the load at which the p99 is twice that of the same requests alone, within one hundredth."""
     low, high = 0.0, 1.0
     for _ in range(_ROOM_STEPS):
         load = (low + high) / 2

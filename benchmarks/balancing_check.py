@@ -1,11 +1,11 @@
-"""The simulation beside the real service: the same requests at the same times, measured and simulated.
+"""Compares the simulation with the real service, given the same requests at the same times.
 
-Starts `--replicas` services as this program's environment says (`HEADLIGHT_…`), measures what their work
-costs (`benchmarks/calibration.py`), and sends them requests of 1 to 256 texts (`benchmarks/traffic.py`) as a
-Poisson process, in an open loop: a request is sent when it is due, whatever came back. With several replicas
-the client itself balances them, by the policies of the simulation. Each run is then simulated, with the sizes
-and times of its very requests. Latency is counted from the moment at which a request was due. `others` is the
-share of the cores that neighbours on this machine took: a run that was disturbed says little.
+Starts `--replicas` services with the settings in the environment (`HEADLIGHT_…`), measures their costs
+(`benchmarks/calibration.py`), and sends them requests of 1 to 256 texts (`benchmarks/traffic.py`) as a
+Poisson process, in an open loop: each request is sent when it is due, without waiting for answers. With
+several replicas the client itself balances them, by the policies of the simulation. Each run is then
+simulated with the sizes and times of the same requests. Latency counts from the time a request was due.
+`others` is the share of the cores that other programs took: a disturbed run proves little.
 
     python -m benchmarks.balancing_check --data sts-dev.tsv [--replicas 2] [--loads 0.4,0.7] [--run 40]
 """

@@ -1,8 +1,8 @@
-"""The simulation beside `overload.py` as `benchmarks/README.md` recorded it: no service is started.
+"""Compares the simulation with the results of `overload.py` in `benchmarks/README.md`; starts no service.
 
 Simulates one replica under the open loops of that program, with the requests of the workload `mixed` in
-their order: 0.3 and 4 times the best rate that was seen, evenly spaced, with batches of 512 tokens. Costs are
-those of `benchmarks/balancing.py`. What was recorded stands beside it: figures of another, quiet hour.
+order: 0.3 and 4 times the best measured rate, evenly spaced, with batches of 512 tokens. The costs are those
+of `benchmarks/balancing.py`. The recorded results are from another, quiet hour.
 
     python -m benchmarks.balancing_recorded --data sts-dev.tsv
 """
@@ -66,7 +66,7 @@ def count_tokens(data: Path) -> list[int]:
 
 
 def compare(recorded: Recorded, tokens: Sequence[int]) -> list[list[str]]:
-    """Simulate a phase: a row of what was measured, of what was simulated, and of their ratios."""
+    """Simulate a phase: returns a measured row, a simulated row, and a row of their ratios."""
     count = int(recorded.offered * _SECONDS)
     sizes = Sizes(np.full(count, 32), np.array(list(islice(cycle(tokens), count))))
     traffic = Traffic(np.arange(count) / recorded.offered, sizes, np.zeros(count, np.int64))

@@ -1,16 +1,16 @@
-"""The model without a service: what `benchmarks.servers.Bare` starts, in a process of its own.
+"""Runs the model without a service, in its own process, which `benchmarks.servers.Bare` starts.
 
-It is told what to do over its input, a line at a time, and answers each with a line of JSON. The first line
-is a JSON list of texts; the answer, once it is ready, tells how many tokens each has. It runs as the service
-would with the same environment (`HEADLIGHT_…`). Every text wants what `/encode` returns, the model's own
-sentence vector.
+It reads commands from standard input, one per line, and answers each with a line of JSON. The first line is a
+JSON list of texts; the answer, once the model is ready, is the number of tokens of each. The model runs as in
+the service with the same environment (`HEADLIGHT_…`). Every text wants what `/encode` returns, the model's
+own sentence vector.
 
-- `calibrate`: find the best way to feed it, which `run` then uses;
-- `run SECONDS`: run batches one after the other; answers the tokens per second;
-- `passes COUNT`: run so many texts, each alone, one after the other; answers the milliseconds of each.
+- `calibrate`: find the fastest way to feed the model, which `run` then uses;
+- `run SECONDS`: run batches one after another; answers the tokens per second;
+- `passes COUNT`: run COUNT texts one at a time; answers the milliseconds of each.
 
-Batches are as good as they can be: filled up to a budget of tokens with texts of like length, so that next
-to nothing is padded. They are run one at a time on all cores, or side by side on a share of the cores each.
+Batches are ideal: filled up to a budget of tokens with texts of similar length, so almost nothing is padded.
+They run one at a time on all cores, or side by side on a share of the cores each.
 
     python -m benchmarks.bare
 """
@@ -38,7 +38,7 @@ _TRIAL_S = 1.0
 
 
 def main() -> None:
-    """Load, and do what is asked until the input ends."""
+    """Load the model and answer commands until the input ends."""
     settings = read_settings()
     checkpoint = load_checkpoint(resolve(next(iter(settings.models.values()))))
     backend = TorchBackend(checkpoint, device=settings.device, dtype=settings.dtype, threads=settings.threads)
@@ -63,14 +63,14 @@ def say(answer: Any) -> None:
 
 @dataclass(frozen=True)
 class Way:
-    """How the model is fed: batches of at most so many tokens, and how many run side by side."""
+    """How the model is fed: the largest batch in tokens, and how many batches run side by side."""
 
     budget: int
     lanes: int
 
 
 class Feeder:
-    """Runs the model on texts that are tokenized and packed beforehand."""
+    """Runs the model on texts that are tokenized and packed in advance."""
 
     def __init__(self, backend: TorchBackend, encodings: Sequence[Encoding], lanes: int) -> None:
         self._backend = backend
@@ -80,9 +80,9 @@ class Feeder:
         self.way = self._ways[-1]
 
     def calibrate(self) -> dict[str, int]:
-        """Try every way in turns, and keep the one with the best tokens per second.
+        """Try every way in turns, and keep the one with the most tokens per second.
 
-        The first turn of each does not count: oneDNN generates code for shapes that it has not met.
+        The first turn of each does not count, because oneDNN generates code for new shapes.
         """
         rates = dict.fromkeys(self._ways, 0.0)
         for trial in range(1 + _TRIALS):
@@ -93,7 +93,7 @@ class Feeder:
         return asdict(self.way)
 
     def run(self, way: Way, seconds: float) -> float:
-        """Run batches for so long; returns the tokens per second of all lanes together."""
+        """Run batches for a time; returns the tokens per second of all lanes together."""
         batches, taking, rates = cycle(self._batches[way.budget]), threading.Lock(), []
 
         def work() -> None:
@@ -116,7 +116,7 @@ class Feeder:
         return sum(rates)
 
     def passes(self, count: int) -> list[float]:
-        """Run the next texts, each alone: milliseconds of each."""
+        """Run the next texts one at a time; returns the milliseconds of each."""
         milliseconds = []
         for _ in range(count):
             batch = next(self._alone)
@@ -126,7 +126,7 @@ class Feeder:
         return milliseconds
 
     def _pack(self, encodings: Sequence[Encoding], budget: int) -> list[Batch]:
-        """Fill batches with neighbours in length; shuffled, so that some of them are like all of them."""
+        """Fill batches with texts of similar length, then shuffle, so that any part is representative."""
         groups: list[list[Encoding]] = [[]]
         for encoding in sorted(encodings, key=len):
             if groups[-1] and self._backend.cost([len(e) for e in (*groups[-1], encoding)]) > budget:

@@ -1,15 +1,15 @@
-"""What the work of a replica costs, measured on the real service: the constants of a simulation.
+"""Measures the costs of a replica on the real service: the constants of the simulation.
 
-Starts the service as this program's environment says (`HEADLIGHT_…`), with `--replicas` several of them, and
+Starts the service, or `--replicas` of them, with the settings in the environment (`HEADLIGHT_…`), and
 
-- asks a replica that is otherwise idle for one request after the other, of different sizes. Latency =
+- sends an idle replica one request at a time, of different sizes. Latency =
   `alone_batch_s` + tokens × `alone_token_s` + texts × `alone_text_s` + `request_s` + `fixed_s`;
 - loads all replicas at once with `wrk`, in closed loops of different requests. The processor time of the
   service = batches × `batch_s` + tokens × `token_s` + texts × `text_s` + requests × `request_s`, where all
-  counts are the service's own. Each lane has a core, so that is also the time that lanes are held.
+  counts are the service's own. Each lane has a core, so this is also the time that lanes are busy.
 
-The times are the least squares of these, none of them negative. Each size is measured again while others take
-more than 3 % of the cores, at most so many turns, and the least disturbed turn counts.
+The times are fitted by non-negative least squares. If other programs take more than 3 % of the cores, a size
+is measured again, at most `--turns` times, and the least disturbed turn counts.
 
     python -m benchmarks.calibration --data sts-dev.tsv [--replicas 2] [--turns 5] [--seconds 2]
 """
@@ -43,14 +43,14 @@ from service.settings import read_settings
 _START_S = 120.0
 _WARM_S = 1
 _CALLS = 40
-# Texts of so many words each; alone, all of them fit one batch.
+# Words per text; alone, all texts of a request fit into one batch.
 _ALONE = ((1, 8), (1, 30), (1, 100), (2, 100), (4, 20), (8, 30), (16, 8), (16, 20), (5, 100))
 _BODIES = 64
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What took so many seconds: of the clock, `pass_s` of them the model's, or of the processor."""
+    """Counts of work and its seconds: wall time, `pass_s` of it in the model, or processor time."""
 
     seconds: float
     pass_s: float
@@ -62,7 +62,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A closed loop: requests of so many texts of so many words, over so many connections to each replica."""
+    """A closed loop: texts per request, words per text, and connections to each replica."""
 
     texts: int
     words: int
@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
 
 
 def start_replicas(stack: ExitStack, count: int) -> list[Headlight]:
-    """Start so many services, which the stack ends."""
+    """Start the services; the stack ends them."""
     servers = []
     for _ in range(count):
         server = Headlight()
@@ -130,7 +130,7 @@ def read_info(server: Headlight) -> dict[str, Any]:
 def calibrate(
     servers: Sequence[Headlight], data: Path, turns: int, seconds: int
 ) -> tuple[Costs, list[list[str]]]:
-    """Measure the costs of a replica; also says how well each size is fitted, as rows of a table."""
+    """Measure the costs of a replica; also returns how well each size is fitted, as rows of a table."""
     pids = [server.process.pid for server in servers]
     quiet_alone = [
         least_disturbed(partial(time_alone, servers[0], data, *size), pids, turns) for size in _ALONE
@@ -163,7 +163,7 @@ def calibrate(
 
 
 def _fit(counts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
-    """Find the times, none negative, that the counts multiply to the seconds; every row weighs the same."""
+    """Fit non-negative times so that counts × times give the seconds; every row has the same weight."""
     found, _ = nnls(np.array(counts) / np.array(seconds)[:, None], np.ones(len(seconds)))
     return [float(x) for x in found]
 
@@ -215,7 +215,7 @@ def count_load(servers: Sequence[Headlight], load: Loaded, data: Path, seconds: 
 
 
 def time_alone(server: Headlight, data: Path, texts: int, words: int) -> Turn:
-    """Ask for one request at a time; times are those of the fastest tenth, and counts of one request."""
+    """Send one request at a time; times are those of the fastest tenth, counts those of one request."""
     before = _totals(server)
     seconds, passes = [], []
     with closing(RawConnection(server.port, make_bodies(data, texts, words))) as connection:
@@ -229,7 +229,7 @@ def time_alone(server: Headlight, data: Path, texts: int, words: int) -> Turn:
 
 
 def make_bodies(data: Path, texts: int, words: int) -> list[bytes]:
-    """Make requests of so many texts of so many words."""
+    """Make requests with a number of texts, each with a number of words."""
     count = min(_BODIES, 2048 // texts)
     made = make_texts(data, words, count * texts)
     return [json.dumps({"inputs": made[i * texts : (i + 1) * texts]}).encode() for i in range(count)]

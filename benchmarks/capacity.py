@@ -1,14 +1,14 @@
-"""How many replicas so many texts a day take, of the tokens a second that one replica was seen to run.
+"""Calculates how many replicas are needed for a number of texts per day, from a replica's tokens per second.
 
     mean      = texts a day / 86,400
     peak      = mean × `--peak`
     replicas  = peak × tokens of a text / (tokens a second of a replica × `--utilisation`), rounded up
     with one spare, so that the peak is still served at that utilisation when one is lost
 
-The tokens a second are those of `MEASURED`, or with `--measure` of the service on this machine, as this
-program's environment says (`HEADLIGHT_…`), or your own: `--rate 16=9000 --rate 128=20000`. What is measured
-is the processor time that the service takes for a token under load, HTTP included; tokens a second are the
-cores divided by that, which neighbours on the same machine disturb little.
+The tokens per second are those of `MEASURED`; with `--measure`, those of the service on this machine with the
+settings in the environment (`HEADLIGHT_…`); or your own: `--rate 16=9000 --rate 128=20000`. `--measure` takes
+the processor time per token under load, HTTP included, and divides the number of cores by it; other programs
+on the machine disturb this little.
 
     python -m benchmarks.capacity [--texts 1e6 1e9] [--peak 3] [--utilisation 0.6] [--rate TOKENS=RATE …]
     python -m benchmarks.capacity --measure
@@ -42,7 +42,7 @@ LENGTHS = (16, 32, 128, 512)
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to run a replica: its cores, its memory at its peak, and tokens a second by tokens of a text."""
+    """A way to run a replica: its cores, its peak memory, and tokens per second by tokens per text."""
 
     cores: int
     memory_mb: int
@@ -54,12 +54,12 @@ MEASURED = {
     "ONNX float32": Kind(2, 322, {16: 12_900, 32: 12_800, 128: 11_600, 512: 8_600}),
     "ONNX int8": Kind(2, 342, {16: 26_800, 32: 23_100, 128: 21_400, 512: 15_600}),
 }
-"""all-MiniLM-L6-v2, many texts a request, on two cores of an AMD EPYC (`benchmarks/README.md`)."""
+"""all-MiniLM-L6-v2, many texts per request, on two cores of an AMD EPYC (`benchmarks/README.md`)."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a load takes: texts a second, replicas, and one more."""
+    """What a load needs: texts per second, replicas, and replicas with a spare."""
 
     mean: float
     peak: float
@@ -67,12 +67,12 @@ class Need:
 
     @property
     def with_spare(self) -> int:
-        """Replicas of which one may be lost."""
+        """The number of replicas if one of them may fail."""
         return self.replicas + 1
 
 
 def need(texts_a_day: float, tokens: int, rate: float, *, peak: float, utilisation: float) -> Need:
-    """Work out what texts of so many tokens take, of replicas that run `rate` tokens a second."""
+    """Calculate what texts of a length in tokens need, with replicas that run `rate` tokens per second."""
     mean = texts_a_day / _DAY_S
     replicas = math.ceil(mean * peak * tokens / (rate * utilisation))
     return Need(mean, mean * peak, replicas)
@@ -138,7 +138,7 @@ def measure() -> dict[str, Kind]:
 
 
 def run(server: Headlight, texts: int, tokens: int, connections: int, cores: int, seconds: int = 4) -> float:
-    """Load the service with texts of so many tokens: tokens a second, if it has its cores to itself."""
+    """Load the service with texts of one length; returns the tokens per second it has on idle cores."""
     body = json.dumps({"inputs": ["word " * (tokens - 2)] * texts}).encode()
     drive(server, "/encode", [body], connections=connections, seconds=_WARM_S)
     names = ("headlight_input_tokens_total", "process_cpu_seconds_total")
@@ -149,7 +149,7 @@ def run(server: Headlight, texts: int, tokens: int, connections: int, cores: int
 
 
 def print_rates(kinds: Mapping[str, Kind]) -> None:
-    """Print what a replica does."""
+    """Print the rates of a replica."""
     lengths = sorted({tokens for kind in kinds.values() for tokens in kind.rates})
     rows = [
         [name, str(kind.cores), str(kind.memory_mb), *(_thousands(kind.rates.get(n)) for n in lengths)]
@@ -160,7 +160,7 @@ def print_rates(kinds: Mapping[str, Kind]) -> None:
 
 
 def print_needs(texts: float, kinds: Mapping[str, Kind], *, peak: float, utilisation: float) -> None:
-    """Print what so many texts a day take, of each kind and length."""
+    """Print what a number of texts per day needs, for each kind of replica and length of text."""
     rows: list[Sequence[str]] = []
     for name, kind in kinds.items():
         for tokens, rate in sorted(kind.rates.items()):

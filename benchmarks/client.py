@@ -1,4 +1,4 @@
-"""A light client: many requests on their way at a time, and of an answer only what is measured."""
+"""A lightweight client: many requests in flight at once, reading only what is measured of an answer."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from benchmarks.wire import LAST_CHUNK, Head, read_head, request_bytes
 
 _STALE_S = 4.0
 NO_ANSWER = 0
-"""Stands in for a status where the connection was refused or closed, or nothing came in time."""
+"""Replaces the status if the connection was refused or closed, or no answer came in time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class Asked:
 
 
 class Connection(asyncio.Protocol):
-    """A kept-alive connection that has one request at a time; `idle` is where it waits for the next."""
+    """A kept-alive connection with one request at a time; it waits in `idle` for the next."""
 
     def __init__(self, idle: list["Connection"]) -> None:
         self._idle = idle
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """Whether nothing was asked for so long that the service may close the connection any moment."""
+        """Whether the connection was idle for so long that the service may close it at any moment."""
         return time.perf_counter() - self._idle_since > _STALE_S
 
     def abort(self) -> None:
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Sends requests over connections that are kept alive, and opens a new one where none is free."""
+    """Sends requests over kept-alive connections, and opens a new one if none is free."""
 
     def __init__(self, port: int, bodies: Sequence[bytes]) -> None:
         self._port = port

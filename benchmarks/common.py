@@ -1,4 +1,4 @@
-"""What the programs share: the machine they name, the tables they print, timing that takes turns."""
+"""Shared by the benchmarks: the description of the machine, tables, and timing in turns."""
 
 import argparse
 import csv
@@ -29,7 +29,7 @@ MB_PER_MIB = 2**20 / 1e6
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sentences and how alike people find them, from 0 to 5."""
+    """Two sentences and their similarity as judged by people, from 0 to 5."""
 
     score: float
     first: str
@@ -90,7 +90,7 @@ def memory_mib(kind: str, pid: int | str = "self") -> float:
 
 
 def forget_peak(pid: int | str = "self") -> None:
-    """Let `VmHWM` begin anew at what is resident now; where that is not allowed, it goes on as it was."""
+    """Reset `VmHWM` to the resident memory of now; does nothing if that is not permitted."""
     with suppress(OSError):
         Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
 
@@ -132,9 +132,9 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Time each contestant once in every round, in a new order each round: seconds per call.
 
-    What disturbs the machine for a while then disturbs all of them, and ratios within a round stay
-    fair. Every contestant is called twice before; one faster than `shortest_s` is called as often as
-    fills that time, and the mean counts.
+    A disturbance of the machine then affects all of them, and ratios within a round stay fair. Every
+    contestant is called twice as a warm-up. One that is faster than `shortest_s` is repeated to fill that
+    time, and the mean counts.
     """
     repeats = {name: _repeats(call, shortest_s) for name, call in contestants.items()}
     order, shuffle = list(contestants), random.Random(seed).shuffle  # noqa: S311
@@ -202,7 +202,7 @@ def own_sentence(info: ModelInfo) -> Want:
 
 @dataclass(frozen=True)
 class Check:
-    """A figure, one value a round, and the bound that their median is held to."""
+    """A figure with one value per round, and the target for their median."""
 
     name: str
     values: Sequence[float]
@@ -222,7 +222,7 @@ class Check:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """Print what is held to a bound, and whether it is."""
+    """Print the figures that have a target, and whether they reach it."""
     rows = []
     for check in checks:
         shown = [f"{v:.{check.digits}f}" for v in (check.median, min(check.values), max(check.values))]

@@ -1,9 +1,9 @@
-"""Tokens per second on CUDA, beside the products of the pass alone.
+"""Measures tokens per second on CUDA, compared with the matrix products of the pass alone.
 
 The models are the embedded one and one of random weights as large as BERT's base model. Contestants are
 PyTorch in bfloat16 (`TorchBackend`, attention of all lengths in one call) and, with `--graph`, an exported
 folder of the embedded model in ONNX Runtime. The ceiling is `F.linear` with the shapes, biases and dtype of
-the pass, one after the other, on as many rows as there are tokens.
+the pass, one after another, with one row per token.
 
 A pass ends when its results are on the host. All take turns in rounds, in a new order each round; the share
 of the ceiling is formed within a round.
@@ -88,7 +88,7 @@ def print_model(
 
 
 def products(config: EncoderConfig, tokens: int, device: str) -> Callable[[], None]:
-    """Prepare the linear products of a pass over so many tokens."""
+    """Prepare the linear products of a pass over a number of tokens."""
     width, inner = config.hidden_size, config.intermediate_size
     sizes: Sequence[tuple[int, int]] = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
     layers = [

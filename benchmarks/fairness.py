@@ -1,19 +1,19 @@
-"""One client beside others: how much of it is answered, and how soon.
+"""Measures one client beside others: how many of its requests are answered, and how fast.
 
 Starts the service on a free port of the loopback interface. A client that sends one request at a time is
-measured beside each of these neighbours in turn, over and over:
+measured beside each of these neighbours in turn, for several rounds:
 
 - nobody: the client is alone;
 - an equal: another client that also sends one request at a time, the same ones;
-- a flood of large requests: a client with several connections, each of which sends the largest legal request
-  (as many texts as the service takes, each as long as the model reads) and the next one at once, whatever the
-  answer was;
+- a flood of large requests: a client with several connections, each of which sends the largest valid request
+  (as many texts as the service accepts, each as long as the model reads) and then immediately the next one,
+  whatever the answer;
 - a flood of small requests: the same with requests of one sentence, over more connections;
 - both floods: two clients at once.
 
-Each client has an address of its own on the loopback interface, by which the service tells them apart. The
-neighbours are processes of their own and share the machine with the service; what they cost it beside their
-requests is in the figures. The service runs as this program's environment says (`HEADLIGHT_…`).
+Each client has its own address on the loopback interface, which identifies it to the service. The neighbours
+are separate processes on the same machine; the processor time that they take is part of the result. The
+service runs with the settings in the environment (`HEADLIGHT_…`).
 
     python -m benchmarks.fairness [--rounds 5] [--seconds 4] [--words 12]
 """
@@ -79,7 +79,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A client beside the one that is measured: its request, and over how many connections it is sent."""
+    """A client beside the measured one: its request, and its number of connections."""
 
     request: bytes
     connections: int
@@ -87,7 +87,7 @@ class Neighbour:
 
 @dataclass
 class Seen:
-    """What the measured client saw: one entry a round."""
+    """What the measured client saw: one entry per round."""
 
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Seen:
     stages: dict[str, list[float]] = field(default_factory=dict)
     """Where its time went: stage -> milliseconds, the median of each round."""
     others: list[float] = field(default_factory=list)
-    """Requests of the neighbours that were answered, a second."""
+    """Requests of the neighbours that were answered, per second."""
     refused: list[float] = field(default_factory=list)
 
 
@@ -162,7 +162,7 @@ def request(texts: Sequence[str]) -> bytes:
 def measure(
     server: Headlight, lone: bytes, kinds: dict[str, list[Neighbour]], arguments: argparse.Namespace
 ) -> dict[str, Seen]:
-    """Put the client beside each kind of neighbours in turn, so many rounds."""
+    """Put the client beside each kind of neighbours in turn, for a number of rounds."""
     seen = {kind: Seen() for kind in kinds}
     beside(server, lone, [], _WARM_UP_S, Seen())
     for _ in range(arguments.rounds):

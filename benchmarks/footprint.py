@@ -1,13 +1,13 @@
-"""What an installation without PyTorch needs: seconds to be ready, memory, and room on the disk.
+"""Measures an installation without PyTorch: seconds until ready, memory, and disk space.
 
 Makes a virtual environment with the packages of `requirements-onnx.lock` and this project, unless `--python`
-names one, and in it starts the service with an exported folder, `--starts` times. Then the last one is put
-under load: single texts and texts in batches on several connections, and attention maps of one head.
+names one, and starts the service in it with an exported folder, `--starts` times. Then it loads the last one:
+single texts and texts in batches on several connections, and attention maps of one head.
 
 - ready: seconds from the start of the process until `/readyz` answers 200;
 - peak: `VmHWM`, the most the process ever held, once ready and after the load;
 - libraries: whether anything of PyTorch is mapped into the process;
-- packages: what stands in the environment's site-packages, pip itself left out.
+- packages: the size of the environment's site-packages, without pip.
 
     python -m benchmarks.footprint FOLDER --data sts-dev.tsv [--python PATH] [--starts 5]
 """

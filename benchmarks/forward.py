@@ -1,11 +1,11 @@
-"""The speed of one forward pass on the CPU, beside what bounds it and beside `transformers`.
+"""Measures one forward pass on the CPU, compared with its matrix products and with `transformers`.
 
-For several shapes of batch it measures, in real tokens per second (padding is never counted):
+For several batch shapes it measures, in tokens per second without padding:
 
 - headlight: `TorchBackend.run`, from token ids to normalised sentence vectors, nothing padded;
-- side by side: the same in two halves of equal length, each in a thread of its own with half of the cores,
+- side by side: the same in two halves of equal length, each in its own thread with half of the cores,
   until both are done, as the service runs many batches;
-- plain: the same on PyTorch's kernels alone, where headlight has its own for the processor;
+- plain: the same on PyTorch's kernels alone, if there are native kernels for the processor;
 - encoder: headlight without pooling and without sorting the texts, from token ids to the last hidden state;
 - transformers: the reference with `attn_implementation="sdpa"`, in the same dtype, its pooler taken
   off, padded to the longest text and given the attention mask, from token ids to the last hidden state;
@@ -17,9 +17,9 @@ For several shapes of batch it measures, in real tokens per second (padding is n
 All take turns in a shuffled order within each round, after a warm-up. Ratios are formed within a round;
 the median over the rounds is shown, with the quartiles in brackets. A ratio is of speeds: 0.5 of the
 ceiling means that the linear products alone take half the time of the pass. In bfloat16 some shares of the
-ceiling are held to a bound.
+ceiling have a target.
 
-With `--data` (an STS file) it also says how far the sentence vectors are from those in float32.
+With `--data` (an STS file) it also prints how far the sentence vectors are from those in float32.
 
     python -m benchmarks.forward [--dtype float32] [--pairs 15] [--data sts-dev.tsv]
 """
@@ -50,9 +50,9 @@ _LANES = 2
 _ACCURACY_BATCH = 64
 """Texts in one batch when accuracy is measured."""
 SHARES = {"32×128": 0.60, "256×16": 0.70, "256 mixed": 0.60}
-"""The shares of the ceiling that are to be reached in bfloat16."""
+"""The targets for the share of the ceiling in bfloat16."""
 COSINE = 0.9999
-"""The cosine to float32 that the vector of each text is to have in bfloat16."""
+"""The lowest allowed cosine between a text's vectors in bfloat16 and in float32."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def make_shapes(limit: int) -> list[Shape]:
 
 
 def load_transformers(folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """Load the reference, without the pooler, whose result nobody uses."""
+    """Load the reference without its pooler, whose result is not used."""
     # Imported here: `benchmarks.common` has by now told it to stay off the network.
     from transformers import AutoModel  # noqa: PLC0415
     from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415
@@ -149,7 +149,7 @@ def measure(
     dtype: str,
     rounds: int,
 ) -> dict[str, list[float]]:
-    """Time every contestant on one shape, of `backends` the second on PyTorch's kernels: seconds per pass."""
+    """Time all contestants on one shape, in seconds per pass; `backends`: with and without native kernels."""
     backend, on_torch = backends
     cls_id, sep_id = plain.tokenizer.encode([""])[0].token_ids
     texts = common.random_ids(shape.lengths, plain.encoder.config.vocab_size, cls_id, sep_id)
@@ -172,9 +172,9 @@ def measure(
 def lanes_pass(
     backend: TorchBackend, texts: Sequence[Sequence[int]], pool: Executor
 ) -> dict[str, Callable[[], object]]:
-    """Prepare the pass in parts side by side; there is none with fewer texts than parts.
+    """Prepare the pass in parts side by side; none with fewer texts than parts.
 
-    No part is run by this thread: what it runs next would have only as many cores as its part.
+    This thread runs no part: its later passes would be limited to the cores of that part.
     """
     if len(texts) < _LANES:
         return {}
@@ -296,7 +296,7 @@ def print_ratios(shapes: Sequence[Shape], measured: dict[str, dict[str, list[flo
 
 
 def share_check(name: str, seconds: dict[str, list[float]]) -> common.Check:
-    """Hold the share of the ceiling of a shape to its bound: F.linear's time in that of the pass."""
+    """Check a shape's share of the ceiling, F.linear's time / the pass's time, against its target."""
     shares = np.divide(seconds["F.linear"], seconds["headlight"]).tolist()
     return common.Check(f"{name}: share of the ceiling", shares, SHARES[name])
 

@@ -1,23 +1,23 @@
-"""Exported graphs in ONNX Runtime on the CPU, beside a plain export of the same weights.
+"""Measures exported graphs in ONNX Runtime on the CPU, compared with a plain export of the same weights.
 
 The plain export is `transformers`' own module, traced by PyTorch's exporter, with the last hidden state as
-its only output; it runs once with ONNX Runtime's default optimisations and once without the one that
-headlight leaves out, and waits for its threads as headlight does. All are sessions with all cores, and each
-shape is one call: no service, no tokenizer, and none of the grouping that a service would do.
+its only output; it runs once with ONNX Runtime's default optimisations and once without the ones that
+headlight disables, and its threads wait as in headlight. All sessions use all cores, and each shape is one
+call: no service, no tokenizer, and no grouping.
 
-Rows, each beside the faster of the plain ones, or for int8 and float16 beside the float32 graph:
+The rows; int8 and float16 are compared with the float32 graph, the others as listed:
 
-- graph: headlight's graph, asked for the last hidden state alone;
-- one head: one map of one middle layer besides, beside `graph`;
-- CLS row: the row of the first token of every layer and head, beside `graph`;
-- all maps: every map of every layer, beside `graph`;
-- int8, float16: those variants, asked for the last hidden state alone.
+- graph: headlight's graph, returning only the last hidden state, compared with the faster plain export;
+- one head: also one map of one middle layer, compared with `graph`;
+- CLS row: also the row of the first token in every layer and head, compared with `graph`;
+- all maps: also every map of every layer, compared with `graph`;
+- int8, float16: these variants, returning only the last hidden state.
 
-The second table has batches as the service runs them, in rectangles of at most 512 tokens and one batch on
-each core, asked for sentence vectors.
+The second table has batches as the service runs them, in padded batches of at most 512 tokens and one batch
+on each core, returning sentence vectors.
 
-They take turns in rounds, in a new order each round. A ratio is formed within a round; the median is shown,
-with the quartiles in brackets. Folders are written by `python -m export` and named here:
+They take turns in rounds, in a new order each round. A ratio is from one round; the table shows the median,
+with the quartiles in brackets. Write the folders with `python -m export` and name them here:
 
     python -m benchmarks.graphs FLOAT32 [--int8 FOLDER] [--float16 FOLDER] [--rounds 9]
 """
@@ -50,7 +50,7 @@ import onnxruntime  # isort: skip  # after the environment that it reads is set
 
 SHAPES = ((1, 16), (4, 128), (32, 128), (256, 16), (1, 512))
 SPEED, ONE_HEAD, INT8 = 0.95, 1.05, 1.9
-"""At least as fast as the plain export, at most what a head may cost, and how much faster int8 is to be."""
+"""The targets: speed / plain export, time with one head, and speed of int8 / float32."""
 
 _INT8_SHAPE = "32×128"
 _NONE = np.zeros(0, np.int64)
@@ -112,7 +112,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def export_plain(place: Path) -> Path:
-    """Write the embedded model as anyone would: `transformers`' module through PyTorch's exporter."""
+    """Write a plain export of the embedded model: `transformers`' module through PyTorch's exporter."""
     model = AutoModel.from_pretrained(resolve(EMBEDDED), attn_implementation="sdpa").eval()
     axes = {0: Dim("batch"), 1: Dim("length")}
     names = [graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS]

@@ -1,21 +1,21 @@
-"""What others notice while an answer of many megabytes is written: latencies of short requests meanwhile.
+"""Measures the latency of short requests while the service writes an answer of many megabytes.
 
-Starts the service on a free port of the loopback interface and sends it one sentence at a time to `/encode`,
-at a fixed rate well below what it can answer, whatever comes back (an open loop; a connection is opened where
-none is free). Each round has three phases:
+Starts the service on a free port of the loopback interface and sends `/encode` one sentence at a time, at a
+fixed rate well below its capacity, without waiting for answers (an open loop; a connection is opened if none
+is free). Each round has three phases:
 
-- alone: nothing else is asked;
-- JSON: a process of its own asks for all maps of a few long texts, just under `HEADLIGHT_MAX_RESPONSE_BYTES`,
-  reads the answer as fast as it can, and asks again;
+- alone: there are no other requests;
+- JSON: a separate process requests all maps of a few long texts, just under `HEADLIGHT_MAX_RESPONSE_BYTES`,
+  reads the answer as fast as it can, and repeats;
 - gzip: the same with `Accept-Encoding: gzip`; the answer is not decoded.
 
-Short requests that were sent while an answer was written, after its head had arrived and before its end, are
-also shown apart, and are what is held to a bound: that a batch is computed before is another matter. A tenth
-of a second passes between one large answer and the next, so that few of them meet the next batch.
+Short requests sent while an answer was written, after its head had arrived and before its end, are also shown
+separately, and only they have a target: the batch computed before the answer is a different effect. A tenth
+of a second passes between two large answers, so that few of these requests meet the next batch.
 
-Latency is counted from the moment in which a request was sent until the whole answer was read. The client
-and the reader share the machine with the service; `loop late` tells how late the client's own loop turns. The
-service runs as this program's environment says (`HEADLIGHT_…`).
+Latency counts from the time a request was sent until its answer was completely read. The client and the
+reader share the machine with the service; `loop late` is the delay of the client's own event loop. The
+service runs with the settings in the environment (`HEADLIGHT_…`).
 
     python -m benchmarks.large_answers --data sts-dev.tsv [--rounds 2] [--seconds 20] [--rate 40]
 """
@@ -50,7 +50,7 @@ _CONNECTIONS = 4
 _PAUSE_S = 0.1
 _BUFFER_BYTES = 2**20
 _MOST_ADDED_MS = 50.0
-"""What an answer that is being written may add to the p99 of short requests."""
+"""The target for what a large answer adds to the p99 of short requests."""
 ALONE = "alone"
 READERS: dict[str, dict[str, str]] = {"JSON": {}, "gzip": {"Accept-Encoding": "gzip"}}
 """What the reader of the large answers sends with its request."""
@@ -144,7 +144,7 @@ def largest_body(server: Headlight, arguments: argparse.Namespace) -> bytes:
 async def measure(
     server: Headlight, short: Sequence[bytes], body: bytes, arguments: argparse.Namespace
 ) -> list[dict[str, Measured]]:
-    """Go through the phases, round by round."""
+    """Run the phases, round by round."""
     gc.disable()  # its pauses would count as the service's, and there are no cycles to be found
     client = Client(server.port, short)
     await closed_loop(client, "warm-up", _CONNECTIONS, _WARM_UP_S)
@@ -189,7 +189,7 @@ async def measure_phase(
 
 
 def read_large(port: int, body: bytes, headers: dict[str, str], seconds: float) -> list[Large]:
-    """Ask for a large answer over and over for so long, and read each as fast as it comes."""
+    """Request a large answer repeatedly for a time, and read each as fast as it comes."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_ANSWER_S)
     buffer = bytearray(_BUFFER_BYTES)
     answers, until = [], time.perf_counter() + seconds
@@ -251,7 +251,7 @@ def latencies(asked: Sequence[Asked]) -> list[float]:
 
 
 def make_check(name: str, rounds: Sequence[dict[str, Measured]]) -> common.Check:
-    """Hold to a bound by how much the p99 is later while answers are written."""
+    """Check the increase of the p99 while answers are written against its target."""
 
     def p99_ms(asked: Sequence[Asked]) -> float:
         return 1e3 * float(np.percentile(latencies(asked), 99))

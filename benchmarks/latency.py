@@ -1,20 +1,20 @@
-"""How long one short text takes, start to answer, and what of that is not the model.
+"""Measures the latency of one short text, and how much of it is not the model.
 
 Starts the service on a free port of the loopback interface and measures:
 
 - start: seconds from the start of the process until `/readyz` answers 200;
-- raw: one text at a time over one kept-alive TCP connection, written and read by hand; this is the
-  figure, because a client library spends time of its own;
+- raw: one text at a time over one kept-alive TCP connection, written and read by hand; this is the result,
+  because a client library adds its own time;
 - httpx: the same through an `httpx.Client` with keep-alive, what a Python client sees;
-- forward: the bare `TorchBackend.run` of the same packed texts in the same dtype, in a process of its own
-  (`benchmarks/bare.py`) that has nothing else to do, while the service waits;
-- the service's own account of its stages, from the header `Server-Timing`;
+- forward: the bare `TorchBackend.run` of the same packed texts in the same dtype, in a separate process
+  (`benchmarks/bare.py`) that does nothing else, while the service is paused;
+- the stages as the service reports them in the header `Server-Timing`;
 - memory: `VmHWM`, the most the process ever held, once ready and after many texts;
 - end: the exit code after SIGTERM, and the seconds it took.
 
-Raw, httpx and forward take turns in blocks, so that noise of the machine hits all of them, and each goes
-through the same texts: with `--data` (an STS file) those of the workload `lone`, one sentence after the
-other, else one text over and over. The service runs as this program's environment says (`HEADLIGHT_…`).
+Raw, httpx and forward take turns in blocks, so that noise of the machine affects all of them, and each uses
+the same texts: with `--data` (an STS file) those of the workload `lone`, one sentence after another, else one
+text repeatedly. The service runs with the settings in the environment (`HEADLIGHT_…`).
 
     python -m benchmarks.latency [--data sts-dev.tsv] [--dtype float32] [--blocks 10] [--per-block 50]
 """
@@ -45,10 +45,10 @@ from model.checkpoints.source import EMBEDDED
 _ANSWER_S = 30.0
 _WARM_UP = 50
 _SETTLE_S = 0.05
-"""Pause between blocks: threads of a product that wait for the next one go to sleep meanwhile."""
+"""Pause between blocks, in which threads that spin for the next product go to sleep."""
 _LONG_TEXT = "a man is playing the guitar while two small dogs watch him quietly from under the table"
 _MOST_ADDED_MS = 1.0
-"""What a lone request may take beyond the forward pass, p50."""
+"""The target for the p50 of a single request, beyond the forward pass."""
 
 
 def main() -> None:
@@ -120,7 +120,7 @@ class RawConnection:
     def post(self) -> bytes:
         """Send the next request and read the whole answer; returns its beginning, with the head.
 
-        A connection that the service closed while nobody asked is opened again.
+        A connection that the service closed while it was idle is opened again.
         """
         request = next(self._requests)
         answer = self._ask(request)
@@ -178,7 +178,7 @@ class Figures:
 def measure(
     server: Headlight, bare: Bare, texts: Sequence[str], arguments: argparse.Namespace
 ) -> tuple[dict[str, Any], Figures]:
-    """Let the ways of asking take turns, block by block; returns what the model is, too."""
+    """Let the ways of asking take turns, block by block; also returns the description of the model."""
     figures = Figures()
     bodies = [json.dumps({"inputs": text}).encode() for text in texts]
     headers = {"Content-Type": "application/json"}

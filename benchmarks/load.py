@@ -1,8 +1,8 @@
-"""A load client of next to no weight: `wrk`, told by a script to send one request after the other.
+"""A lightweight load generator: `wrk`, with a script that sends one request after another.
 
-Each connection sends its next request when it has its answer (a closed loop). So a request that is sent tells
-of an answer, and from the first second on they are counted apart: what is on its way when the time is over is
-in no count of whole answers, which for a slow server is a large part of them.
+Each connection sends its next request when it has its answer (a closed loop), so each request sent stands for
+an answer. Requests after the first second are counted separately: a count of complete answers would miss the
+requests in flight at the end, which for a slow server are a large part.
 """
 
 import json
@@ -54,7 +54,7 @@ RAMP_S = 1.0
 
 @dataclass(frozen=True)
 class Load:
-    """What a client saw: answers in so many seconds, percentiles of their latency, and errors of any kind.
+    """What a client saw: answers, the seconds they took, percentiles of latency, and errors of any kind.
 
     `steady` are the answers after the first second.
     """
@@ -73,7 +73,7 @@ class Load:
 
     @property
     def steady_per_s(self) -> float:
-        """The rate of answers after the first second; NaN where there was no more than that."""
+        """The rate of answers after the first second; NaN if the load was no longer than that."""
         seconds = self.seconds - RAMP_S
         return self.steady / seconds if seconds > 0 else float("nan")
 
@@ -87,7 +87,7 @@ def drive(
     seconds: float,
     headers: Mapping[str, str] | None = None,
 ) -> Load:
-    """Send the bodies over and over, over so many connections, for so many seconds."""
+    """Send the bodies repeatedly, over a number of connections, for a number of seconds."""
     wrk = shutil.which("wrk")
     if wrk is None:
         raise SystemExit("This program drives its load with wrk: install it (Debian: apt install wrk).")
@@ -111,7 +111,7 @@ def drive(
 
 
 def good(load: Load, who: str) -> Load:
-    """Pass on a load without errors; ends the program at one with any, that was sent to `who`."""
+    """Return a load without errors; ends the program if the load on `who` had any."""
     if load.errors:
         raise SystemExit(
             f"{load.errors} of {load.requests} requests failed that were sent to {who}: such a rate means "
@@ -121,7 +121,7 @@ def good(load: Load, who: str) -> Load:
 
 
 def steady(load: Load, who: str) -> Load:
-    """Pass on a load with answers after the first second; ends the program at one without."""
+    """Return a load with answers after the first second; ends the program if there are none."""
     if not load.steady:
         raise SystemExit(f"{who} answered next to nothing: give it more --seconds.")
     return load

@@ -1,17 +1,17 @@
-"""Requests for attention maps per second, beside a route that one would write around `transformers`.
+"""Measures requests for attention maps per second, compared with a plain route around `transformers`.
 
-Starts on free ports of the loopback interface, each as a process of its own with all cores:
+Starts on free ports of the loopback interface, each as a separate process with all cores:
 
-- headlight, as this program's environment says (`HEADLIGHT_…`), asked for the maps of the last layer, all
-  heads, as JSON and as npz; and for those of the first layer, after which it need not run on;
-- the peer, `benchmarks/plain_route.py`: FastAPI and an eager model in float32, asked for the last layer. It
-  always runs, and keeps, all layers, so that its figure stands beside the first layer too. It is measured as
-  it is written without a thought for its types, and with a return type, which makes its JSON faster.
+- headlight, with the settings in the environment (`HEADLIGHT_…`): maps of the last layer, all heads, as JSON
+  and as npz; and maps of the first layer, after which the model can stop;
+- the peer, `benchmarks/plain_route.py`: FastAPI and an eager model in float32, with maps of the last layer.
+  It always runs and keeps all layers, so its rate is also compared with the first layer. It is measured
+  without a return type and with one, which makes its JSON faster.
 
-A request is one text, no two of them the same, over eight connections that each send the next request when
-they have their answer. All take turns within each round, in reversed order every other round; who does not
-have the turn is stopped. Ratios are formed within a round. Before anything is measured, the maps of both
-servers are compared; an answer that is an error ends the program.
+Each request is a different text, over eight connections that each send the next request after their answer.
+The servers take turns within each round, in reversed order every other round; a server without the turn is
+paused. Ratios are formed within a round. The maps of both servers are compared before the measurement; an
+error in an answer ends the program.
 
     python -m benchmarks.maps --data sts-dev.tsv [--rounds 5] [--seconds 6]
 """
@@ -52,7 +52,7 @@ PEERS = {"peer": "/attention", "peer, typed": "/typed"}
 
 @dataclass(frozen=True)
 class Way:
-    """A way to ask headlight for a layer, in a format, and how many times the peer's rate it is to have."""
+    """A request to headlight: a layer, a format, and the target for its rate / the peer's rate."""
 
     layer: int
     headers: Mapping[str, str]
@@ -135,7 +135,7 @@ def start_peer(stack: ExitStack, model: str) -> Server:
 def compare(headlight: Server, peer: Server, texts: Sequence[str]) -> tuple[float, float]:
     """Find the largest difference of both servers' maps, and the mean number of tokens.
 
-    Ends the program where a map is further away than the dtype explains.
+    Ends the program if a map differs by more than the dtype explains.
     """
     furthest, tokens = 0.0, []
     for text in texts:

@@ -1,7 +1,6 @@
-"""A memory limit for a process and its children, as a container has one: a control group of the kernel's.
+"""A memory limit for a process and its children, as in a container, through a Linux control group.
 
-Needs root, and a hierarchy of control groups that can be written to: version 1 with the memory controller, or
-version 2.
+Needs root, and a writable control group hierarchy: version 1 with the memory controller, or version 2.
 """
 
 import os
@@ -33,7 +32,7 @@ class MemoryLimit:
 
     @property
     def working_bytes(self) -> int:
-        """What the group uses now and cannot simply drop: all but clean pages of files."""
+        """The memory that the group uses now and cannot drop: all except clean pages of files."""
         usage = self._number("memory.usage_in_bytes" if self.is_v1 else "memory.current")
         return usage - self._stat("total_inactive_file" if self.is_v1 else "inactive_file")
 
@@ -44,7 +43,7 @@ class MemoryLimit:
 
     @property
     def kills(self) -> int:
-        """How many processes of the group were ended for want of memory."""
+        """How many processes of the group the kernel killed for lack of memory."""
         text = (self.folder / ("memory.oom_control" if self.is_v1 else "memory.events")).read_text("ascii")
         return _field(text, "oom_kill")
 
@@ -64,7 +63,7 @@ def _field(text: str, name: str) -> int:
 def memory_limit(limit: int) -> Iterator[MemoryLimit]:
     """Make a control group with a limit in bytes, and remove it when its processes have ended.
 
-    Raises OSError where that is not possible.
+    Raises OSError if that is not possible.
     """
     parent = _V1 if (_V1 / "memory.limit_in_bytes").exists() else _V2
     folder = parent / f"headlight-{os.getpid()}-{limit >> 20}"

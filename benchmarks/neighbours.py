@@ -1,4 +1,4 @@
-"""How much of the cores others took meanwhile: a measurement that a neighbour disturbed is taken again."""
+"""Measures the share of the cores that other programs took, and repeats disturbed measurements."""
 
 import os
 import resource
@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-# Of the fields of /proc/stat, those in which nobody had the core: idle, and waiting for a disk.
+# The fields of /proc/stat in which the core was free: idle, and waiting for a disk.
 _IDLE_FIELDS = (3, 4)
 _STAT_FIELDS = 8
 
 
 @dataclass(frozen=True)
 class Undisturbed(Generic[T]):
-    """What was measured while others took this share of the cores."""
+    """A measurement, and the share of the cores that other programs took during it."""
 
     value: T
     others: float
@@ -26,9 +26,10 @@ class Undisturbed(Generic[T]):
 def least_disturbed(
     measure: Callable[[], T], pids: Iterable[int], turns: int, *, at_most: float = 0.03
 ) -> Undisturbed[T]:
-    """Measure until others take at most this share of the cores, or so many times: the least disturbed turn.
+    """Repeat a measurement until others take at most a share of the cores, or a number of turns is reached.
 
-    What the processes of `pids`, this program and the programs that it waited for take is not others'.
+    Returns the least disturbed turn. The processes of `pids`, this program and its finished children do not
+    count as others.
     """
     own = list(pids)
     best: Undisturbed[T] | None = None
@@ -51,7 +52,7 @@ def _fields() -> list[int]:
 
 
 def _busy_s() -> float:
-    """Seconds of all cores in which somebody ran, the host's other guests included."""
+    """Seconds of all cores in which any program ran, the host's other guests included."""
     return _TICK_S * sum(ticks for i, ticks in enumerate(_fields()) if i not in _IDLE_FIELDS)
 
 
@@ -61,7 +62,7 @@ def _whole_s() -> float:
 
 
 def _own_s(pids: Iterable[int]) -> float:
-    """Seconds that these processes, this one and its ended children have run."""
+    """Seconds that these processes, this one and its finished children have run."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in used) + sum(_ran_s(pid) for pid in pids)
 

@@ -1,22 +1,22 @@
-"""Four times more requests than the service can answer: what it still answers, and how soon it refuses.
+"""Sends four times the requests that the service can answer: measures goodput and the latency of refusals.
 
-Starts the service on a free port of the loopback interface and sends the workload `mixed`, 32 texts of
-mixed length a request:
+Starts the service on a free port of the loopback interface and sends the workload `mixed`, 32 texts of mixed
+length per request:
 
-- closed: so many connections, each of which sends its next request when it has its answer (a closed
-  loop); the better rate of good answers is the best there is;
-- calm: a fixed rate of 0.3 times the best, whatever comes back (an open loop);
-- overload: four times the best, in an open loop;
-- calm again: as before, once nothing of the overload is in flight any more.
+- closed: several connections, each of which sends its next request after its answer (a closed loop); the
+  highest rate of good answers is the best rate;
+- calm: a fixed 0.3 times the best rate, without waiting for answers (an open loop);
+- overload: four times the best rate, in an open loop;
+- calm again: as before, once no request of the overload is in flight.
 
-`in flight` is the most that waited for an answer at a time, and `backlog` how long a phase's answers kept
-coming after its last request.
+`in flight` is the most requests that waited for an answer at once, and `backlog` how long answers kept coming
+after a phase's last request.
 
-Latency is counted from the moment in which a request was sent until the whole answer was read. The client
-is one event loop that shares the machine with the service, and at times has to wait for a core itself: a
-timer tells how late the loop turns, `sent late` how far behind its time a request was sent, and the latency
-of refusals is shown a second time without the moments in which the client's own loop stood still. The
-service runs as this program's environment says (`HEADLIGHT_…`).
+Latency counts from the time a request was sent until its answer was completely read. The client is one event
+loop on the same machine as the service, and sometimes waits for a core itself: `loop late` is the delay of a
+timer in the loop, `sent late` the delay of a request, and the latency of refusals is shown again without the
+times in which the client's loop stood still. The service runs with the settings in the environment
+(`HEADLIGHT_…`).
 
     python -m benchmarks.overload --data sts-dev.tsv [--factor 4] [--seconds 20]
 """
@@ -43,7 +43,7 @@ _WARM_UP_S = 3.0
 _WARM_UP_CONNECTIONS = 4
 _ALWAYS_SHOWN = {NO_ANSWER, 200, 429, 503, 504}
 _TO_TELL_WHEN = (429, 503)
-"""Whose answers say in Retry-After when to come back."""
+"""The statuses whose answers have a Retry-After header."""
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 async def measure(port: int, bodies: Sequence[bytes], arguments: argparse.Namespace) -> list[Phase]:
-    """Go through the phases, one after the other."""
+    """Run the phases, one after another."""
     gc.disable()  # its pauses would count as the service's, and there are no cycles to be found
     client = Client(port, bodies)
     await closed_loop(client, "warm-up", _WARM_UP_CONNECTIONS, _WARM_UP_S)

@@ -1,4 +1,4 @@
-"""Loads of so many seconds, open and closed, and what the client saw of each."""
+"""Timed loads, in open and closed loops, and what the client saw of each."""
 
 import asyncio
 import time
@@ -19,10 +19,10 @@ _SETTLE_S = 0.2
 
 @dataclass
 class Phase:
-    """A load of so many seconds. Times are of `time.perf_counter`, of its end too.
+    """A timed load. Times, including that of its end, are of `time.perf_counter`.
 
-    `offered` is the rate of an open loop, and None for a closed one. `backlog_s` passed after the end
-    until nothing was in flight. `turns` tell when the client's loop was to turn, and when it did.
+    `offered` is the rate of an open loop, None for a closed one. `backlog_s` is the time from the end until
+    nothing was in flight. `turns` are the times when the client's loop should have turned, and when it did.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Phase:
         return [a for a in self.asked if a.status == status]
 
     def stood_still(self, asked: Sequence[Asked]) -> np.ndarray:
-        """Seconds of each request's time in which the client's loop did not turn when it was to."""
+        """Seconds of each request's time in which the client's loop was late."""
         due, turned = np.array(self.turns).T
         times = np.stack([due, turned], axis=1).ravel()
         total = np.cumsum(turned - due)
@@ -66,7 +66,7 @@ class Phase:
 
 
 async def closed_loop(client: Client, name: str, connections: int, seconds: float) -> Phase:
-    """Send so many requests at a time, each when the one before has its answer."""
+    """Keep a number of requests in flight, sending the next one after each answer."""
     phase = Phase(name, None, seconds)
 
     def finish(asked: Asked) -> None:
@@ -85,7 +85,7 @@ async def closed_loop(client: Client, name: str, connections: int, seconds: floa
 
 
 async def open_loop(client: Client, name: str, rate: float, seconds: float) -> Phase:
-    """Send so many requests a second, whatever comes back."""
+    """Send a number of requests per second, without waiting for answers."""
     phase = Phase(name, rate, seconds)
 
     def finish(_: Asked) -> None:
@@ -103,7 +103,7 @@ async def open_loop(client: Client, name: str, rate: float, seconds: float) -> P
 
 @asynccontextmanager
 async def watched(phase: Phase, client: Client) -> AsyncIterator[None]:
-    """Watch the client's loop meanwhile, and at the end wait until nothing is in flight any more."""
+    """Watch the client's loop during a load, and wait at the end until nothing is in flight."""
     turns = asyncio.create_task(watch_turns(phase.turns))
     try:
         yield
@@ -118,7 +118,7 @@ async def watched(phase: Phase, client: Client) -> AsyncIterator[None]:
 
 
 async def watch_turns(turns: list[tuple[float, float]]) -> None:
-    """Note every two milliseconds when the loop was to turn, and when it did."""
+    """Record every two milliseconds when the loop should have turned, and when it did."""
     turned = time.perf_counter()
     while True:
         due = turned + _TURN_S

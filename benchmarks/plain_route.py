@@ -1,10 +1,10 @@
-"""What one would write without headlight: a route around `transformers` that returns maps of attention.
+"""A plain route around `transformers` that returns attention maps, as one would write it without headlight.
 
-`benchmarks/maps.py` measures headlight beside it. `PLAIN_ROUTE_MODEL` is the folder of the model; it runs in
-float32, as it was saved. The routes are no coroutines, so they run in FastAPI's pool of threads.
+`benchmarks/maps.py` compares headlight with it. `PLAIN_ROUTE_MODEL` is the folder of the model, which runs in
+float32, as it was saved. The routes are not coroutines, so they run in FastAPI's thread pool.
 
-`/attention` is what FastAPI makes of a function that says nothing of what it returns: the answer is encoded
-value by value. `/typed` is the same with a return type, for which pydantic writes the JSON, twice as fast.
+`/attention` has no return type, so FastAPI encodes the answer value by value. `/typed` is the same with a
+return type: pydantic writes the JSON, twice as fast.
 
     PLAIN_ROUTE_MODEL=… uvicorn benchmarks.plain_route:app
 """

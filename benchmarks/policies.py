@@ -1,6 +1,6 @@
-"""Ways to choose a replica for a request: what load balancers do, and what they know while they do it.
+"""Policies of load balancers: how they choose a replica for a request, and what they know about replicas.
 
-A policy is made for a fleet and the traffic that will come, and then asked for each request in turn.
+A policy is made for a fleet and its future traffic, and then called for each request in turn.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +14,10 @@ Choose = Callable[[int, float], int]
 
 @dataclass(frozen=True)
 class Fleet:
-    """What there is to know of the replicas, by replica, as it is now.
+    """The current state of the replicas, one entry per replica.
 
-    `requests` and `tokens` are in flight: sent and not yet answered. `waiting` are tokens in the queue, as
-    `headlight_queue_tokens` tells them: what runs is not among them.
+    `requests` and `tokens` are in flight: sent and not yet answered. `waiting` are tokens in the queue, as in
+    `headlight_queue_tokens`: running tokens do not count.
     """
 
     requests: list[int]
@@ -26,7 +26,7 @@ class Fleet:
 
     @classmethod
     def of(cls, replicas: int) -> "Fleet":
-        """A fleet with nothing to do."""
+        """Return an idle fleet."""
         return cls([0] * replicas, [0] * replicas, [0] * replicas)
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ def round_robin(fleet: Fleet, clients: Sequence[int], rng: np.random.Generator) 
 
 
 def sticky(fleet: Fleet, clients: Sequence[int], rng: np.random.Generator) -> Choose:
-    """Each client's connection stays where it was opened, which was one replica after the other."""
+    """Each client keeps its replica; replicas are assigned to clients in turn."""
     order = rng.permutation(max(clients) + 1).tolist()
     return lambda request, _: order[clients[request]] % len(fleet)
 
@@ -71,7 +71,7 @@ def two_by_tokens(fleet: Fleet, clients: Sequence[int], rng: np.random.Generator
 
 
 def scraped_every(period_s: float) -> Callable[[Fleet, Sequence[int], np.random.Generator], Choose]:
-    """Make the policy that knows the queues as they were at the last scrape, and takes a shortest one."""
+    """Make the policy that chooses a shortest queue as of the last scrape."""
 
     def scraped(fleet: Fleet, clients: Sequence[int], rng: np.random.Generator) -> Choose:
         drawn = rng.random(len(clients)).tolist()
@@ -107,7 +107,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def _least(of: Sequence[int], requests: int, rng: np.random.Generator) -> Choose:
-    """Take the least; of several equal ones the next after a place drawn at random."""
+    """Choose the least loaded; among equal ones, the next after a random position."""
     places = rng.integers(len(of), size=requests).tolist()
 
     def choose(request: int, _: float) -> int:

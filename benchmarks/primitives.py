@@ -1,12 +1,11 @@
-"""How many primitives oneDNN should keep: memory and speed at several bounds of its cache.
+"""Measures memory and speed for several sizes of oneDNN's primitive cache.
 
     python -m benchmarks.primitives
 
-PyTorch's products on CPUs are oneDNN's primitives, with code generated for each shape: for each number of
-tokens in a batch, and each of the few products of a block. `ONEDNN_PRIMITIVE_CACHE_CAPACITY` bounds how
-many are kept. For each bound a process of its own runs batches of every number of tokens, then the sizes
-of ordinary traffic over and over; printed are the memory that is not of files, and tokens per second
-beside the largest bound's.
+PyTorch's products on CPUs are oneDNN primitives, with code generated for each shape: for each number of
+tokens in a batch, and each of the few products of a block. `ONEDNN_PRIMITIVE_CACHE_CAPACITY` limits how many
+are kept. For each limit, a separate process runs batches of every number of tokens, then repeats the sizes of
+ordinary traffic. The table has the anonymous memory, and the tokens per second relative to the largest limit.
 """
 
 import argparse

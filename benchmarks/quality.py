@@ -1,8 +1,8 @@
-"""How well the service's sentence vectors agree with people, over HTTP.
+"""Measures how well the service's sentence vectors agree with human judgements, over HTTP.
 
 Reads an STS file (pairs of sentences that people scored from 0 to 5), posts its sentences to `/encode` of
 a running service in batches, and prints Spearman's rank correlation between the cosine similarities and the
-scores, beside what the service says of itself. Vectors travel as JSON, the way most clients ask for them.
+scores, with the service's description of its model. Vectors are sent as JSON, as most clients request them.
 
 The file is tab-separated and unquoted: genre, file, year, id, score, sentence 1, sentence 2, and
 columns that are ignored, as in STSbenchmark (Cer et al. 2017).

@@ -1,13 +1,13 @@
-"""One replica in a simulation: what a batch costs, and how batches are made when a lane gets free.
+"""One replica in a simulation: the cost of a batch, and how batches are made when a lane becomes free.
 
-It does what the service does (`queueing`, `batching` and `runner` in `service/engine/`): one
-queue, bounded in tokens; a batch is made of what waits at the moment in which it can run, up to a budget of
-tokens; the first lane takes whatever there is, another one only what is worth its while; a request that is
-alone has all cores. All requests are of one client, and the queue is `queue_batches` long: between clients
-the service shares it (`service/engine/fairness.py`), which is not simulated. Two things are simpler here: the
-texts of a request count as equally long, and a batch is filled to its last token, where the service leaves
-a gap of less than a text. `tests/benchmarks/test_replica.py` holds it to a replica that is fed text by text
-through the service's own `take_batch`.
+It models the service (`queueing`, `batching` and `runner` in `service/engine/`): one queue, bounded in
+tokens. A batch is made of the waiting requests at the moment it can run, up to a budget of tokens. The first
+lane takes any amount, another lane only enough to be worthwhile. A single request uses all cores. All
+requests are from one client, and the queue is `queue_batches` long: the service shares its queue between
+clients (`service/engine/fairness.py`), which is not simulated. Two things are simplified: all texts of a
+request have the same length, and a batch is filled to its last token, where the service leaves a gap of less
+than a text. `tests/benchmarks/test_replica.py` compares it with a replica that is fed text by text through
+the service's own `take_batch`.
 """
 
 from collections import deque
@@ -19,16 +19,16 @@ from service.engine.queueing import WORTH_A_LANE
 _LONG_S = 0.1
 
 Batch = list[tuple[int, int]]
-"""Which requests run together, and how many tokens of each."""
+"""The requests that run together, and how many tokens of each."""
 
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds that work takes, and the sizes of batch and queue in tokens.
 
-    A batch takes `batch_s`, and more for each of its tokens and texts; one that has all cores takes the
-    times that begin with `alone`. `request_s` is what reading and answering a request takes of a core, which
-    no batch has meanwhile; `fixed_s` is what it adds to the request's own latency besides.
+    A batch takes `batch_s`, and more for each of its tokens and texts; a batch on all cores takes the times
+    that begin with `alone`. `request_s` is the core time of reading and answering a request, during which no
+    batch uses that core; `fixed_s` is added only to the latency of the request.
     """
 
     lanes: int
@@ -50,14 +50,14 @@ class Costs:
         return self.queue_batches * self.budget
 
     def capacity(self, tokens: float, texts: float) -> float:
-        """How many requests a second one replica can answer, of so many tokens and texts on average."""
+        """How many requests per second one replica can answer, given their mean tokens and texts."""
         batches = tokens / self.budget
         seconds = batches * self.batch_s + tokens * self.token_s + texts * self.text_s + self.request_s
         return self.lanes / seconds
 
 
 class Work:
-    """The requests of a simulation, as what they cost: tokens, and seconds for each of their tokens."""
+    """The requests of a simulation and their costs: tokens, and seconds for each of their tokens."""
 
     def __init__(self, tokens: Sequence[int], texts: Sequence[int], costs: Costs) -> None:
         self.tokens = list(tokens)
@@ -82,7 +82,7 @@ class Replica:
         self.waiting_tokens = 0
 
     def accept(self, request: int, now: float) -> bool:
-        """Let a request wait; False when the queue has no room. Where nothing waits, any request fits."""
+        """Add a request to the queue; False if the queue is full. An empty queue accepts any request."""
         tokens = self._work.tokens[request]
         if self.waiting_tokens and self.waiting_tokens + tokens > self._costs.max_queue_tokens:
             return False
@@ -92,7 +92,7 @@ class Replica:
         return True
 
     def start(self, now: float) -> tuple[float, int, Batch] | None:
-        """Start a batch, if there is a lane for one: when it will end, in which lane, and what is in it."""
+        """Start a batch if a lane is free: returns when it will end, its lane, and its content."""
         if not self._idle or not self.waiting_tokens:
             return None
         lane = self._idle[0]
@@ -105,7 +105,7 @@ class Replica:
         return now + self._seconds(batch, alone=alone), lane, batch
 
     def finish(self, lane: int, batch: Batch) -> list[int]:
-        """End a batch: the requests of which nothing is left to run."""
+        """End a batch; returns the requests that are now complete."""
         self._idle.append(lane)
         self._idle.sort()
         unfinished, ended = self._work.unfinished, []

@@ -1,8 +1,8 @@
-"""Whether two states of headlight answer alike, byte for byte: 200 fixed requests to each, one at a time.
+"""Checks that two checkouts of headlight give identical answers: 200 fixed requests to each, one at a time.
 
-Both run in float32 with the same settings, each from its own checkout with the interpreter that runs this. Of
-errors the status, the type and the field are compared, not their sentences; of ndjson the lines in their
-order of arrival are sorted, since they come as they are ready.
+Both run in float32 with the same settings, each from its own checkout, with this program's interpreter. For
+errors, the status, type and field are compared, but not the sentences. The lines of ndjson are sorted before
+they are compared, since they arrive in any order.
 
     git worktree add /tmp/before COMMIT
     python -m benchmarks.same_answers /tmp/before [--model exported] [--native off]

@@ -1,4 +1,4 @@
-"""Servers, and the bare model, as processes of their own: started, watched, paused and ended."""
+"""Starts, watches, pauses and ends servers and the bare model, each in its own process."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from benchmarks import common
 
 _ANSWER_S = 30.0
 _AS_THE_SERVICE_SETS_THEM = {"GOMP_SPINCOUNT": "2000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "4096"}
-"""What the service puts into its environment before PyTorch is loaded, where nothing is there."""
+"""Variables that the service sets, unless they are set already, before it loads PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ def free_port() -> int:
 
 
 class Process:
-    """A program in a process of its own; with `pipes`, its input and output are held.
+    """A program in its own process; with `pipes`, its input and output are pipes.
 
-    With a `folder`, that is its current directory.
+    `folder` is its working directory.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Process:
         )
 
     def pause(self) -> None:
-        """Stop the process where it is, and its children, so that it takes nothing from others."""
+        """Pause the process and its children, so that they take no processor time from others."""
         self._send_all(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -85,11 +85,11 @@ class Process:
         return common.memory_mib(kind, self.process.pid)
 
     def forget_peak(self) -> None:
-        """Let its peak begin anew; see `common.forget_peak`."""
+        """Reset its peak memory; see `common.forget_peak`."""
         common.forget_peak(self.process.pid)
 
     def end(self, timeout_s: float = 40.0) -> Ended:
-        """Send SIGTERM and wait; a process that stays is killed."""
+        """Send SIGTERM and wait; kill the process if it does not end."""
         start = time.perf_counter()
         if self.process.poll() is None:
             self.go_on()

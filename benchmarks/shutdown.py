@@ -1,17 +1,17 @@
-"""Whether a request is lost when the service is told to end.
+"""Checks whether requests are lost when the service shuts down.
 
-Starts the service over and over on a free port of the loopback interface, puts it under load, sends SIGTERM
-after a random time, goes on asking until connections are refused, and looks at what became of every request:
+Repeatedly starts the service on a free port of the loopback interface, loads it, sends SIGTERM after a random
+time, continues to send requests until connections are refused, and classifies every request:
 
-- answered: 200, whole;
-- refused: 503, whole, which a client takes elsewhere;
-- lost: no whole answer, though the request was wholly sent before the signal, or an answer had begun;
+- answered: a complete 200;
+- refused: a complete 503, after which a client can try another replica;
+- lost: no complete answer, though the request was completely sent before the signal, or an answer had begun;
 - cut: sent after the signal over a connection that was then closed without a byte of an answer;
-- not sent: the connection was closed or reset before the request was wholly out.
+- not sent: the connection was closed or reset before the request was completely sent.
 
-Each connection sends its next request when it has its answer, every fourth one of many texts. A connection
-that was closed while nothing was asked over it is opened anew. The service runs as this program's
-environment says (`HEADLIGHT_…`).
+Each connection sends its next request after its answer; every fourth request has many texts. A connection
+that was closed while it was idle is opened again. The service runs with the settings in the environment
+(`HEADLIGHT_…`).
 
     python -m benchmarks.shutdown --data sts-dev.tsv [--rounds 200] [--connections 16]
 """
@@ -58,7 +58,7 @@ BEFORE, ACROSS, AFTER = TIMES = ("ended before the signal", "under way at the si
 
 
 def main() -> None:
-    """Go through the rounds, and print."""
+    """Run the rounds, and print."""
     arguments = parse_arguments()
     workloads = make_workloads(arguments.data)
     singles = cycle(_bodies(workloads["single"].requests))
@@ -103,7 +103,7 @@ def _bodies(requests: Sequence[Sequence[str]]) -> list[bytes]:
 
 @dataclass
 class Request:
-    """A request on its way: when it was wholly sent, and what was read of its answer."""
+    """A request in flight: when it was completely sent, and what was read of its answer."""
 
     sent: float | None = None
     head: Head | None = None
@@ -125,7 +125,7 @@ class Request:
 
 @dataclass
 class Round:
-    """One life of the service: what became of every request by when it was sent, and how the process ended.
+    """One run of the service: the outcome of every request by when it was sent, and how the process ended.
 
     `requests` counts (time, outcome); `signalled` is of `time.perf_counter`, None until the signal is sent.
     """
@@ -163,7 +163,7 @@ def _outcome(asked: Request, when: str) -> str:
 
 
 def one_round(bodies: Sequence[bytes], connections: int, signal_after_s: float) -> Round:
-    """Start the service, load it, end it, and look at what became of the requests."""
+    """Start the service, load it, end it, and collect the outcomes of the requests."""
     server = Headlight()
     try:
         server.wait_until_ready(_START_S)
@@ -178,7 +178,7 @@ def one_round(bodies: Sequence[bytes], connections: int, signal_after_s: float) 
 async def load_and_signal(
     server: Headlight, played: Round, bodies: Sequence[bytes], connections: int, signal_after_s: float
 ) -> None:
-    """Ask over every connection; signal after a while; go on until the process has ended."""
+    """Send requests over every connection, signal after a while, and continue until the process has ended."""
     requests = cycle([request_bytes(server.port, "/encode", body) for body in bodies])
     callers = [asyncio.create_task(keep_asking(server.port, played, requests)) for _ in range(connections)]
     await asyncio.sleep(signal_after_s)
@@ -189,7 +189,7 @@ async def load_and_signal(
 
 
 async def wait_for_end(process: subprocess.Popen[bytes], played: Round, signalled: float) -> None:
-    """Wait for the process in a thread, which learns of its end at once; one that stays is killed."""
+    """Wait for the process in a thread, to notice its end immediately; kill it if it does not end."""
     waiting = asyncio.create_task(asyncio.to_thread(process.wait))
     await asyncio.wait([waiting], timeout=_END_S)
     if not waiting.done():
@@ -199,7 +199,7 @@ async def wait_for_end(process: subprocess.Popen[bytes], played: Round, signalle
 
 
 async def keep_asking(port: int, played: Round, requests: Iterator[bytes]) -> None:
-    """Send one request after the other over a connection, and open it anew until that is refused."""
+    """Send one request after another over a connection, reopening it until that is refused."""
     loop = asyncio.get_running_loop()
     while True:
         with closing(socket.socket()) as connection:
@@ -217,7 +217,7 @@ async def keep_asking(port: int, played: Round, requests: Iterator[bytes]) -> No
 
 
 async def ask(connection: socket.socket, played: Round, request: bytes) -> bool:
-    """Send one request and read its answer; returns whether the connection takes another."""
+    """Send one request and read its answer; returns whether the connection can take another."""
     loop = asyncio.get_running_loop()
     asked = Request()
     with suppress(ConnectionError):
@@ -232,7 +232,7 @@ async def ask(connection: socket.socket, played: Round, request: bytes) -> bool:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Look whether the other side has closed a connection over which nothing is asked."""
+    """Return whether the other side has closed an idle connection."""
     try:
         return not connection.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
@@ -240,14 +240,14 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def tell(number: int, of: int, rounds: Sequence[Round]) -> None:
-    """Print how it goes."""
+    """Print the progress."""
     counts = ", ".join(f"{sum(r.of(outcome) for r in rounds)} {outcome}" for outcome in OUTCOMES)
     codes = ", ".join(sorted({str(r.code) for r in rounds}))
     print(f"round {number} of {of}: {counts}; exit codes {codes}", flush=True)
 
 
 def print_rounds(rounds: Sequence[Round]) -> None:
-    """Print what became of the requests, and how the processes ended."""
+    """Print the outcomes of the requests, and how the processes ended."""
     requests: Counter[tuple[str, str]] = sum((r.requests for r in rounds), Counter())
     common.print_table(
         "Requests, by when they were sent",

@@ -1,4 +1,4 @@
-"""Replicas behind a load balancer, event by event: an arrival, or the end of a batch."""
+"""Simulates replicas behind a load balancer, event by event: an arrival, or the end of a batch."""
 
 import heapq
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _FAR_APART_S = 1e4
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of each request, in order of arrival: its latency in seconds, NaN where it was refused.
+    """The outcome of each request, in order of arrival: its latency in seconds, NaN if it was refused.
 
-    `replicas` says where each was sent, and `queued` how many tokens waited then, per replica on average.
+    `replicas` is where each was sent, and `queued` how many tokens then waited, on average per replica.
     """
 
     latency: Floats
@@ -34,7 +34,7 @@ class Outcome:
         return float(np.isnan(self.latency).mean())
 
     def after(self, share: float) -> "Outcome":
-        """Leave out the first requests, which found everything idle."""
+        """Leave out the first requests, which found idle replicas."""
         begin = int(share * len(self.latency))
         return Outcome(self.latency[begin:], self.replicas[begin:], self.queued[begin:])
 
@@ -44,7 +44,7 @@ class Outcome:
 
 
 def simulate(traffic: Traffic, replicas: int, policy: Policy, costs: Costs, seed: int = 0) -> Outcome:
-    """Send the traffic to so many replicas, and run until all is answered."""
+    """Send the traffic to a number of replicas, and run until every request is answered."""
     fleet = Fleet.of(replicas)
     choose = policy(fleet, traffic.clients.tolist(), np.random.default_rng(seed))
     run = _Run(traffic, fleet, costs)
@@ -57,7 +57,7 @@ def simulate(traffic: Traffic, replicas: int, policy: Policy, costs: Costs, seed
 
 
 def each_alone(sizes: Sizes, costs: Costs) -> Outcome:
-    """Let each request find an idle replica: the latencies that no load balancer can better."""
+    """Give each request an idle replica: the lower bound of the latency for any load balancer."""
     traffic = Traffic(
         _FAR_APART_S * np.arange(len(sizes), dtype=np.float64), sizes, np.zeros(len(sizes), np.int64)
     )
@@ -65,7 +65,7 @@ def each_alone(sizes: Sizes, costs: Costs) -> Outcome:
 
 
 class _Run:
-    """The state of a simulation. `ended` are times, NaN for what was refused."""
+    """The state of a simulation. `ended` are times, NaN for refused requests."""
 
     def __init__(self, traffic: Traffic, fleet: Fleet, costs: Costs) -> None:
         self._fleet = fleet
@@ -78,7 +78,7 @@ class _Run:
         self._waiting = 0
 
     def until(self, now: float) -> None:
-        """End every batch that is over by now, and start what there are lanes for then."""
+        """End every batch that is due by now, and start batches in the free lanes."""
         running, fleet, tokens = self._running, self._fleet, self._work.tokens
         while running and running[0][0] <= now:
             time, number, lane, batch = heapq.heappop(running)
@@ -89,7 +89,7 @@ class _Run:
             self._start(number, time)
 
     def arrive(self, request: int, number: int, now: float) -> None:
-        """Let a request come to a replica, which takes or refuses it."""
+        """Send a request to a replica, which accepts or refuses it."""
         self.sent_to.append(number)
         self.queued.append(self._waiting)
         if self._replicas[number].accept(request, now):

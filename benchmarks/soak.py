@@ -1,10 +1,10 @@
-"""Whether the service's memory grows while it works for a long time.
+"""Checks whether the service's memory grows under a long load.
 
 Starts the service on a free port of the loopback interface and keeps it under one workload, minute after
-minute, over new connections in each. Every few seconds `RssAnon` is read, the memory of the process that
-is not of files. After the first minutes, in which pools and caches fill, a line is put through the readings
-by least squares: its slope is the growth. The service runs as this program's environment says
-(`HEADLIGHT_…`). MB are millions of bytes.
+minute, with new connections each minute. Every few seconds it reads `RssAnon`, the anonymous memory of the
+process. After the first minutes, in which pools and caches fill, it fits a line to the readings by least
+squares; the slope is the growth. The service runs with the settings in the environment (`HEADLIGHT_…`). MB
+are millions of bytes.
 
     python -m benchmarks.soak --data sts-dev.tsv [--minutes 10] [--workload mixed]
 """
@@ -88,12 +88,12 @@ class Slice:
 
 
 def memory_mb(server: Headlight) -> float:
-    """Read the memory that is not of files."""
+    """Read the anonymous memory."""
     return server.memory_mib("RssAnon") * common.MB_PER_MIB
 
 
 def load_by_the_minute(server: Headlight, workload: Workload, arguments: argparse.Namespace) -> list[Slice]:
-    """Keep the service under load, and read its memory meanwhile; a last minute may be shorter."""
+    """Keep the service under load while reading its memory; the last minute may be shorter."""
     bodies = [json.dumps({"inputs": texts}).encode() for texts in workload.requests]
     start, left = time.perf_counter(), round(arguments.minutes * _MINUTE_S)
     slices = []
@@ -120,7 +120,7 @@ def read_until(
 
 
 def print_slices(slices: Sequence[Slice]) -> None:
-    """Print what each minute brought."""
+    """Print the results of each minute."""
     rows = []
     for minute, part in enumerate(slices, start=1):
         mb = [sample for _, sample in part.samples] or [float("nan")]
@@ -139,7 +139,7 @@ def print_slices(slices: Sequence[Slice]) -> None:
 
 
 def growth(slices: Sequence[Slice], settle_minutes: float) -> str:
-    """Put a line through the readings after so many minutes, and say how steep it is."""
+    """Fit a line to the readings after a number of minutes; returns its slope."""
     samples = [sample for part in slices for sample in part.samples if sample[0] >= settle_minutes]
     if len(samples) < 3:
         return "too few readings to say"

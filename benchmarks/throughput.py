@@ -1,20 +1,20 @@
-"""Requests per second under load, beside infinity-emb with the same weights and beside the bare model.
+"""Measures requests per second under load, compared with infinity-emb and with the bare model.
 
 Starts on free ports of the loopback interface:
 
-- headlight, as this program's environment says (`HEADLIGHT_…`);
-- with `--plain`, headlight once more, on PyTorch's kernels alone;
+- headlight, with the settings in the environment (`HEADLIGHT_…`);
+- with `--plain`, also headlight on PyTorch's kernels alone;
 - or, with `--graph`, an exported folder of the same model, run by ONNX Runtime;
-- the peer, infinity-emb, with the same folder of weights, the same dtype and its own defaults otherwise;
+- the peer, infinity-emb, with the same folder of weights, the same dtype and otherwise its own defaults;
   `--peer` is its command, and without it headlight is measured alone;
-- for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed
-  beforehand, fed in the way that a short trial found to be the fastest.
+- for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed in
+  advance, in the way that a short trial found to be fastest.
 
-They take turns within each round, in reversed order every other round; who does not have the turn is
-stopped. A turn begins with a second of load of which nothing counts; of the load that follows, the first
-second counts for the percentiles only. Ratios are formed within a round. Tokens per second are read from the
-service's own counter while it is under load. Before anything is measured, the vectors of both servers are
-compared; an answer that is an error ends the program.
+They take turns within each round, in reversed order every other round; a process without the turn is paused.
+A turn begins with one second of warm-up; of the load that follows, the first second counts only for the
+percentiles. Ratios are formed within a round. Tokens per second are read from the service's own counter
+during the load. The vectors of both servers are compared before the measurement; an error in an answer ends
+the program.
 
     python -m benchmarks.throughput --data sts-dev.tsv --peer infinity_emb [--rounds 3] [--seconds 8]
 """
@@ -43,13 +43,13 @@ from model.checkpoints.source import EMBEDDED, resolve
 
 HEADLIGHT, PLAIN, PEER, BARE = "headlight", "plain", "peer", "bare"
 OF_PEER = {"single": 5.0, "mixed": 5.0, "long": 3.0}
-"""How many times the peer's requests per second headlight is to answer with PyTorch."""
+"""The targets for requests per second / the peer's, with PyTorch."""
 GRAPH_OF_PEER = {"single": 2.0, "mixed": 2.0, "long": 2.0}
 """The same with a graph."""
 OF_PLAIN = {"mixed": 1.25, "long": 1.25}
-"""How many times its own requests per second without kernels of its own."""
+"""The targets for requests per second / its own without native kernels."""
 OF_BARE = {"mixed": 0.8}
-"""Which part of the bare model's tokens per second the service is to run."""
+"""The target for tokens per second / the bare model's."""
 
 _START_S = 180.0
 _ANSWER_S = 60.0
@@ -62,18 +62,18 @@ _PEER_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONY
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn brought: what the client saw, and tokens per second; None where there is none."""
+    """The result of one turn: what the client saw, and tokens per second; None if not measured."""
 
     load: Load | None = None
     tokens_per_s: float | None = None
 
 
 Loaded = Callable[[Workload, int], Turn]
-"""Puts somebody under a workload for so many seconds."""
+"""Runs a workload on one contestant for a number of seconds."""
 
 
 def main() -> None:
-    """Start everybody, let them take turns, end them, and print."""
+    """Start all contestants, let them take turns, end them, and print."""
     arguments = parse_arguments()
     workloads = make_workloads(arguments.data)
     checks: list[common.Check] = []
@@ -110,7 +110,7 @@ def parse_arguments() -> argparse.Namespace:
 def start(
     stack: ExitStack, arguments: argparse.Namespace, mixed: Workload
 ) -> tuple[dict[str, tuple[Process, Loaded]], list[tuple[str, str]]]:
-    """Start who takes part, one after the other, and stop each; the stack ends them. Also names the facts."""
+    """Start the contestants one by one, and pause each; the stack ends them. Also returns the facts."""
     headlight = Headlight(model=arguments.graph or arguments.model)
     stack.callback(headlight.end)
     headlight.wait_until_ready(_START_S)
@@ -177,7 +177,7 @@ def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str) -> Serv
 
 
 def lowest_cosine(headlight: Server, peer: Server, texts: Sequence[str]) -> float:
-    """Compare the vectors of both servers; ends the program where they are not of the same model."""
+    """Compare the vectors of both servers; ends the program if they are not from the same model."""
     answers = [
         httpx.post(f"{server.url}{route}", json=body, timeout=_ANSWER_S, trust_env=False)
         for server, route, body in (
@@ -200,13 +200,13 @@ def lowest_cosine(headlight: Server, peer: Server, texts: Sequence[str]) -> floa
 
 
 def describe(calibrated: Mapping[str, int]) -> str:
-    """Say how the bare model is fed."""
+    """Describe how the bare model is fed."""
     lanes = "one at a time" if calibrated["lanes"] == 1 else f"{calibrated['lanes']} side by side"
     return f"batches of {calibrated['budget']} tokens, {lanes}"
 
 
 def drive_headlight(server: Headlight, workload: Workload, seconds: int) -> Turn:
-    """Load the service, and meanwhile read how many tokens it has run."""
+    """Load the service while reading how many tokens it has run."""
     bodies = [json.dumps({"inputs": texts}).encode() for texts in workload.requests]
     with ThreadPoolExecutor(1) as pool:
         load = pool.submit(
@@ -235,7 +235,7 @@ def run_bare(bare: Bare, _: Workload, seconds: int) -> Turn:
 def measure(
     workload: Workload, contestants: Mapping[str, tuple[Process, Loaded]], rounds: int, seconds: int
 ) -> list[dict[str, Turn]]:
-    """Let all take turns who take part in this workload."""
+    """Let the contestants of this workload take turns."""
     taking_part = {
         name: Contestant(process, partial(run, workload))
         for name, (process, run) in contestants.items()
@@ -267,7 +267,7 @@ def ratios(rounds: Sequence[Mapping[str, Turn]], other: str) -> list[float]:
 def make_checks(
     workload: Workload, rounds: Sequence[Mapping[str, Turn]], of_peer: Mapping[str, float]
 ) -> list[common.Check]:
-    """Hold the ratios of one workload to their bounds."""
+    """Check the ratios of one workload against their targets."""
     checks = []
     held = ((PLAIN, OF_PLAIN, "requests/s"), (PEER, of_peer, "requests/s"), (BARE, OF_BARE, "tokens/s"))
     for other, bounds, unit in held:
@@ -279,7 +279,7 @@ def make_checks(
 
 
 def print_rounds(workload: Workload, rounds: Sequence[Mapping[str, Turn]]) -> None:
-    """Print what each round brought, the median over the rounds, and the ratios."""
+    """Print the results of each round, the median over the rounds, and the ratios."""
     columns: dict[str, list[float]] = {}
     for name in rounds[0]:
         loads = [turns[name].load for turns in rounds]

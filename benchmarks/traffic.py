@@ -1,4 +1,4 @@
-"""Requests as they come, for a simulation: when, how large, and from whom.
+"""The requests of a simulation: their times, sizes and clients.
 
 Most requests are small and some are 256 times as large: the number of texts is k with a probability that
 falls as k^-1.5, from 1 to 256 (two fifths are single texts, the mean is 12). The lengths of texts are those
@@ -63,12 +63,12 @@ def mixed_sizes(requests: int, rng: np.random.Generator) -> Sizes:
 
 
 def poisson(requests: int, rate: float, rng: np.random.Generator) -> Floats:
-    """Let requests come independently of each other, so many a second on average."""
+    """Draw independent arrivals (Poisson) with a mean rate per second."""
     return np.cumsum(rng.exponential(1 / rate, requests))
 
 
 def bursty(requests: int, rate: float, rng: np.random.Generator) -> Floats:
-    """Let the rate change between two values, for exponential times: a Markov-modulated Poisson process."""
+    """Draw arrivals of a Markov-modulated Poisson process: two rates, each for exponential times."""
     calm_rate = (_CALM_S + _BURST_S - _BURST_S * _BURST_RATE) / _CALM_S
     changes = 64 + 4 * int(requests / rate / (_BURST_S + _CALM_S))
     lasting = rng.exponential(1.0, changes) * np.tile([_CALM_S, _BURST_S], changes // 2 + 1)[:changes]
@@ -85,7 +85,7 @@ ARRIVALS: dict[str, Callable[[int, float, np.random.Generator], Floats]] = {
 
 
 def draw_clients(requests: int, clients: int, rng: np.random.Generator) -> Integers:
-    """Say who sends each request: few clients send much of them."""
+    """Draw the client of each request: a few clients send most of them."""
     shares = rng.pareto(_CLIENT_ALPHA, clients) + 1
     return rng.choice(clients, requests, p=shares / shares.sum())
 

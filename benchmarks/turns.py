@@ -1,4 +1,4 @@
-"""Who has no turn is stopped: processes that are put under a load one after the other, round by round."""
+"""Loads processes one after another, round by round, and pauses the others."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _WARM_S = 1
 
 @dataclass(frozen=True)
 class Contestant(Generic[T]):
-    """Who takes turns: `run` puts the process under a load for so many seconds."""
+    """A process that takes turns: `run` loads it for a number of seconds."""
 
     process: Process
     run: Callable[[int], T]
@@ -22,9 +22,9 @@ class Contestant(Generic[T]):
 def alternating(
     contestants: Mapping[str, Contestant[T]], rounds: int, seconds: int
 ) -> Iterator[dict[str, T]]:
-    """Let all take turns, all others being stopped; in reversed order every other round.
+    """Let all take turns while the others are paused; in reversed order every other round.
 
-    A turn begins with a second of load of which nothing counts. Yields what each round brought.
+    A turn begins with one second of warm-up. Yields the results of each round.
     """
     for number in range(rounds):
         order = list(contestants.items())

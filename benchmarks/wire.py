@@ -1,4 +1,4 @@
-"""HTTP/1.1 by hand: requests made into bytes once, and of an answer's head only what is measured."""
+"""HTTP/1.1 by hand: requests are encoded once, and only the measured parts of an answer's head are read."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _CLOSE = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
 LAST_CHUNK = b"\r\n0\r\n\r\n"
-"""How an answer in chunks ends; JSON has no such bytes before."""
+"""The end of a chunked answer; JSON cannot contain these bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What an answer begins with; `size` is that of all of it, in bytes, None where it is in chunks."""
+    """The head of an answer; `size` is that of the whole answer in bytes, None if it is chunked."""
 
     status: int
     size: int | None
@@ -25,7 +25,7 @@ class Head:
 
 
 def request_bytes(port: int, route: str, body: bytes) -> bytes:
-    """Make a POST of JSON."""
+    """Encode a POST request with a JSON body."""
     return (
         f"POST {route} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
@@ -33,7 +33,7 @@ def request_bytes(port: int, route: str, body: bytes) -> bytes:
 
 
 def read_head(data: bytes | bytearray) -> Head | None:
-    """Read the head of an answer; None while a part of it is still to come."""
+    """Read the head of an answer; None until it is complete."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         return None

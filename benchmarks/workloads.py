@@ -1,9 +1,9 @@
-"""The loads that the service is measured under, made of the sentences of an STS file.
+"""The workloads of the benchmarks, made from the sentences of an STS file.
 
-- single: one sentence a request, 32 connections;
-- mixed: 32 texts of mixed length a request, 4 connections;
-- long: one text of 100 words a request, 16 connections;
-- lone: one sentence a request, 1 connection.
+- single: one sentence per request, 32 connections;
+- mixed: 32 texts of mixed length per request, 4 connections;
+- long: one text of 100 words per request, 16 connections;
+- lone: one sentence per request, 1 connection.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _REQUESTS = {"single": 1024, "mixed": 64, "long": 256, "lone": 1024}
 
 @dataclass(frozen=True)
 class Workload:
-    """`requests` are lists of texts, sent over and over by so many `connections`."""
+    """A workload: `requests` are lists of texts, sent repeatedly over a number of `connections`."""
 
     name: str
     connections: int
@@ -35,7 +35,7 @@ class Workload:
 
 
 def make_workloads(path: Path) -> dict[str, Workload]:
-    """Make the four workloads of an STS file, the same ones every time."""
+    """Make the four workloads from an STS file, the same in every call."""
     sentences = [text for pair in read_sts(path) for text in (pair.first, pair.second)]
     words = cycle(" ".join(sentences).split())
     singles = [[text] for text in sentences[: _REQUESTS["single"]]]
@@ -53,7 +53,7 @@ def make_workloads(path: Path) -> dict[str, Workload]:
 
 
 def make_texts(path: Path, words: int, count: int) -> list[str]:
-    """Cut the sentences of an STS file, end to end, into texts of so many words."""
+    """Join the sentences of an STS file and split them into texts of a number of words."""
     sentences = (text for pair in read_sts(path) for text in (pair.first, pair.second))
     running = cycle(" ".join(sentences).split())
     return [_take(running, words) for _ in range(count)]

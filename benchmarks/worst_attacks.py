@@ -1,10 +1,10 @@
-"""The attacks of `worst_requests.py`: legal requests that take as much as they can."""
+"""The attacks of `worst_requests.py`: the most expensive valid requests."""
 
 import json
 from dataclasses import dataclass
 
 LARGEST = 2 * 2**20 - 200
-"""Bytes of a text that, with what is around it, is within the default limit of a body."""
+"""Bytes of a text that, with the rest of its request, stays within the default limit of a body."""
 
 
 @dataclass(frozen=True)

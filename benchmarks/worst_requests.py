@@ -1,14 +1,14 @@
-"""The worst legal requests one can think of, for minutes, within a memory limit, beside an ordinary client.
+"""Sends the most expensive valid requests for minutes, under a memory limit, beside an ordinary client.
 
     python -m benchmarks.worst_requests --limit-mib 512 --model exported/all-MiniLM-L6-v2 --minutes 10
 
-Within a control group of so much memory (as root), as a container has it, a service meets: texts of two
-megabytes that are all punctuation, all words of a hundred letters, all CJK; requests of 256 long texts and
-of as many pairs; large answers that are not read, or slowly; bodies that stop shortly before their end;
-names of two megabytes; token vectors of all layers; clients that leave. Meanwhile an ordinary client, of an
-address of its own, sends one short request at a time. Printed: whether the process lives, its peak of
-memory beside the limit, and what the ordinary client saw. `--only` takes some kinds of attacks; settings of
-the service are variables, as ever.
+Runs a service in a control group with a memory limit (as root), as in a container. The attacks are: texts of
+two megabytes of only punctuation, of words of a hundred letters, or of CJK; requests of 256 long texts or
+pairs; large answers that are read slowly or not at all; bodies that stop shortly before their end; names of
+two megabytes; token vectors of all layers; clients that disconnect. Meanwhile an ordinary client, with its
+own address, sends one short request at a time. Prints whether the process survived, its peak memory and the
+limit, and what the ordinary client saw. `--only` selects some kinds of attacks. The service runs with the
+settings in the environment.
 """
 
 import argparse
@@ -36,9 +36,9 @@ from benchmarks.worst_attacks import Attack, attacks, body_of
 
 _ANSWER_S = 60.0
 MOST = 0.9
-"""Of its limit the service may use this share."""
+"""The target for the share of the limit that the service uses."""
 ANSWERED = 0.99
-"""Of the ordinary client's requests this share is to be answered."""
+"""The target for the share of the ordinary client's requests that are answered."""
 _ORDINARY_ADDRESS = "127.0.0.2"
 _PAUSE_S = 0.2
 _TURN_S = 2.0
@@ -52,7 +52,7 @@ Outcomes = Counter[tuple[str, str]]
 
 @dataclass
 class Seen:
-    """What came of the attacks, and of the ordinary client's requests with their seconds."""
+    """The outcomes of the attacks, and of the ordinary client's requests with their seconds."""
 
     attacks: Outcomes = field(default_factory=Counter)
     ordinary: Counter[str] = field(default_factory=Counter)
@@ -100,7 +100,7 @@ class Server:
 
 @contextmanager
 def service(group: MemoryLimit, model: str | None, **variables: str) -> Iterator[Server]:
-    """Run a service within a group until the end of the block; its log is our standard error."""
+    """Run a service within a group until the block ends; its log goes to this program's standard error."""
     port = free_port()
     environment = {
         **os.environ,
@@ -120,7 +120,7 @@ def service(group: MemoryLimit, model: str | None, **variables: str) -> Iterator
 
 
 def wait_until_ready(server: Server) -> None:
-    """Ask until the service is ready; raises SystemExit when it ends before."""
+    """Wait until the service is ready; raises SystemExit if it ends before that."""
     until = time.monotonic() + _START_S
     while time.monotonic() < until and server.alive:
         with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5) as asked:
@@ -132,7 +132,7 @@ def wait_until_ready(server: Server) -> None:
 
 
 def besiege(server: Server, group: MemoryLimit, names: Sequence[str], minutes: float) -> Seen:
-    """Attack for so many minutes, from a process of its own: it is busy, and the ordinary client is not."""
+    """Attack for some minutes, from a separate process, so that the ordinary client is not slowed down."""
     seen, until = Seen(), time.monotonic() + 60 * minutes
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as attackers:
         attacking = attackers.submit(attack_all, server.port, names, until)
@@ -142,7 +142,7 @@ def besiege(server: Server, group: MemoryLimit, names: Sequence[str], minutes: f
 
 
 async def observe(server: Server, group: MemoryLimit, seen: Seen, until: float) -> None:
-    """Look at the service, and be an ordinary client of it, until the time is over or it has ended."""
+    """Watch the service and act as its ordinary client, until the time is over or the service has ended."""
     asking = asyncio.create_task(ordinary(server.port, seen, until))
     await watch(server, group, seen, until)
     asking.cancel()
@@ -177,7 +177,7 @@ def attack_all(port: int, names: Sequence[str], until: float) -> Outcomes:
 
 
 async def watch(server: Server, group: MemoryLimit, seen: Seen, until: float) -> None:
-    """Look at the memory of the service until the time is over or it has ended."""
+    """Watch the memory of the service until the time is over or the service has ended."""
     while time.monotonic() < until and server.alive:
         with suppress(OSError):
             rss = common.memory_mib("VmRSS", server.process.pid)
@@ -189,9 +189,9 @@ async def watch(server: Server, group: MemoryLimit, seen: Seen, until: float) ->
 
 
 async def ordinary(port: int, seen: Seen, until: float) -> None:
-    """Send one short request at a time, each on the connection of the last one where it is still open.
+    """Send one short request at a time, over the connection of the previous one if it is still open.
 
-    One that was closed while nothing was asked is no failure: clients ask again on a new one.
+    A connection closed while idle is not a failure: clients then retry on a new one.
     """
     number = 0
     while time.monotonic() < until:
@@ -253,7 +253,7 @@ def _headers(head: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
 async def repeat(
     port: int, name: str, attack: Attack, sent: bytes, outcomes: Outcomes, is_on: Callable[[], bool]
 ) -> None:
-    """Carry out one attack over and over, whenever its turn is."""
+    """Carry out one attack repeatedly, whenever it has its turn."""
     while True:
         await asyncio.sleep(random.random() * _PAUSE_S)  # noqa: S311
         if not is_on():
@@ -304,7 +304,7 @@ async def _attack(connection: socket.socket, port: int, attack: Attack, sent: by
 
 
 def passed(seen: Seen, group: MemoryLimit) -> bool:
-    """Whether the service lives, a tenth of its memory is left, and the ordinary client was served."""
+    """Whether the service survived with a tenth of its memory left, and served the ordinary client."""
     served = seen.ordinary["200"] >= ANSWERED * seen.ordinary.total()
     return seen.alive and not group.kills and seen.working_bytes <= MOST * group.limit and served
 

@@ -1,1 +1,1 @@
-"""Offline: writes models as ONNX graphs, rounds them, and holds them to PyTorch."""
+"""Offline export: writes models as ONNX graphs, quantizes them, and compares them with PyTorch."""

@@ -17,26 +17,26 @@ _NEEDED = ("torch", "onnx", "onnxscript", "onnxruntime")
 _INTERRUPTED = 130
 
 _DESCRIPTION = """\
-Write MODEL as an ONNX graph, with its tokenizer and all else that the service reads, to the folder OUT_DIR.
-What is written is run beside PyTorch, on random tokens and on real texts: every hidden state, every
-attention map and the sentence vectors are compared, and the folder appears only
-when none is further off than its bound.
+Write MODEL as an ONNX graph to the folder OUT_DIR, with its tokenizer and everything else that the service
+reads. The graph is run beside PyTorch on random tokens and on real texts, and every hidden state, every
+attention map and the sentence vectors are compared. The folder appears only if every difference is within
+its bound.
 """
 _EPILOG = "Then serve it: headlight --model OUT_DIR"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Export a model; returns 0, or 1 when it could not be done, with the reason on standard error."""
+    """Export a model; returns 0, or 1 after a failure, with the reason on standard error."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if not options.model:
         parser.error("MODEL is empty: name the embedded model, a folder or a hub name")
     if options.quantize is not None and options.dtype != "float32":
-        parser.error(f"--quantize {options.quantize} starts from float32: leave --dtype {options.dtype} out")
+        parser.error(f"--quantize {options.quantize} starts from float32: remove --dtype {options.dtype}")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         return _refuse(
-            f"Exporting needs {', '.join(missing)}, which this environment has not: "
+            f"Exporting needs {', '.join(missing)}, which this environment lacks: "
             "run `pip install '.[export]'` in a checkout of headlight."
         )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -52,32 +52,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headlight export", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument(
-        "model", metavar="MODEL", help="a model as the service takes it: its name, a folder, or a hub name"
+        "model", metavar="MODEL", help="a model as in the service: its name, a folder, or a hub name"
     )
     parser.add_argument(
-        "folder", metavar="OUT_DIR", type=Path, help="the folder to write, in one that exists"
+        "folder", metavar="OUT_DIR", type=Path, help="the folder to write; its parent must exist"
     )
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16"),
         default="float32",
-        help="what products are computed in; float16 halves their weights, residuals and norms stay float32 "
+        help="the dtype of matrix products; float16 halves their weights, residuals and norms stay float32 "
         "(default: float32)",
     )
     parser.add_argument(
         "--quantize",
         choices=("int8",),
-        help="multiply in eight bits, which is about twice as fast on a CPU; where attention is observed, "
-        "products stay float32",
+        help="multiply in eight bits, about twice as fast on a CPU; when attention is observed, the products "
+        "before it run in float32",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace OUT_DIR, with all that is in it, when all is done"
+        "--overwrite",
+        action="store_true",
+        help="replace OUT_DIR and everything in it once the export is done",
     )
     return parser
 
 
 def _export(options: argparse.Namespace) -> int:
-    # Imported here: it takes seconds, and needs what may be missing.
+    # Imported here: it takes seconds, and needs packages that may be missing.
     from export.parity import table  # noqa: PLC0415
     from export.pipeline import ParityMissed, export  # noqa: PLC0415
 
@@ -101,7 +103,7 @@ def _export(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _step(what: str) -> Iterator[None]:
-    """Write what is being done, and how long it took, as one line."""
+    """Write one line with the name of a step and how long it took."""
     start = time.perf_counter()
     sys.stderr.write(f"{what} ... ")
     sys.stderr.flush()

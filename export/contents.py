@@ -1,4 +1,4 @@
-"""The small files of an exported folder: what is kept of the model's own, and the manifest."""
+"""The small files of an exported folder: copies of the model's own files, and the manifest."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from model.checkpoints.layout import Layout
 from model.files import read_json
 from model.onnx.file import MANIFEST
 
-# Of the model's folder, of the transformer's, and of each other module's: what exists of these.
+# Files to copy, if they exist, from the model's folder, the transformer's, and each other module's.
 _GENERAL = ("modules.json", "config_sentence_transformers.json", "LICENSE", "LICENSE.txt", "NOTICE")
 _TRANSFORMER = (
     "config.json",
@@ -27,9 +27,9 @@ _INDEX = "model.safetensors.index.json"
 
 
 def copy_contents(source: Path, layout: Layout, target: Path) -> None:
-    """Copy what `read_layout` and the tokenizer read of a model's folder, laid out alike.
+    """Copy the files that `read_layout` and the tokenizer read, in the same layout as in the model's folder.
 
-    The weights of the linear layers after the pooling are copied, those of the transformer are not.
+    This includes the weights of the linear layers after the pooling, but not those of the transformer.
     """
     folders = {source: _GENERAL, **dict.fromkeys(_other_modules(source), _MODULE)}
     folders[layout.transformer] = (*folders.get(layout.transformer, ()), *_TRANSFORMER)
@@ -43,21 +43,21 @@ def copy_contents(source: Path, layout: Layout, target: Path) -> None:
 
 
 def _other_modules(source: Path) -> Iterator[Path]:
-    """Yield the folders of what follows the transformer."""
+    """Yield the folders of the modules after the transformer."""
     for entry in read_json(source / "modules.json", optional=True, kind=list):
         if str(entry["type"]).rpartition(".")[2] != "Transformer":
             yield source / entry["path"]
 
 
 def source_weights(layout: Layout) -> list[Path]:
-    """List the files with weights that a model is made of, in order."""
+    """List the weight files of a model, in order."""
     index = layout.transformer / _INDEX
     names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
     return [*(layout.transformer / name for name in names), *(d / "model.safetensors" for d in layout.dense)]
 
 
 def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:
-    """Give the SHA-256 and the size in bytes of files, by their names within a folder."""
+    """Return the SHA-256 and the size in bytes of files, keyed by their names relative to a folder."""
     found = {}
     for file in files:
         with file.open("rb") as content:
@@ -67,11 +67,11 @@ def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
-    """Write what a folder holds and what it was made of."""
+    """Write the manifest: what a folder contains and what it was made from."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / MANIFEST).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _within(folder: Path, part: Path) -> Path:
-    """Name a part of a folder relative to it. Files of a hub's cache are links: none is resolved."""
+    """Return a path relative to a folder; links are not resolved, since a hub's cache consists of them."""
     return part.relative_to(folder)

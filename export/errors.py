@@ -1,5 +1,5 @@
-"""What ends an export, beside the errors of `model/`."""
+"""The errors of an export, besides those of `model/`."""
 
 
 class ExportError(Exception):
-    """An export that cannot be done; the message says why and what to change, in one sentence."""
+    """An export that failed; the message says why and what to change, in one sentence."""

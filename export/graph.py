@@ -1,9 +1,9 @@
-"""The encoder as it is traced and written as ONNX: over padded sequences, and with its attention as outputs.
+"""The encoder in the form that is traced to ONNX: over padded sequences, with its attention as outputs.
 
-It runs the blocks of `model/encoder/block.py`, whose order of steps stands there alone. What differs is the
-way of attending: sequences lie in a rectangle (B, N), queries, keys and values are three products, and lists
-of indices select what is observed. These lists are inputs, since a runtime computes every output of a graph,
-fetched or not.
+It runs the blocks of `model/encoder/block.py`, which alone define the order of the steps. Only attention
+differs: sequences are padded to a rectangle (B, N); queries, keys and values are three products; and lists of
+indices select what is observed. These lists are inputs, because a runtime computes every output of a graph,
+whether it is fetched or not.
 """
 
 from typing import NamedTuple, cast
@@ -25,7 +25,7 @@ _LOWEST = torch.finfo(torch.float32).min
 class TracedEncoder(nn.Module):
     """An encoder over B sequences of N tokens; inputs and outputs are those of `model/onnx/names.py`.
 
-    The encoder must have plain weights: not prepacked, on the CPU.
+    The encoder must be on the CPU and not prepacked.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -44,7 +44,7 @@ class TracedEncoder(nn.Module):
         tokens: tuple[Tensor, ...],
         lists: tuple[Tensor, ...],
     ) -> tuple[Tensor, ...]:
-        """Run a rectangle: the inputs of `input_names`, in two groups after the third, to `output_names`."""
+        """Run padded sequences: inputs as in `input_names`, two groups after the third, to `output_names`."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)  # (N,)
         x = self.embeddings(input_ids, token_type_ids, positions)  # (B, N, C)
         real = attention_mask
@@ -59,7 +59,7 @@ class TracedEncoder(nn.Module):
         return (*states, *observed)
 
     def _sequences(self, real: Tensor) -> "_Sequences":
-        """Describe sequences of which `real` (B, N) are tokens and the rest padding."""
+        """Describe the sequences; `real` (B, N) is 1 for tokens and 0 for padding."""
         config, (count, length) = self.config, real.shape
         mask = real.bool()[:, None, None, :].expand(count, 1, length, length)
         pairs = visible(config.visibility, config.window, length, real.device)
@@ -72,16 +72,16 @@ class TracedEncoder(nn.Module):
 
 
 class _Sequences(NamedTuple):
-    """What attention needs to know of the sequences in a rectangle."""
+    """What attention needs to know about the padded sequences."""
 
     # Which keys each query attends to: bool (B, 1, N, N), contiguous, as the runtime's kernel requires.
     mask: Tensor
-    # What is added to the scores: (H, N, N).
+    # Added to the scores: (H, N, N).
     bias: Tensor | None
 
 
 class _Selected(NamedTuple):
-    """What is observed of a layer: lists of int64, each of which may be empty."""
+    """What to observe in a layer: int64 lists, each of which may be empty."""
 
     heads: Tensor  # of softmax weights
     rows: Tensor  # of softmax weights: positions of queries
@@ -90,7 +90,7 @@ class _Selected(NamedTuple):
 
 
 class _TracedBlock(nn.Module):
-    """A block of the encoder whose queries, keys and values are three products, and are observed."""
+    """A block of the encoder with three products for queries, keys and values, which are observed."""
 
     def __init__(self, config: EncoderConfig, block: Block) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class _TracedBlock(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Run the block on x (B, N, C).
 
-        Returns the next x, of the tokens `cells` (B, N) that go on, and what is observed: softmax weights
+        Returns the next x, for the tokens `cells` (B, N) that continue, and the observations: softmax weights
         (B, heads, rows, N), queries and keys (B, heads, N, D) each, and value norms (B, heads, N).
         """
         observed: list[Tensor] = []
@@ -129,7 +129,7 @@ class _TracedBlock(nn.Module):
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
-        """Attend within each sequence: q, k, v (B, H, N, D) to what is added to hidden states, (B, N, C)."""
+        """Attend within each sequence: q, k, v (B, H, N, D) to the attention output (B, N, C)."""
         mask, bias = sequences
         added = mask if bias is None else torch.where(mask, bias, -torch.inf).to(q.dtype)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added)  # (B, H, N, D)
@@ -139,7 +139,7 @@ class _TracedBlock(nn.Module):
     def _observe(
         self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences, selected: _Selected
     ) -> list[Tensor]:
-        """Compute what is selected of one layer from its q, k, v (B, H, N, D), all in float32."""
+        """Compute the selected observations of one layer from its q, k, v (B, H, N, D), all in float32."""
         return [
             self._weights(q, k, sequences, selected.heads, selected.rows),
             q.index_select(1, selected.pair_heads).float(),
@@ -154,7 +154,7 @@ class _TracedBlock(nn.Module):
         scores = similarity_scores(q, k.index_select(1, heads).float(), "dot_product")
         if bias is not None:
             scores = scores + bias.index_select(0, heads).index_select(1, rows)
-        # All rows of a mask are the same unless some queries attend to fewer keys than others.
+        # In a bidirectional model all rows of the mask are equal, so one row is enough.
         plain = self.config.visibility == "bidirectional"
         mask = mask[:, :, :1] if plain else mask.index_select(2, rows)
         return torch.softmax(torch.where(mask, scores, _LOWEST), dim=-1)
@@ -166,7 +166,7 @@ class _TracedBlock(nn.Module):
 
 
 def _thirds(qkv: Linear, size: int) -> tuple[Linear, Linear, Linear]:
-    """Take a product of 3·C outputs apart into those of queries, keys and values."""
+    """Split a linear layer with 3·C outputs into those for queries, keys and values."""
     parts = []
     for weight, bias in zip(qkv.weight.data.chunk(3), qkv.bias.data.chunk(3), strict=True):
         linear = Linear(size, size)

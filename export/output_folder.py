@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all."""
+"""Writes a folder atomically: it appears complete or not at all."""
 
 import fcntl
 import os
@@ -13,64 +13,66 @@ from export.errors import ExportError
 
 
 def check_place(target: Path, source: Path, *, overwrite: bool) -> None:
-    """Refuse a folder that cannot be written or that would take something away, before any work is done.
+    """Check before any work that `target` can be written and that writing it destroys nothing.
 
-    Raises ExportError. `source` is the folder that is read.
+    Raises ExportError. `source` is the model's folder.
     """
     target, source = target.resolve(), source.resolve()
     if not target.parent.is_dir():
-        raise ExportError(f"{target.parent} is not a folder: make it first, or write to another one.")
+        raise ExportError(f"{target.parent} is not a folder: create it, or write to another folder.")
     if source.is_relative_to(target):
-        raise ExportError(f"{target} holds the model itself: write to another folder.")
+        raise ExportError(f"{target} contains the model itself: write to another folder.")
     if target.is_relative_to(source) and target.is_dir() and any(target.iterdir()):
-        raise ExportError(f"{target} is a part of the model itself: write to another folder.")
+        raise ExportError(f"{target} is part of the model itself: write to another folder.")
     if target.is_mount():
-        raise ExportError(f"{target} is a mount point, which cannot be replaced: write to a folder in it.")
+        raise ExportError(
+            f"{target} is a mount point, which cannot be replaced: write to a folder inside it."
+        )
     if target.exists() and not target.is_dir():
         raise ExportError(f"{target} is a file: write to another folder.")
     if target.exists() and any(target.iterdir()) and not overwrite:
         raise ExportError(f"{target} is not empty: write to another folder, or replace it with --overwrite.")
     if not os.access(target.parent, os.W_OK):
-        raise ExportError(f"{target.parent} cannot be written: choose another folder.")
+        raise ExportError(f"{target.parent} is not writable: write to another folder.")
 
 
 def clear_remains(target: Path) -> None:
-    """Take away what exports to `target` left that were killed, and put back what one had set aside.
+    """Clean up after killed exports to `target`: delete partial folders, restore a folder set aside.
 
-    Whoever writes a folder holds a lock on it, which the system lets go of with the process, however that
-    ends: a folder that is locked belongs to an export that still runs, and is left alone.
+    An export holds a lock on the folder that it writes. The system releases the lock when the process ends,
+    however it ends. So a locked folder belongs to a running export, and is not touched.
     """
     target = target.resolve()
     ours = re.compile(rf"\.{re.escape(target.name)}\.\w+\.(new|old)")
     try:
         remains = sorted(path for path in target.parent.iterdir() if ours.fullmatch(path.name))
     except OSError:
-        return  # which `check_place` then says
+        return  # `check_place` then reports the error
     for path in remains:
         with _locked(path) as owned:
             if not owned:
                 continue
             if path.suffix == ".old" and not target.exists():
-                path.rename(target)  # killed between two renames: it is the only one there is
+                path.rename(target)  # killed between two renames: this is the only copy
             else:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """Give an empty folder beside `target`, which takes its place when the block ends without an error.
+    """Yield an empty folder beside `target` that replaces it when the block ends without an error.
 
-    What stood there is taken away then, and only then. After an error, or Ctrl-C, nothing new is left; what
-    a killed process leaves, `clear_remains` takes away.
+    The old folder is deleted only then. After an error, or Ctrl-C, the new folder is deleted; what a killed
+    process leaves is deleted by `clear_remains`.
     """
     target = target.resolve()
-    token = secrets.token_hex(4)  # not the process's number, which containers share
+    token = secrets.token_hex(4)  # the process id alone is not unique: containers share ids
     new, old = (target.with_name(f".{target.name}.{os.getpid()}_{token}.{what}") for what in ("new", "old"))
     new.mkdir()
     with _locked(new):
         try:
             yield new
-            with _locked(target):  # under its other name it is not taken for one that was left
+            with _locked(target):  # so that another export does not clean it up after it is renamed
                 _replace(target, new, old)
                 shutil.rmtree(old, ignore_errors=True)
         except BaseException:
@@ -80,9 +82,9 @@ def whole(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Hold a folder's lock, by whatever name it goes meanwhile; False where another process has it.
+    """Hold a folder's lock, which stays with it when it is renamed; yields False if another process has it.
 
-    Also where there are no locks, or there is no such folder: then nothing is known of its owner.
+    Also False if the folder does not exist or its file system has no locks: then its owner is unknown.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -101,7 +103,7 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 def _replace(target: Path, new: Path, old: Path) -> None:
-    """Put `new` where `target` is; when that fails, `target` is as it was."""
+    """Replace `target` by `new`; after a failure, `target` is unchanged."""
     if not target.exists():
         new.rename(target)
         return

@@ -1,7 +1,7 @@
-"""Two backends that should compute the same: run on the same inputs, and compared in everything they tell.
+"""Compares two backends that should give the same results, in every output, on the same inputs.
 
-Every input is run alone and in batches of mixed lengths, and asked for every hidden state, every map of every
-layer in three weights, every statistic and its sentence vector.
+Every input runs alone and in batches of mixed lengths. The comparison covers every hidden state, every map of
+every layer in three kinds of weights, every statistic and the sentence vectors.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +35,8 @@ Quantity = Literal[
     "sentence vectors",
     "1 - sentence cosine",
 ]
-"""What is compared. Differences are absolute, but those of scores, value norms and summaries in units of the
-largest number there, where that is more than 1."""
+"""The quantities that are compared. Differences are absolute, except for scores, value norms and summaries:
+these are divided by the largest number if it is more than 1."""
 
 _RELATIVE = ("scores", "value norms", "summaries")
 _WEIGHTS: dict[Weights, Quantity] = {
@@ -44,17 +44,17 @@ _WEIGHTS: dict[Weights, Quantity] = {
     "score": "scores",
     "value_norm": "value norms",
 }
-# What is not visible has a score below all others, which says only that.
+# A masked key has a score below this; its exact value means nothing.
 _HIDDEN = -1e30
-# Numbers that one run may give: 128 MiB.
+# Numbers that one run may return: 128 MiB.
 _ROOM = 2**25
-# Tokens of a mixed batch.
+# Tokens in a mixed batch.
 _BATCH_TOKENS = 1024
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the largest difference among `inputs`; `bound` is None where none is set."""
+    """One line of the table: the largest difference among `inputs`, and its `bound` (None: no bound)."""
 
     inputs: str
     what: Quantity
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether the bound is kept; a difference that is not a number keeps none."""
+        """Whether the difference is within its bound; NaN and infinity never are."""
         return self.largest <= self.bound if self.bound is not None else bool(np.isfinite(self.largest))
 
 
@@ -73,14 +73,14 @@ def compare(
     inputs: Mapping[str, Sequence[Encoding]],
     bounds: Mapping[str, Mapping[Quantity, float]],
 ) -> list[Row]:
-    """Run groups of inputs on both, alone and mixed; `bounds` go by the names of the groups."""
+    """Run groups of inputs on both backends, alone and mixed; `bounds` is keyed by the groups' names."""
     rows = []
     with ThreadPoolExecutor(1) as beside:
         for name, encodings in inputs.items():
             largest: dict[Quantity, float] = {}
             for batch in _batches(encodings):
                 for what, difference in _differences(reference, written, batch, beside):
-                    # A difference that is not a number is larger than all.
+                    # `max` would ignore a NaN: count it as infinite.
                     known = difference if np.isfinite(difference) else np.inf
                     largest[what] = max(largest.get(what, 0.0), known)
             rows += [Row(name, what, number, bounds[name].get(what)) for what, number in largest.items()]
@@ -88,7 +88,7 @@ def compare(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Lay the comparison out as aligned text, a line for each row."""
+    """Format the comparison as aligned text, one line per row."""
     head = ("what", "inputs", "largest difference", "bound", "ok")
     lines = [
         (
@@ -114,14 +114,14 @@ def _word(row: Row) -> str:
 
 
 def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Give the comparison as what JSON can hold."""
+    """Return the comparison as JSON-serializable data."""
     return [{**asdict(row), "ok": row.ok} for row in rows]
 
 
 def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[Encoding]:
-    """Make sequences of random tokens, the same ones each time.
+    """Make sequences of random tokens, the same in every call.
 
-    They have the lengths 1, powers of 2 and their neighbours, and the longest that the model reads.
+    Their lengths are the powers of 2, each of these plus and minus 1, and the longest that the model reads.
     """
     random = np.random.default_rng(0)
     near = {2**power + step for power in range(10) for step in (-1, 0, 1)}
@@ -142,7 +142,7 @@ def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[En
 
 
 def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
-    """Yield each encoding alone, then all of them in batches whose lengths are mixed."""
+    """Yield each encoding alone, then all of them in batches of mixed lengths."""
     yield from ([encoding] for encoding in encodings)
     batch: list[Encoding] = []
     for i in np.random.default_rng(1).permutation(len(encodings)):
@@ -157,7 +157,7 @@ def _batches(encodings: Sequence[Encoding]) -> Iterator[list[Encoding]]:
 def _differences(
     reference: Backend, written: Backend, batch: Sequence[Encoding], beside: Executor
 ) -> Iterator[tuple[Quantity, float]]:
-    """Run one batch on both, side by side, as often as it takes to see everything."""
+    """Run one batch on both backends, side by side, as often as needed to compare every output."""
     for wants in _wants(reference.info, batch):
         packed = Batch.pack(batch, wants)
         expected = beside.submit(reference.run, packed)
@@ -167,13 +167,13 @@ def _differences(
 
 
 def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
-    """Yield what to ask for in each run; a run gives no more numbers than memory is sure to hold."""
+    """Yield the wants of each run, which are split so that one run returns at most _ROOM numbers."""
     heads = tuple(range(info.heads))
     numbers = sum(len(encoding) ** 2 for encoding in batch) * info.heads
     at_once = max(1, _ROOM // numbers)
     parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
-    # Alone first: a graph may compute what is not observed in other ways than what is.
+    # First without observations: a graph may then use different products (int8).
     yield [Want(sentence=pooling, token_layers=tuple(range(info.layers + 1))) for _ in batch]
     first, *others = parts
     yield [
@@ -194,7 +194,7 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
             yield [Want(attention=AttentionWant(layers, heads, weights)) for _ in batch]
 
 
-# Where two weights of a row are nearly the same, rounding says which is the largest.
+# Rounding may change which of two nearly equal weights is the largest, so argmax statistics are left out.
 _CONTINUOUS = tuple(name for name in STATISTICS if not name.startswith("argmax"))
 
 
@@ -214,7 +214,7 @@ def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantit
 
 
 def _distance(what: Quantity, ours: FloatArray, theirs: FloatArray | None) -> float:
-    """Find the largest difference between two arrays; infinite where they cannot be compared."""
+    """Return the largest difference between two arrays; infinity if they cannot be compared."""
     if theirs is None or ours.shape != theirs.shape:
         return np.inf
     if what == "scores":
@@ -228,7 +228,7 @@ def _distance(what: Quantity, ours: FloatArray, theirs: FloatArray | None) -> fl
 
 
 def _below_one(ours: FloatArray, theirs: FloatArray | None) -> float:
-    """Find how far the cosine of two vectors is below 1."""
+    """Return how far the cosine of two vectors is below 1."""
     if theirs is None or ours.shape != theirs.shape:
         return np.inf
     a, b = ours.astype(np.float64), theirs.astype(np.float64)

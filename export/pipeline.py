@@ -1,4 +1,4 @@
-"""From a model to a folder that runs without PyTorch, held to what PyTorch computes before it appears."""
+"""Exports a model to a folder that runs without PyTorch, after comparing its outputs with PyTorch's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,9 +26,9 @@ from model.onnx.names import DTYPE_KEY, FORMAT
 from model.pytorch.backend import TorchBackend
 
 Dtype = Literal["float32", "float16", "int8"]
-"""What products are computed in."""
+"""The dtype of the matrix products."""
 Step = Callable[[str], AbstractContextManager[None]]
-"""Says what is being done while a block runs, and how long it took."""
+"""Reports the name of a step while a `with` block runs, and then how long it took."""
 
 RANDOM, REAL = "random tokens", "texts"
 _EXACT: Mapping[Quantity, float] = {
@@ -40,7 +40,7 @@ _EXACT: Mapping[Quantity, float] = {
     "sentence vectors": 1e-4,
     "1 - sentence cosine": 1e-6,
 }
-# Hidden states and vectors are as large as a model makes them, so that no bound in float16 fits all of them.
+# The size of hidden states and vectors depends on the model, so no absolute float16 bound fits all models.
 _HALF: Mapping[Quantity, float] = {
     "attention": 0.02,
     "scores": 0.01,
@@ -48,7 +48,7 @@ _HALF: Mapping[Quantity, float] = {
     "summaries": 0.01,
     "1 - sentence cosine": 1e-4,
 }
-# What no output observes is computed from products in eight bits; what one observes, in float32.
+# Observed outputs are computed from float32 products, sentence vectors from int8 ones.
 _EIGHT_BITS: Mapping[Quantity, float] = {
     "attention": 0.02,
     "scores": 0.01,
@@ -61,25 +61,25 @@ BOUNDS: Mapping[Dtype, Mapping[str, Mapping[Quantity, float]]] = {
     "float16": {RANDOM: _HALF, REAL: _HALF},
     "int8": {RANDOM: _EIGHT_BITS, REAL: _EIGHT_BITS},
 }
-"""The largest differences from PyTorch in float32 with which a folder appears."""
+"""The largest differences from PyTorch in float32 that an exported folder may have."""
 
 
 class ParityMissed(ExportError):
-    """What was written computes something else than the model; `rows` is the comparison."""
+    """The exported graph differs from the model by more than its bounds; `rows` is the comparison."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         missed = ", ".join(f"{row.what} of {row.inputs}" for row in rows if not row.ok)
         super().__init__(
-            f"What was written differs from PyTorch by more than the bound ({missed}), so nothing is kept: "
+            f"The exported graph differs from PyTorch by more than its bound ({missed}), and was deleted: "
             "export in float32, or serve the model with PyTorch."
         )
         self.rows = rows
 
 
 def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: Step) -> list[Row]:
-    """Write a model to the folder `target`, and compare what was written with the model.
+    """Export a model to the folder `target`, and compare the result with the model.
 
-    Returns the comparison. Raises ExportError, ModelError or OSError, and then `target` is as it was.
+    Returns the comparison. Raises ExportError, ModelError or OSError; then `target` is unchanged.
     """
     with step(f"Finding {source}"):
         folder = resolve(source)
@@ -90,7 +90,7 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
             checkpoint = load_checkpoint(folder)
         with step(f"Tracing and writing the graph in {dtype}"):
             _write(checkpoint, new, dtype)
-        with step("Copying the tokenizer and what follows the encoder"):
+        with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
             manifest = _manifest(source, folder, checkpoint, dtype, new)
         with step("Comparing with PyTorch in float32"):
@@ -102,7 +102,7 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
 
 
 def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
-    """Write the graph, and into it what it is of."""
+    """Write the graph, with a description of the model in its metadata."""
     config = checkpoint.encoder.config
     described = {
         DTYPE_KEY: "float32" if dtype == "int8" else dtype,
@@ -119,7 +119,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
 
 
 def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, new: Path) -> dict[str, Any]:
-    """Say what was made of what, and by what; nothing of when and where."""
+    """Describe the export's inputs, outputs and versions, without times or paths: it is reproducible."""
     layout = checkpoint.folder.layout
     weights = digests(source_weights(layout), folder)
     return {
@@ -141,23 +141,24 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
 
 
 def _runtime_version() -> str:
-    # Imported here: after `model.onnx.session`, which has the environment set that it reads when it is.
+    # Imported here, after `model.onnx.session` has set the environment variable that it reads on import.
     import onnxruntime  # noqa: PLC0415
 
     return str(onnxruntime.__version__)
 
 
 def _name(source: str, folder: Path) -> str:
-    """Name a model as the service does, and one that is called by where it stands by its folder."""
+    """Return the model's name as in the service; for a source such as "." or "..", its folder's name."""
     name = model_name(source)
     return folder.resolve().name if name in ("", ".", "..") else name
 
 
 def _compare(folder: Path, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
-    """Run what was written, as it is served, beside the model itself."""
+    """Run the exported folder as the service would, beside the model itself."""
     checkpoint = load_checkpoint(folder)
     config = checkpoint.encoder.config
-    # Side by side, and numpy on the thread that calls it: of more threads than cores, most wait for others.
+    # Both run at once, each on half of the cores, and numpy on one thread: with more threads than cores,
+    # most of them would wait.
     threads = max(1, torch.get_num_threads() // 2)
     reference = TorchBackend(checkpoint, device="cpu", dtype="float32", threads=threads)
     written = OnnxBackend(read_folder(new), OnnxFile(new / GRAPH, new), device="cpu", threads=threads)

@@ -1,4 +1,4 @@
-"""Real texts that an export is compared on: long and short, of several scripts, plain and awkward."""
+"""The real texts for comparing an export: long and short, in several scripts, plain and awkward."""
 
 _LONG = (
     "The history of cartography is a history of compromises. No flat map can keep angles, areas and "

@@ -1,4 +1,4 @@
-"""An encoder as `model.onnx` beside its weights in `model.onnx.data`, which a runtime maps into memory."""
+"""Writes an encoder as `model.onnx`, with its weights in `model.onnx.data`, which a runtime memory-maps."""
 
 import logging
 import warnings
@@ -19,26 +19,26 @@ from model.onnx import names
 from model.onnx.file import GRAPH
 
 WEIGHTS = f"{GRAPH}.data"
-"""The file beside the graph that has its tables."""
+"""The file beside the graph that holds its weights."""
 OPSET = 23
-"""The first ONNX release that has the operator Attention."""
+"""The first opset with the operator Attention."""
 
-# Sizes of the traced example: none is 0 or 1, which the tracer would take for constants.
+# The sizes of the traced example; the tracer would treat sizes 0 and 1 as constants.
 _BATCH, _LENGTH, _LISTED = 2, 7, 2
 
 
 def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> Path:
-    """Write an encoder to `folder`, which exists, as GRAPH and WEIGHTS; returns the former's path.
+    """Write an encoder to an existing `folder` as GRAPH and WEIGHTS; returns the path of GRAPH.
 
-    The encoder is on the CPU and not prepacked, in the precision that it is to run in. `metadata` is put
-    beside the format into the file. The same encoder gives the same bytes. Raises Unsupported for an
-    encoder whose similarity has no graph, and OSError when the folder cannot be written.
+    The encoder must be on the CPU, not prepacked, and in the precision that it will run in. `metadata` is
+    added to the graph's metadata. The same encoder gives the same bytes. Raises Unsupported for a similarity
+    other than the dot product, and OSError if the folder cannot be written.
     """
     config = encoder.config
     if config.similarity != "dot_product":
         raise Unsupported(
-            f'An encoder whose similarity is "{config.similarity}" has no ONNX graph, only one whose '
-            'similarity is "dot_product": serve it with PyTorch.',
+            f'similarity is "{config.similarity}", but only encoders with similarity "dot_product" can be '
+            "exported: serve the model with PyTorch.",
             field="similarity",
         )
     model = _trace(encoder)
@@ -51,10 +51,10 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
 
 
 def _trace(encoder: Encoder) -> onnx_ir.Model:
-    """Trace the graph with an example; every axis that differs from call to call has a name."""
+    """Trace the graph with an example; every dynamic axis has a name."""
     layers = encoder.config.num_layers
     batch, length = Dim("batch"), Dim("length")
-    # Three tensors: the tracer takes one tensor given twice for one input.
+    # Three distinct tensors: the tracer would merge inputs that are the same tensor.
     ids, mask, segments = (torch.full((_BATCH, _LENGTH), fill) for fill in (0, 1, 0))
     tokens = tuple(torch.arange(_LISTED) for _ in range(layers + 1))
     token_axes = tuple({0: Dim(names.tokens(state), min=0)} for state in range(layers + 1))
@@ -81,7 +81,7 @@ def _trace(encoder: Encoder) -> onnx_ir.Model:
 
 
 def _take_lists_as_they_are(graph: onnx_ir.Graph) -> None:
-    """Leave out where the tracer lays out a list as a list: one node in ten, each costs microseconds."""
+    """Remove reshapes of one-dimensional inputs: one node in ten, and each costs microseconds."""
     lists = {value for value in graph.inputs if value.shape is not None and len(value.shape) == 1}
     for node in list(graph):
         given = node.inputs[0] if node.op_type == "Reshape" else None
@@ -91,7 +91,7 @@ def _take_lists_as_they_are(graph: onnx_ir.Graph) -> None:
 
 
 def _strip(model: onnx_ir.Model) -> None:
-    """Take out what the tracer notes of this machine and program: paths, source lines, stack traces."""
+    """Remove the tracer's notes about this machine and program: paths, source lines, stack traces."""
     graph = model.graph
     nodes = list(graph.all_nodes())
     values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
@@ -108,16 +108,16 @@ def _strip(model: onnx_ir.Model) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what the tracer says of itself and not of the encoder."""
-    # It looks for torchvision, whose operators no encoder has, and warns once for each.
+    """Silence the tracer's warnings that do not concern the encoder."""
+    # It looks for torchvision, which no encoder needs, and warns once per operator.
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
     registration.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            # PyTorch's tracer copies a class of its own that PyTorch has deprecated.
+            # PyTorch's own tracer uses a class that PyTorch has deprecated.
             warnings.filterwarnings("ignore", r".*isinstance\(treespec, LeafSpec\)", FutureWarning)
-            # The first three inputs share their axes, so that two of the names for each are not used.
+            # The first three inputs share their axes, so two of the names for each axis are not used.
             warnings.filterwarnings(
                 "ignore", r"# The axis name: (batch|length) will not be used", UserWarning
             )

@@ -1,1 +1,1 @@
-"""The encoder: its mathematics, its weights, its tokenizer and the ways to run it."""
+"""The encoder: its mathematics, weights, tokenizer and backends."""

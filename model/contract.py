@@ -1,4 +1,4 @@
-"""The whole contract between the rooms: what is run, what is wanted of it, and what comes back.
+"""The contract between `model/` and its callers: what runs, what each sequence must return, the outputs.
 
 Dimension letters, here and everywhere: B sequences, T packed tokens, N tokens of one sequence,
 L layers, H heads, D head size, C hidden size, V vocabulary.
@@ -29,7 +29,7 @@ Statistic = Literal[
     "argmax_next",
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
-"""What a summary measures of each head, in this order; `docs/api.md` defines them."""
+"""The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 
@@ -38,11 +38,11 @@ PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "l
 class Encoding:
     """One tokenized input, in columns of equal length N.
 
-    `offsets` count Unicode code points of the text a token comes from, [0, 0] for special and prompt
-    tokens; `word_ids` start at 0 in each text of a pair and are None for those tokens. `special` means
-    added by the tokenizer: a literal "[SEP]" in a text is not special. `prompt_length` is the number of
-    leading tokens, special ones included, that belong to the prompt. `original_length` counts the
-    tokens before anything was cut.
+    `offsets` count Unicode code points in the text that a token comes from; special and prompt tokens have
+    [0, 0]. `word_ids` start at 0 in each text of a pair and are None for special and prompt tokens.
+    `special` marks tokens added by the tokenizer: a literal "[SEP]" in a text is not special.
+    `prompt_length` is the number of leading tokens, special ones included, that belong to the prompt.
+    `original_length` is the number of tokens before truncation.
     """
 
     token_ids: list[int]
@@ -56,7 +56,7 @@ class Encoding:
     prompt_length: int = 0
 
     def __len__(self) -> int:
-        """Count the tokens that are run."""
+        """Return the number of tokens that are run."""
         return len(self.token_ids)
 
 
@@ -74,11 +74,11 @@ class SentenceWant:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The rows or the columns that a map keeps, each made of one token or of the pieces of a word.
+    """The rows or columns that a map keeps. Each is one token, or one word made of its pieces.
 
-    `positions` is what each is called, in the order it is wanted in, repeated where it is. Of words, `tokens`
-    are the positions of their pieces, end to end, and `starts` says where in them each word begins: each
-    word once, in the order of its position. Of tokens, both are None.
+    `positions` are their token or word indices in the requested order; an index may repeat. For words,
+    `tokens` are the token positions of their pieces, end to end, and `starts` is where each word begins in
+    `tokens`: each word once, in order of position. For tokens, both are None.
     """
 
     positions: tuple[int, ...]
@@ -88,13 +88,13 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class AttentionWant:
-    """Attention maps: chosen layers and heads (from 0), rows and columns (None: every token).
+    """Attention maps: the selected layers and heads (from 0), rows and columns (None: every token).
 
-    `weights` are the softmax weights, the scaled scores before it, or the norms of the weighted values.
-    With `aggregate` "rollout" there is one map, of layers 0 to the largest of `layers`. A row of a word is
-    the mean of its pieces' rows, a column their sum. `renormalize` makes the rows of what is chosen sum to 1;
-    `top_k` keeps the largest of each; in both, a column counts as often as it is listed. `dtype` is that of
-    the map, for numbers up to 1; uint8 is in 255ths.
+    `weights` are the softmax weights, the scaled scores before the softmax, or the norms of the weighted
+    values. With `aggregate` "rollout" there is one map, over layers 0 to the largest of `layers`. A word's
+    row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each
+    selected row sum to 1; `top_k` keeps the largest weights of each row. For both, a column counts as often
+    as it is listed. `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths.
     """
 
     layers: tuple[int, ...]
@@ -110,11 +110,11 @@ class AttentionWant:
 
 @dataclass(frozen=True, slots=True)
 class SummaryWant:
-    """Statistics of the attention of each chosen layer and head.
+    """Statistics of the attention of each selected layer and head.
 
-    `units` are what the maps have rows and columns of, one after the other: the tokens or words that remain
-    (None: every token). With `renormalize` their rows sum to 1 again. `special` lists which of the units are
-    special tokens, counted from the first that remains.
+    `units` are the tokens or words that are both the rows and the columns of the maps, in order (None: every
+    token). `renormalize` makes each row sum to 1 again. `special` are the indices in `units` of the special
+    tokens.
     """
 
     layers: tuple[int, ...]
@@ -129,7 +129,7 @@ class SummaryWant:
 class Want:
     """What one sequence must return. It travels with the sequence through shared batches.
 
-    All indices are already counted from the start and known to exist.
+    All indices are non-negative and already checked against the model.
     """
 
     sentence: SentenceWant | None = None
@@ -142,8 +142,8 @@ class Want:
 class Top:
     """The largest weights of each row, largest first, ties by position.
 
-    `keys`, int32, their positions, and `weights`, float32, have the shape of the map but for its last axis,
-    which has k; `residual`, float32, has no such axis and is the sum of what is left out.
+    `keys` (int32, the positions) and `weights` (float32) have the shape of the map, except that the last
+    axis has length k. `residual` (float32) lacks that axis; it is the sum of the weights left out.
     """
 
     keys: NDArray[np.int32]
@@ -153,12 +153,12 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a sequence wants, as C-contiguous arrays, of float32 unless said otherwise.
+    """The results of one sequence, as C-contiguous arrays, float32 unless stated otherwise.
 
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
-    want's dtype, without heads where they were aggregated and (queries, keys) for a rollout; `top` in its
-    place with `top_k`; `summary` has its statistics by name, each (layers, heads). `finite` is False when
-    there was a NaN or an infinity that the dtype of a map may hide.
+    want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout; `top`
+    replaces `attention` when the want has a `top_k`; `summary` has statistics by name, each (layers, heads).
+    `finite` is False if there was a NaN or an infinity, which the dtype of a map may hide.
     """
 
     sentence: FloatArray | None = None
@@ -171,7 +171,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sequences end to end, nothing padded.
+    """Sequences end to end, without padding.
 
     `input_ids` and `segment_ids` are int64 of shape (T,); sequence b is
     `input_ids[cu_seqlens[b]:cu_seqlens[b + 1]]`, and `cu_seqlens` is int64 of shape (B + 1,).
@@ -184,7 +184,7 @@ class Batch:
 
     @classmethod
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
-        """Lay encodings end to end, in order; `wants` belong to them one by one."""
+        """Concatenate encodings in order; `wants` has one entry for each."""
         lengths = [len(encoding) for encoding in encodings]
         return cls(
             input_ids=np.array([i for e in encodings for i in e.token_ids], dtype=np.int64),
@@ -194,20 +194,20 @@ class Batch:
         )
 
     def __len__(self) -> int:
-        """Count the sequences."""
+        """Return the number of sequences."""
         return len(self.cu_seqlens) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a served model is, for `/info` and for checking requests.
+    """Describes a served model, for `/info` and for checking requests.
 
-    `sentence_size` is the length of a sentence vector as the model itself pools; `dense` says that
-    linear layers follow the pooling, so that only vectors of the pooled size can pass. `provider` is what
-    of a runtime computes, None where there is only one. `opens` says that every hidden state and the
-    attention can be read; otherwise it is the last hidden state alone. `kernels` are the instructions of
-    the kernels of our own that it runs on, None where it does not; `no_kernels` says why not, where they
-    could be expected.
+    `sentence_size` is the length of a sentence vector under the model's own pooling. `dense` says that
+    linear layers follow the pooling, so they accept only vectors of the pooled size. `provider` is the
+    execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that every
+    hidden state and the attention can be read; if False, only the last hidden state can. `kernels` is the
+    instruction set of the native kernels that run the model, None if it runs without them; `no_kernels` then
+    gives the reason, where a user could expect them.
     """
 
     family: str
@@ -226,42 +226,42 @@ class ModelInfo:
     device: str
     dtype: str
     provider: str | None = None
-    opens: bool = True
+    exposes_attention: bool = True
     kernels: str | None = None
     no_kernels: str | None = None
 
 
 class Backend(Protocol):
-    """A way to run a model. Called from as many threads at a time as it has lanes."""
+    """A way to run a model. Up to `lanes` threads call it at the same time."""
 
     @property
     def lanes(self) -> int:
-        """How many batches should run side by side when many wait."""
+        """How many batches should run side by side when the queue is full."""
         ...
 
     @property
     def info(self) -> ModelInfo:
-        """What is served."""
+        """Describes the model and how it runs."""
         ...
 
     @property
     def budgets(self) -> Sequence[int]:
-        """The sizes of batches, in tokens, of which one runs best, in order; a single one needs no trial."""
+        """Candidate batch sizes in tokens, ascending; if there are several, startup measures the fastest."""
         ...
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
-        """Run one batch; the outputs stand in the order of the sequences.
+        """Run one batch; returns one output for each sequence, in order.
 
-        It uses its share of the cores when `lanes` batches run side by side.
-        Raises OutOfMemory when a smaller batch may do, and any other exception when the computation
-        fails; nothing is returned in part.
+        The call uses its share of the cores when `lanes` batches run side by side.
+        Raises OutOfMemory if a smaller batch might succeed, and any other exception if the computation
+        fails; it never returns partial results.
         """
         ...
 
     def cost(self, lengths: Sequence[int]) -> int:
-        """Count the tokens that running sequences of these lengths together costs, padding included."""
+        """Return the cost, in tokens with padding, of running sequences of these lengths together."""
         ...
 
     def give_back(self) -> None:
-        """Give back to the system what is kept for further batches; called when none has come of late."""
+        """Return the memory kept for later batches to the operating system; called after idle time."""
         ...

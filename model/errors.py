@@ -1,12 +1,12 @@
 """Everything that can go wrong in `model/`.
 
     ModelError
-    ├── CheckpointError     a folder that cannot be served: what is wrong with it, in one sentence
+    ├── CheckpointError     a folder that cannot be served; the message says what is wrong with it
     ├── InputError          one input that cannot be run
-    │   ├── InputTooLong    more tokens than the model reads, and the caller asked for no truncation
+    │   ├── InputTooLong    more tokens than the model reads, and the caller turned truncation off
     │   └── OutOfRange      an index (layer, head, position) that this model or input does not have
-    ├── Unsupported         the request is sound, but this model cannot do it
-    ├── OutOfMemory         the device has not enough memory for a batch; a smaller one may do
+    ├── Unsupported         the request is valid, but this model cannot do it
+    ├── OutOfMemory         the device lacks the memory for a batch; a smaller batch may fit
     └── InferenceError      the computation of one input failed
 
 The service maps these to HTTP in one table (`service/problems.py`).
@@ -20,11 +20,11 @@ class ModelError(Exception):
 
 
 class CheckpointError(ModelError):
-    """A folder that cannot be served; the message names it and what to change."""
+    """A folder that cannot be served; the message names the folder and what to change."""
 
 
 class InputError(ModelError):
-    """One input that cannot be run. `field` is its place in the request, such as `inputs.3`."""
+    """One input that cannot be run. `field` locates it in the request, for example `inputs.3`."""
 
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class InputError(ModelError):
 
 
 class InputTooLong(InputError):
-    """An input of `actual` tokens where the model reads `limit`."""
+    """An input of `actual` tokens for a model that reads at most `limit`."""
 
     def __init__(self, *, field: str, actual: int, limit: int) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class InputTooLong(InputError):
 
 
 class OutOfRange(InputError):
-    """An index that does not exist; `allowed` is the inclusive range that does."""
+    """An index that does not exist; `allowed` is the inclusive range of those that do."""
 
     def __init__(self, message: str, *, field: str, actual: int, allowed: Sequence[int]) -> None:
         super().__init__(message, field=field)
@@ -62,7 +62,7 @@ class Unsupported(ModelError):
 
 
 class OutOfMemory(ModelError):
-    """The device has not enough memory for a batch; a smaller one may do."""
+    """The device lacks the memory for a batch; a smaller batch may fit."""
 
 
 class InferenceError(ModelError):

@@ -1,4 +1,4 @@
-"""Reads the fields of a config.json, each with the bounds within which it can be built."""
+"""Reads the fields of a config.json and checks each against its bounds."""
 
 import math
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from typing import Any
 from model.errors import CheckpointError
 from model.files import shown
 
-# Several times what the largest published encoders have: beyond, a number is a slip or an attack, and what it
-# asks for would take all memory, or the product of two of them would not fit into 64 bits.
+# Several times the largest published encoders. A larger number is a mistake or an attack: it would exhaust
+# memory, or the product of two such numbers would overflow 64 bits.
 MOST = {
     "vocab_size": 2**24,
     "hidden_size": 2**17,
@@ -18,7 +18,7 @@ MOST = {
     "max_position_embeddings": 2**24,
     "type_vocab_size": 2**16,
 }
-"""The largest value of each field that is a size."""
+"""The largest value of each size field."""
 
 
 def whole(
@@ -29,9 +29,9 @@ def whole(
     least: int = 1,
     default: int | None = None,
 ) -> int:
-    """Read a field that is a size, from `least` to MOST; raises CheckpointError, or KeyError without it.
+    """Read a size field, from `least` to its MOST; raises CheckpointError, or KeyError if it is missing.
 
-    A `default` stands for the field where it is left out; `like` is what MOST calls one of another name.
+    `default` is used if the field is missing. `like` is the key in MOST of a field with another name.
     """
     value = config[name] if default is None else config.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -44,7 +44,7 @@ def whole(
 
 
 def epsilon(config: Mapping[str, Any], name: str, *, default: float) -> float:
-    """Read what is added to a variance, a number from 0 to 1; raises CheckpointError."""
+    """Read the epsilon of a layer norm, a number from 0 to 1; raises CheckpointError."""
     value = config.get(name, default)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or math.isnan(value) or not 0 <= value <= 1:
@@ -53,7 +53,7 @@ def epsilon(config: Mapping[str, Any], name: str, *, default: float) -> float:
 
 
 def switch(config: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Read a field that is true or false; raises CheckpointError."""
+    """Read a boolean field; raises CheckpointError."""
     value = config.get(name, default)
     if not isinstance(value, bool):
         raise CheckpointError(f"{name} is {shown(value)}; it must be true or false.")

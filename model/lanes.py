@@ -13,10 +13,10 @@ def count_cores() -> int:
 
 
 def choose_lanes(cores: int) -> int:
-    """Say how many batches should run side by side on a CPU: one for each core, or up to four that use most.
+    """Choose how many batches run side by side on a CPU: one per core, up to four, leaving few cores idle.
 
-    A product on one core waits neither for another core nor for other processes on it: 7 to
-    37 % faster than one batch on two cores (`benchmarks/forward.py`). Beyond a few lanes, the interpreter
-    would be what they wait for.
+    A product on one core never waits for other cores, nor for the processes that share them: 7 to
+    37 % faster than one batch on two cores (`benchmarks/forward.py`). With more than a few lanes, they would
+    wait for the interpreter lock.
     """
     return max(range(1, min(cores, _MOST_LANES) + 1), key=lambda lanes: (cores // lanes * lanes, lanes))

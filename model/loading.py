@@ -1,4 +1,4 @@
-"""The source of a model -> what runs it, with PyTorch or with ONNX Runtime."""
+"""Loads a model from its source, to run with PyTorch or with ONNX Runtime."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from model.pytorch.backend import TorchBackend
 
 Kind = Literal["auto", "torch", "onnx"]
-"""The ways to run a model; "auto" takes PyTorch for a checkpoint where it is installed, else a graph."""
+"""The ways to run a model; "auto" runs a checkpoint with PyTorch if it is installed, else a graph."""
 
-_EXPORT = "`headlight export MODEL FOLDER`, where PyTorch is installed, makes a folder that runs without it"
+_EXPORT = "`headlight export MODEL FOLDER`, on a machine with PyTorch, makes a folder that runs without it"
 
 
 def load_model(
@@ -34,17 +34,18 @@ def load_model(
     tensorrt: bool = False,
     native: bool = True,
 ) -> tuple[TextTokenizer, Backend]:
-    """Load a model; raises ModelError, in one sentence, when it cannot be run as is asked.
+    """Load a model; raises ModelError if the model cannot be run with these settings.
 
-    `source` is that of `resolve`, or the path of an .onnx file. `threads` are the cores there are to use
-    (None: all); `tensorrt` runs graphs through TensorRT; `native` False leaves the kernels of our own alone.
+    `source` is as for `resolve`, or the path of an .onnx file. `threads` is the number of cores to use
+    (None: all). `tensorrt` runs graphs through TensorRT. `native=False` turns the native kernels off.
     """
     path, graph = _find(source, kind)
     if graph is not None:
         tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
     elif tensorrt:
         raise Unsupported(
-            f"TensorRT runs graphs, and {source} runs with PyTorch: leave it off, or export the model.",
+            f"TensorRT runs only graphs, and {source} runs with PyTorch: turn TensorRT off, or export the "
+            "model.",
             field="tensorrt",
         )
     else:
@@ -103,15 +104,15 @@ def _find(source: str, kind: Kind) -> tuple[Path, OnnxFile | None]:
 
 
 def _named_graph(source: str) -> Path | None:
-    """The .onnx file that a source names, if it does."""
+    """Return the .onnx file that a source names, None if it names something else."""
     path = Path(source).expanduser()
     return path if path.suffix == ".onnx" and path.is_file() else None
 
 
 def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
-    """Choose between the ways to run what lies at a path; raises CheckpointError when there is none."""
+    """Choose how to run the model at a path; raises CheckpointError if it cannot be run."""
     torch = find_spec("torch") is not None
-    # An exported folder has a graph in the place of the weights; other exporters put theirs beside them.
+    # An exported folder has a graph instead of weights; other exporters put a graph beside the weights.
     exported = graph is not None and graph.path.parent == path and not any(path.glob("model.safetensors*"))
     checkpoint = path.is_dir() and not exported
     if kind == "auto" and torch and checkpoint and graph is not None and not runs_with_torch(path):
@@ -123,7 +124,7 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
         return "onnx"
     if not checkpoint:
         raise CheckpointError(
-            f"{path} is an exported graph, without the weights that PyTorch runs: choose the backend onnx."
+            f"{path} is an exported graph without the weights that PyTorch needs: choose the backend onnx."
         )
     if not torch:
         raise CheckpointError(
@@ -134,7 +135,7 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
 
 
 def both_packages() -> str | None:
-    """Say, in a sentence, that both packages of ONNX Runtime are installed, where they are."""
+    """Return a warning if both ONNX Runtime packages are installed, else None."""
     try:
         versions = [version(name) for name in ("onnxruntime", "onnxruntime-gpu")]
     except PackageNotFoundError:
@@ -148,7 +149,7 @@ def both_packages() -> str | None:
 def _load_torch(
     path: Path, device: str, dtype: str, threads: int | None, *, native: bool
 ) -> "tuple[TextTokenizer, TorchBackend]":
-    # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be there.
+    # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be installed.
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.pytorch.backend import TorchBackend  # noqa: PLC0415
 

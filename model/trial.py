@@ -1,4 +1,4 @@
-"""Runs a model once before it is served: what cannot work, or gives no numbers, ends the start."""
+"""Runs a model once before it is served, so that a broken one fails at startup and not in a request."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ _TEXTS = ("What cannot work shows at once.", ("The first text", "and its pair"))
 
 
 def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
-    """Encode a few texts; raises CheckpointError, in one sentence, where that fails or gives a NaN."""
+    """Encode a few texts; raises CheckpointError if that fails, or gives a NaN or an infinity."""
     info = backend.info
     encodings = tokenizer.encode(_TEXTS)
     want = Want(SentenceWant(info.pooling, (info.layers,), info.normalize), token_layers=(info.layers,))
@@ -19,14 +19,14 @@ def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
         outputs = backend.run(Batch.pack(encodings, [want] * len(encodings)))
     except ModelError:
         raise
-    except Exception as error:  # each runtime has errors of its own
+    except Exception as error:  # each runtime has its own errors
         raise CheckpointError(
-            f"{source} was loaded and cannot run a text, {type(error).__name__}: {reason(error)}; its files "
+            f"{source} was loaded but cannot run a text, {type(error).__name__}: {reason(error)}; its files "
             "do not belong together, or are damaged: fetch the model again."
         ) from error
     arrays = [array for output in outputs for array in (output.sentence, output.tokens) if array is not None]
     if not all(np.isfinite(array).all() for array in arrays):
         raise CheckpointError(
-            f"{source} was loaded and gives a NaN or an infinity for a plain text: its weights are damaged, "
+            f"{source} was loaded but gives a NaN or an infinity for a plain text: its weights are damaged, "
             f"or too large for {info.dtype}; fetch the model again, or try HEADLIGHT_DTYPE=float32."
         )

@@ -1,1 +1,1 @@
-"""Products of a graph in eight bits."""
+"""Quantizes the matrix products of a graph to eight bits."""

@@ -1,13 +1,14 @@
-"""An exported graph with int8 products, which run in float32 where what follows from them is observed.
+"""Quantizes an exported graph to int8 products, which run in float32 if a run observes what depends on them.
 
-Weights are rounded to int8, one scale per output; what is multiplied with them is rounded to uint8 when
-it is known, one scale per run, so that a text's vector depends a little on what it runs with. Sums are
-exact where processors have instructions for them (VNNI, or those of ARM); x86 without them caps the sums of
-pairs. It is precise enough for sentence vectors, but not for attention: a softmax tells apart what differs by
-less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products repairs that:
-rounding the weights alone moves maps by 0.1. So each product that a map, queries, keys or value norms
-depend on keeps its float32 weights as well, and uses those in a run that computes one of these.
-Which they are is read from the graph: the products upstream of what `model.onnx.names.layer_outputs` names.
+Weights are rounded to int8, with one scale per output. Activations are rounded to uint8 at run time, with
+one scale per run, so a text's vector depends slightly on the other texts of its batch. Sums are exact on
+processors with instructions for them (VNNI, or those of ARM); x86 without VNNI saturates the sums of pairs.
+
+This is precise enough for sentence vectors but not for attention: a softmax is sensitive to differences of
+less than a hundredth, and maps of MiniLM are off by up to 0.4. No choice of int8 products avoids that:
+rounding the weights alone changes maps by 0.1. So each product that a map, queries, keys or value norms
+depend on also keeps its float32 weights, and uses them in runs that return one of these. The graph tells
+which products these are: those upstream of the outputs in `model.onnx.names.layer_outputs`.
 
 The table of token embeddings, of which a run reads a few rows, is stored in float16: exact to 2⁻¹¹.
 """
@@ -35,11 +36,11 @@ _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the graph, where shape i
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """x W + b with a constant W (in, out): a MatMul and, where there is a bias, the Add after it."""
+    """x W + b with a constant W (in, out): a MatMul and, if there is a bias, the Add after it."""
 
     matmul: NodeProto
     add: NodeProto | None
-    bias: str  # "" where there is none
+    bias: str  # "" without a bias
 
     @property
     def weight(self) -> str:
@@ -56,15 +57,15 @@ class _Product:
 
 _Groups = dict[
     tuple[str, tuple[int, ...]], list[_Product]
-]  # by input, and by the layers whose observed outputs follow
+]  # by input, and by the layers whose observed outputs depend on the product
 
 
 def quantize(source: Path, target: Path) -> None:
-    """Read the graph `source` with its external data, and write it to `target` and `target`.data as int8.
+    """Read the graph `source` with its external data, and write it as int8 to `target` and `target`.data.
 
-    Only products with constant weights change; inputs, outputs and metadata stay as they are, and
-    `model.onnx.names.DTYPE_KEY` says "int8". The same source gives the same bytes. Files that stand at
-    `target` are replaced when all is written.
+    Only products with constant weights change, and the metadata entry `model.onnx.names.DTYPE_KEY` becomes
+    "int8"; inputs, outputs and other metadata stay the same. The same source gives the same bytes. Existing
+    files at `target` are replaced once everything is written.
     """
     model = onnx.load(source)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".int8-") as folder:
@@ -88,7 +89,7 @@ def _quantize(model: ModelProto, folder: Path) -> None:
 
 
 def _groups(graph: GraphProto) -> _Groups:
-    """Find all products; those of one input, on which outputs of the same layers depend, stand together."""
+    """Find all products, grouped by their input and by the layers whose outputs depend on them."""
     layers = _observable_layers(graph)
     groups: _Groups = {}
     for product in _products(graph):
@@ -101,7 +102,7 @@ def _quantize_products(graph: GraphProto, groups: _Groups, largest: dict[str, Fl
     """Replace every product."""
     weights = {tensor.name: tensor for tensor in graph.initializer}
     made_by = {output: node for node in graph.node for output in node.output}
-    replaced: dict[str, list[NodeProto]] = {}  # the result of a node -> what stands in its place
+    replaced: dict[str, list[NodeProto]] = {}  # output of an old node -> the nodes that replace it
     for (x, layers), products in groups.items():
         exact = {p: numpy_helper.to_array(weights[p.weight]) for p in products}
         channels = _channels(_is_normed(x, made_by), largest[x], list(exact.values()))
@@ -136,7 +137,7 @@ def _products(graph: GraphProto) -> Iterator[_Product]:
 
 
 def _observable_layers(graph: GraphProto) -> dict[str, tuple[int, ...]]:
-    """For each value, the layers of which an observed output depends on it, in order."""
+    """Return, for each value, the layers whose observed outputs depend on it, in order."""
     made_by = {output: node for node in graph.node for output in node.output}
     outputs = {output.name for output in graph.output}
     found: dict[str, tuple[int, ...]] = {}
@@ -155,7 +156,7 @@ def _observable_layers(graph: GraphProto) -> dict[str, tuple[int, ...]]:
 
 
 def _observes(layers: tuple[int, ...]) -> list[NodeProto]:
-    """Compute whether a run observes one of these layers: whether a list of heads of theirs is not empty."""
+    """Make nodes that test whether a run observes one of these layers: if a list of heads is not empty."""
     name = _condition(layers)
     lists = [of(i) for i in layers for of in (names.heads, names.pair_heads, names.norm_heads)]
     return [
@@ -170,7 +171,7 @@ def _condition(layers: tuple[int, ...]) -> str:
 
 
 def _choice(layers: tuple[int, ...], products: list[_Product], quantized: list[NodeProto]) -> NodeProto:
-    """Run products of one input in float32 where a run observes one of these layers, else in int8."""
+    """Run products of one input in float32 if the run observes one of these layers, else in int8."""
     float_ = [node for product in products for node in product.nodes]
     results = [product.result for product in products]
     branches = {}
@@ -185,14 +186,14 @@ def _choice(layers: tuple[int, ...], products: list[_Product], quantized: list[N
 
 
 def _is_normed(x: str, made_by: dict[str, NodeProto]) -> bool:
-    """Tell whether a value is what a layer norm gives, or rows of that."""
+    """Return whether a value is the output of a layer norm, or rows of one."""
     while x in made_by and made_by[x].op_type in ("Reshape", "Gather"):
         x = made_by[x].input[0]
     return x in made_by and made_by[x].op_type == "LayerNormalization"
 
 
 def _channels(normed: bool, inputs: FloatArray, weights: Sequence[FloatArray]) -> Channels | None:
-    """Choose what is done about large channels of an input of these weights; None is nothing."""
+    """Choose how to treat large channels of an input of these weights; None for no treatment."""
     reach = np.abs(np.concatenate(weights, axis=1)).max(axis=1)  # (in,)
     if normed:
         return evened(inputs, reach)
@@ -203,7 +204,7 @@ def _channels(normed: bool, inputs: FloatArray, weights: Sequence[FloatArray]) -
 def _int8(
     x: str, products: Mapping[_Product, FloatArray], channels: Channels | None
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Round x once, and multiply it with each of the rounded weights; gives nodes and their constants."""
+    """Round x once and multiply it by each of the rounded weights; returns nodes and their constants."""
     nodes, constants = _rounded_input(x, channels)
     apart = None if channels is None or not len(channels.apart) else channels.apart
     for product, weight in products.items():
@@ -218,7 +219,7 @@ def _int8(
 
 
 def _rounded_input(x: str, channels: Channels | None) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Multiply x with the factors of its channels, and round it to uint8 with one scale and zero point."""
+    """Multiply x by the factors of its channels, and round it to uint8 with one scale and zero point."""
     nodes, constants, even = [], [], x
     if channels is not None:
         even = f"{x}.even"
@@ -230,7 +231,7 @@ def _rounded_input(x: str, channels: Channels | None) -> tuple[list[NodeProto], 
 
 
 def _integer_product(x: str, product: _Product, result: str) -> NodeProto:
-    """Multiply what `_rounded_input` makes of x with a rounded weight, and add the bias."""
+    """Multiply the result of `_rounded_input` by a rounded weight, and add the bias."""
     name = product.weight
     operands = [f"{x}.int8", f"{name}.int8", f"{x}.scale", f"{name}.scale", f"{x}.zero", "", product.bias]
     return helper.make_node("MatMulIntegerToFloat", operands, [result], name=result, domain=_CONTRIB)
@@ -239,7 +240,7 @@ def _integer_product(x: str, product: _Product, result: str) -> NodeProto:
 def _float_product(
     x: str, product: _Product, weight: FloatArray, most: str, apart: NDArray[np.int64]
 ) -> tuple[list[NodeProto], list[TensorProto]]:
-    """Multiply the channels that are set apart in float32, and add what that gives to `most`."""
+    """Multiply the channels that are set apart in float32, and add the result to `most`."""
     name, few = product.weight, f"{product.result}.few"
     nodes = [
         helper.make_node("Gather", [x, f"{name}.apart"], [f"{few}.x"], name=f"{few}.x", axis=-1),
@@ -268,7 +269,7 @@ def _rounded_weight(name: str, weight: FloatArray, channels: Channels | None) ->
 
 
 def _halve_table(graph: GraphProto) -> None:
-    """Store the float32 table of token embeddings in float16, unless one does not fit."""
+    """Store the float32 table of token embeddings in float16, unless a number is out of range."""
     tables = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT}
     users = _users(graph)
     for at, node in enumerate(graph.node):
@@ -286,7 +287,7 @@ def _halve_table(graph: GraphProto) -> None:
 
 
 def _users(graph: GraphProto) -> dict[str, list[NodeProto]]:
-    """For each value, the nodes that read it."""
+    """Return, for each value, the nodes that read it."""
     users: dict[str, list[NodeProto]] = {}
     for node in graph.node:
         for name in node.input:
@@ -295,12 +296,12 @@ def _users(graph: GraphProto) -> dict[str, list[NodeProto]]:
 
 
 def _drop_unused(graph: GraphProto) -> None:
-    """Leave out the constants that no node reads."""
+    """Remove the constants that no node reads."""
     used = set(_read(graph))
     kept = [tensor for tensor in graph.initializer if tensor.name in used]
     del graph.initializer[:]
     graph.initializer.extend(kept)
-    del graph.value_info[:]  # it tells of values that are gone
+    del graph.value_info[:]  # it describes values that no longer exist
 
 
 def _read(graph: GraphProto) -> Iterator[str]:
@@ -313,7 +314,7 @@ def _read(graph: GraphProto) -> Iterator[str]:
 
 
 def _write(model: ModelProto, target: Path, folder: Path) -> None:
-    """Write the graph and its data to a folder, then move both to where they belong."""
+    """Write the graph and its data to a temporary folder, then move both to `target`."""
     data = f"{target.name}.data"
     graph = onnx_ir.from_proto(model)
     onnx_ir.save(graph, folder / target.name, external_data=data, size_threshold_bytes=_EXTERNAL_FROM)

@@ -1,9 +1,10 @@
-"""Which channels of what is multiplied are so large that a scale for all leaves the others few digits.
+"""Handles outlier channels: with one scale for all channels, a few large ones cost the others precision.
 
-Two ways to deal with them, both exact before anything is rounded. Channels are made more even by factors,
-which the weights take back (Xiao et al. 2023, SmoothQuant, §4): this suits what a layer norm gives, whose
-channels are large always or never. Or the largest few are set apart, to be multiplied in float32: this suits
-the hidden units of feed-forward networks, of which one can be four times as large as any other, and rarely.
+There are two treatments, both exact before rounding. One scales channels to be more even, with factors that
+the weights undo (Xiao et al. 2023, SmoothQuant, §4): this suits outputs of layer norms, where the same
+channels are always large. The other sets the largest few channels apart and multiplies them in float32: this
+suits the hidden units of feed-forward networks, where one unit is rarely, but then up to four times, larger
+than all others.
 """
 
 from collections.abc import Sequence
@@ -19,22 +20,22 @@ from model.contract import FloatArray
 from model.onnx import names
 from model.onnx.session import Graph, choose_processor
 
-_EXPONENT = 0.75  # of how large inputs are, against that of weights: more than ½, for inputs share a scale
+_EXPONENT = 0.75  # the weight of inputs against weights (SmoothQuant's α): over ½, since inputs share a scale
 _APART = 8
-_LEAST = 1e-3  # of the largest: a channel that was never large may yet be
+_LEAST = 1e-3  # of the largest channel: a channel that was small in the sample may be larger later
 _BATCH, _LENGTH, _SEED = 64, 16, 0
 
 
 @dataclass(frozen=True)
 class Channels:
-    """What an input (…, in) is multiplied with before it is rounded, and which channels are then 0."""
+    """Factors for the channels of an input (…, in) before rounding; 0 if set apart."""
 
     factors: FloatArray  # (in,)
     apart: NDArray[np.int64]  # of 0 … in - 1, ascending
 
 
 def evened(inputs: FloatArray, weights: FloatArray) -> Channels:
-    """Make channels even, from the largest magnitudes of each in the input and in the weights: both (in,)."""
+    """Compute factors that even out channels, from the largest magnitudes of inputs and weights, (in,)."""
     inputs, weights = (
         np.maximum(x, max(_LEAST * x.max(), np.finfo(np.float32).tiny)) for x in (inputs, weights)
     )
@@ -43,7 +44,7 @@ def evened(inputs: FloatArray, weights: FloatArray) -> Channels:
 
 
 def set_apart(inputs: FloatArray, weights: FloatArray) -> Channels:
-    """Choose the few channels that add most, from the same magnitudes: both (in,)."""
+    """Choose the few channels that contribute most, from the same magnitudes, (in,)."""
     count = min(_APART, len(inputs) // 4)
     apart = np.sort(np.argsort(-(inputs * weights), kind="stable")[:count]).astype(np.int64)
     factors = np.ones(len(inputs), np.float32)
@@ -52,9 +53,9 @@ def set_apart(inputs: FloatArray, weights: FloatArray) -> Channels:
 
 
 def largest_inputs(model: ModelProto, values: Sequence[str], folder: Path) -> dict[str, FloatArray]:
-    """Run random tokens through a graph; gives the largest magnitude of each channel of `values`: (in,) each.
+    """Run random tokens through a graph; returns the largest magnitude per channel of `values`, (in,) each.
 
-    Needs room in `folder` for a copy of the graph, which stays there.
+    Writes a copy of the graph to `folder`, and leaves it there.
     """
     opened = ModelProto()
     opened.CopyFrom(model)
@@ -68,7 +69,7 @@ def largest_inputs(model: ModelProto, values: Sequence[str], folder: Path) -> di
 
 
 def _random_tokens(model: ModelProto, inputs: Sequence[str]) -> dict[str, NDArray[np.int64]]:
-    """Feed a rectangle of random tokens, of which nothing is observed."""
+    """Make the inputs for sequences of random tokens, without observations."""
     tables = {node.input[0] for node in model.graph.node if names.INPUT_IDS in node.input}
     vocabulary = min(tensor.dims[0] for tensor in model.graph.initializer if tensor.name in tables)
     cells = np.arange(_BATCH * _LENGTH).reshape(_BATCH, _LENGTH)

@@ -1,1 +1,1 @@
-"""What a folder says of its model: where it comes from, its layout, its weights, how to convert it."""
+"""Model folders: where they come from, their layout, their weights, and how to convert them."""

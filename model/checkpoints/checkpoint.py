@@ -1,4 +1,4 @@
-"""A folder with config.json, safetensors and tokenizer.json -> an encoder, every tensor accounted for."""
+"""Loads an encoder from config.json, safetensors and tokenizer.json, accounting for every tensor."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,34 +22,35 @@ from model.tokenization.tokenizer import TextTokenizer
 log = logging.getLogger(__name__)
 
 _NAMED = 8
-"""How many tensors of a kind a refusal names."""
+"""How many tensors of each problem an error message names."""
 Sources = Mapping[str, Sequence[Stored]]
-"""Our parameter -> the checkpoint's tensors that it is made of."""
+"""Encoder parameter -> the checkpoint's tensors that make it up."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model: float32 weights on the CPU, not yet laid out for running."""
+    """A loaded model: float32 weights on the CPU, not yet prepacked."""
 
     folder: ModelFolder
     encoder: Encoder
 
     @property
     def tokenizer(self) -> TextTokenizer:
-        """The model's own."""
+        """The model's own tokenizer."""
         return self.folder.tokenizer
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Load a checkpoint folder; raises CheckpointError, in one sentence, when it cannot be served."""
+    """Load a checkpoint folder; raises CheckpointError if it cannot be served."""
     folder = read_folder(path)
     return Checkpoint(folder, _load_encoder(folder))
 
 
 def _load_encoder(folder: ModelFolder) -> Encoder:
-    """Give an encoder the weights of its folder, without copying those stored alone.
+    """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
-    Nothing is built before the headers of the files say that its weights are there, and of which shapes.
+    The headers of the files are checked first, so nothing is allocated for weights that are missing or have
+    the wrong shape.
     """
     config, place, family = folder.config, folder.layout.transformer, FAMILIES[folder.model_type]
     sources = _match(list_tensors(place), family, config, place)
@@ -66,9 +67,12 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _match(found: Sequence[Stored], family: Family, config: EncoderConfig, folder: Path) -> Sources:
-    """Account for every tensor: ours found, theirs used or known to be dropped, all of the right shape."""
+    """Match encoder parameters with stored tensors; raises CheckpointError for any that do not match.
+
+    Every parameter must be stored, every stored tensor used or known to be dropped, and all shapes right.
+    """
     tensors = _canonical(found, family, folder)
-    # However many layers there are to be: of more than there are tensors, the first is missing already.
+    # A config may claim any number of layers: with more layers than tensors, one is missing in any case.
     layers = min(config.num_layers, len(tensors) + 1)
     names = family.sources(layers)
     used = {name for parts in names.values() for name in parts}
@@ -82,14 +86,14 @@ def _match(found: Sequence[Stored], family: Family, config: EncoderConfig, folde
             ("missing", used - tensors.keys()),
             ("unexpected", unexpected),
             ("misshapen", misshapen),
-            (f"of a dtype that is none of {', '.join(FLOATS)}", unlike),
+            (f"of a dtype other than {', '.join(FLOATS)}", unlike),
         )
         if which
     ]
     if problems:
         raise CheckpointError(
-            f"{folder}: the weights do not fit its config.json; {'; '.join(problems)}: put the files of one "
-            "checkpoint together."
+            f"{folder}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
+            "checkpoint."
         )
     if heads:
         _say_dropped(folder, family, heads)
@@ -99,7 +103,7 @@ def _match(found: Sequence[Stored], family: Family, config: EncoderConfig, folde
 def _differing(
     tensors: Mapping[str, Stored], names: Mapping[str, Sequence[str]], config: EncoderConfig
 ) -> tuple[list[str], list[str]]:
-    """Compare shapes and dtypes with those that the config asks for: a phrase for each that is off."""
+    """Compare shapes and dtypes with the config: returns a phrase for each that differs."""
     with torch.device("meta"):
         shapes = {n: tuple(p.shape) for n, p in Encoder(replace(config, num_layers=1)).named_parameters()}
     misshapen, unlike = [], []
@@ -116,21 +120,21 @@ def _differing(
 
 
 def _canonical(found: Iterable[Stored], family: Family, folder: Path) -> dict[str, Stored]:
-    """Call every tensor as its family does; raises CheckpointError where two have the same name then."""
+    """Rename tensors to their family's names; raises CheckpointError if two get the same name."""
     tensors: dict[str, Stored] = {}
     for stored in found:
         name = _plain_name(stored.name, family)
         if name in tensors:
             raise CheckpointError(
                 f"{folder}: {shown(tensors[name].name)} and {shown(stored.name)} are both {shown(name)}: "
-                "save the checkpoint again, with one of them."
+                "save the checkpoint again with only one of them."
             )
         tensors[name] = stored
     return tensors
 
 
 def _plain_name(name: str, family: Family) -> str:
-    """Take off the family's prefix, and call LayerNorm's parts as they have been called since 2019."""
+    """Remove the family's prefix, and use the current names of LayerNorm's parts (older: gamma, beta)."""
     for prefix in family.prefixes:
         name = name.removeprefix(prefix)
     for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
@@ -140,11 +144,11 @@ def _plain_name(name: str, family: Family) -> str:
 
 
 def _say_dropped(folder: Path, family: Family, heads: Iterable[str]) -> None:
-    """Log what the checkpoint was trained to predict, and that its encoder is served without it."""
+    """Log which prediction heads of the checkpoint are not served."""
     names = sorted(heads)
     told = [what for pattern, what in family.heads.items() if any(fnmatch(n, pattern) for n in names)]
     log.warning(
-        "%s is served for its encoder; its head for %s (%s) is left out",
+        "%s: only its encoder is served; its head for %s (%s) is left out",
         folder,
         " and ".join(told),
         _listed(names),
@@ -152,7 +156,7 @@ def _say_dropped(folder: Path, family: Family, heads: Iterable[str]) -> None:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Name the first of many, in order."""
+    """List the first few names, in order."""
     ordered = sorted(names)
     more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
     return ", ".join(name if len(name) < 120 else shown(name) for name in ordered[:_NAMED]) + more

@@ -1,6 +1,6 @@
 """Commands that convert a model folder to a supported form; they need transformers.
 
-Pickled weights are not opened, not even to say what is in them: to read a pickle is to run it.
+Headlight never opens pickled weights, not even to list them: reading a pickle runs its code.
 """
 
 import shlex
@@ -14,24 +14,24 @@ _DENSE = (
     "import torch; from safetensors.torch import save_file; "
     "save_file(torch.load({}, weights_only=True), {!r})"
 )
-_WITH = "where transformers is installed"
+_WITH = "on a machine with transformers"
 
 
 def no_weights(folder: Path) -> str:
-    """Say, in a sentence, that a transformer's folder has no weights, and how to have them."""
+    """Return the error for a transformer folder without weights, with the command that fixes it."""
     missing = f"{folder / 'model.safetensors'} is missing: only safetensors are read"
     found = [*sorted(p.name for p in folder.glob("*.bin")), *sorted(p.name for p in folder.glob("*.pt"))]
     if not found:
         return f"{missing}; fetch the model again, with all its files."
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     pickled = f"{', '.join(name[:80] for name in found[:4])}{more}"
-    return f"{missing}, and pickled weights ({pickled}) are converted by {_encoder(folder)}, {_WITH}."
+    return f"{missing}; to convert the pickled weights ({pickled}), run {_encoder(folder)}, {_WITH}."
 
 
 def no_tokenizer(folder: Path, *, weights: bool) -> str:
-    """Say, in a sentence, that a transformer's folder has no tokenizer.json, and how to have it.
+    """Return the error for a transformer folder without tokenizer.json, with the command that fixes it.
 
-    With `weights`, those are converted as well where they are pickled.
+    With `weights`, the command also converts pickled weights, if there are any.
     """
     missing = f"{folder / 'tokenizer.json'} is missing"
     parts = [name for name in _SLOW if present(folder / name)]
@@ -42,21 +42,21 @@ def no_tokenizer(folder: Path, *, weights: bool) -> str:
     if pickled:
         commands.append(_encoder(folder))
     also = " (and the pickled weights into safetensors)" if pickled else ""
-    return f"{missing}: {parts[0]} is converted into it{also} by {' and '.join(commands)}, {_WITH}."
+    return f"{missing}: to convert {parts[0]} into it{also}, run {' and '.join(commands)}, {_WITH}."
 
 
 def no_dense(folder: Path) -> str:
-    """Say, in a sentence, that the folder of a linear layer has no weights, and how to have them."""
+    """Return the error for a linear layer's folder without weights, with the command that fixes it."""
     missing = f"{folder / 'model.safetensors'} is missing: only safetensors are read"
     pickled = folder / "pytorch_model.bin"
     if not present(pickled):
         return f"{missing}; fetch the model again, with all its files."
     command = _command(_DENSE, repr(str(pickled)), str(folder / "model.safetensors"))
-    return f"{missing}, and {pickled.name} is converted by {command}, where torch is installed."
+    return f"{missing}; to convert {pickled.name}, run {command}, on a machine with torch."
 
 
 def of_the_hub(name: str, revision: str | None) -> str:
-    """Say which two commands make a folder of a hub model that has nothing that is read."""
+    """Return the commands that convert a hub model with no supported weights into a folder."""
     own = f"./{name.rpartition('/')[2]}"
     source = repr(name) if revision is None else f"{name!r}, revision={revision!r}"
     commands = " and ".join(_command(program, source, own) for program in (_ENCODER, _TOKENIZER))
@@ -64,7 +64,7 @@ def of_the_hub(name: str, revision: str | None) -> str:
 
 
 _SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.json")
-"""What tokenizers that were saved without a tokenizer.json have in its place."""
+"""The files of tokenizers that were saved without a tokenizer.json."""
 
 
 def _encoder(folder: Path) -> str:

@@ -20,7 +20,7 @@ _HEADER_BYTES = 2**20
 
 
 def read_dense(folders: Sequence[Path], size: int) -> tuple[Dense, ...]:
-    """Load the layers of these folders, the first for vectors of `size`; raises CheckpointError."""
+    """Load the layers in these folders; the first takes vectors of `size`. Raises CheckpointError."""
     layers = []
     for folder in folders:
         config = read_json(folder / "config.json")
@@ -28,7 +28,7 @@ def read_dense(folders: Sequence[Path], size: int) -> tuple[Dense, ...]:
         if not (_is_size(inputs) and _is_size(outputs)) or inputs != size:
             raise CheckpointError(
                 f"{folder / 'config.json'}: in_features is {shown(inputs)} and out_features {shown(outputs)}"
-                f", where vectors of {size} components arrive."
+                f"; in_features must be {size}, and out_features from 1 to {_MOST_FEATURES}."
             )
         layers.append(_read(folder, config))
         size = config["out_features"]
@@ -45,14 +45,14 @@ def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
     if not known or config.get("use_residual"):
         raise CheckpointError(
             f"{folder / 'config.json'}: a Dense layer with activation_function {shown(activation)} and "
-            f"use_residual {bool(config.get('use_residual'))} is not supported; the activations are "
-            f"{', '.join(ACTIVATIONS)}, without a residual."
+            f"use_residual {bool(config.get('use_residual'))} is not supported; activation_function must be "
+            f"one of {', '.join(ACTIVATIONS)}, and use_residual false."
         )
     names = [config.get(key) for key in ("module_input_name", "module_output_name")]
     if any(name not in (None, "sentence_embedding") for name in names):
         raise CheckpointError(
             f"{folder / 'config.json'}: a Dense layer from {_plain(names[0])} to {_plain(names[1])} is not "
-            "supported, only one of the sentence_embedding."
+            "supported, only one from sentence_embedding to sentence_embedding."
         )
     inputs, outputs = config["in_features"], config["out_features"]
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
@@ -64,12 +64,12 @@ def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
         expected["linear.bias"] = (outputs,)
     if not present(folder / "model.safetensors"):
         raise CheckpointError(no_dense(folder))
-    # Of eight bytes a number at most, and a header.
+    # At most eight bytes per number, and a header.
     tensors = _tensors(folder / "model.safetensors", 8 * (inputs + 1) * outputs + _HEADER_BYTES)
     shapes = {name: array.shape for name, array in tensors.items()}
     if shapes != expected:
         raise CheckpointError(
-            f"{folder}: the weights do not fit its config.json; they are {shown(shapes)} instead of "
+            f"{folder}: the weights do not fit its config.json; their shapes are {shown(shapes)} instead of "
             f"{expected}."
         )
     if not all(np.isfinite(array).all() for array in tensors.values()):
@@ -94,12 +94,12 @@ def _tensors(path: Path, most: int) -> dict[str, FloatArray]:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; fetch it again.") from error
     except KeyError as error:
         raise CheckpointError(
-            f"{path} has a tensor of dtype {error}, which is none of {', '.join(_DTYPES)}."
+            f"{path} has a tensor of dtype {error}, which is not one of {', '.join(_DTYPES)}."
         ) from error
 
 
 def _widened(dtype: str, shape: Sequence[int], data: bytes) -> FloatArray:
-    """Make float32 of a tensor as its file has it; bfloat16, which numpy has not, is its upper half."""
+    """Convert a stored tensor to float32; numpy lacks bfloat16, which is the upper half of a float32."""
     array = np.frombuffer(data, _DTYPES[dtype]).reshape(shape)
     if dtype == "BF16":
         return (array.astype(np.uint32) << 16).view(np.float32)

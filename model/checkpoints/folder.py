@@ -1,4 +1,4 @@
-"""What is the same of a model however it is run: its config, its tokenizer, and what follows the encoder."""
+"""Reads the parts of a model that all backends share: config, tokenizer, pooling and dense layers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from model.tokenization.tokenizer import TextTokenizer
 
 _DEFAULT_LENGTH = 512
 _ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0", "a" * 64 + "!")
-"""A text as any other, one of characters that few vocabularies have, and one for careless patterns."""
+"""An ordinary text, one with characters that few vocabularies contain, and one for slow patterns."""
 _LONG = 2048
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder that was read, without the weights of its encoder.
+    """The content of a model folder, without the weights of its encoder.
 
-    Of a model that only a graph runs, which is of none of FAMILIES, `config` tells sizes alone.
-    `dense` maps pooled vectors to sentence vectors, layer after layer; most models have none.
+    For a model outside of FAMILIES, which runs only as a graph, `config` holds only sizes. `dense` are the
+    layers from pooled vectors to sentence vectors; most models have none.
     """
 
     path: Path
@@ -38,9 +38,15 @@ class ModelFolder:
     layout: Layout
 
     def describe(
-        self, *, backend: str, device: str, dtype: str, provider: str | None = None, opens: bool = True
+        self,
+        *,
+        backend: str,
+        device: str,
+        dtype: str,
+        provider: str | None = None,
+        exposes_attention: bool = True,
     ) -> ModelInfo:
-        """Say what is served and how it runs."""
+        """Describe the model and how it runs, for `/info`."""
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.config.hidden_size * len(pooling)
         return ModelInfo(
@@ -60,14 +66,14 @@ class ModelFolder:
             device=device,
             dtype=dtype,
             provider=provider,
-            opens=opens,
+            exposes_attention=exposes_attention,
         )
 
 
 def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
-    """Read the folder of a model; raises CheckpointError, in one sentence, when it cannot be served.
+    """Read the folder of a model; raises CheckpointError if it cannot be served.
 
-    With `graph`, which runs by itself, the model may be of any family.
+    With `graph`, the model may be of any family, because its graph defines the computation.
     """
     layout = read_layout(path)
     file = layout.transformer / "config.json"
@@ -76,8 +82,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     if family is None and not graph:
         raise CheckpointError(
             f"{file}: model_type {shown(raw.get('model_type'))} is not one of the supported families: "
-            f"{', '.join(FAMILIES)}; of any other, an ONNX graph is served for embeddings, onnx/model.onnx "
-            "with HEADLIGHT_BACKEND=onnx."
+            f"{', '.join(FAMILIES)}; to serve embeddings of any other family, provide an ONNX graph as "
+            "onnx/model.onnx and set HEADLIGHT_BACKEND=onnx."
         )
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     limits = [n for n in (layout.max_length, config.position_limit) if n is not None]
@@ -90,8 +96,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     )
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
-            f"{path}: the tokenizer knows {tokenizer.vocab_size} tokens and the model embeds "
-            f"{config.vocab_size}: they do not belong together."
+            f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model embeds "
+            f"{config.vocab_size}: use the tokenizer and the weights of one model."
         )
     dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
@@ -100,11 +106,11 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
 
 
 def runs_with_torch(path: Path) -> bool:
-    """Say whether the encoder of a folder is of one of FAMILIES; where that cannot be told, too."""
+    """Return whether a folder's encoder belongs to one of FAMILIES; also True if the folder is broken."""
     try:
         return read_json(read_layout(path).transformer / "config.json").get("model_type") in [*FAMILIES]
     except CheckpointError:
-        return True  # which is what then says what is wrong
+        return True  # loading it with PyTorch then reports what is wrong
 
 
 def _read_config(
@@ -119,7 +125,7 @@ def _read_config(
 
 
 def _try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config: EncoderConfig) -> None:
-    """Tokenize what is likely to show a fault, so that it shows now and not to a client."""
+    """Tokenize texts that are likely to fail, so that a fault shows at startup and not in a request."""
     try:
         encodings = [
             *tokenizer.encode([*_ODD_TEXTS, ("a", "b"), "a " * (2 * min(tokenizer.max_length, _LONG))]),
@@ -127,25 +133,25 @@ def _try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config:
         ]
     except (KeyboardInterrupt, SystemExit, CheckpointError):
         raise
-    except BaseException as error:  # the library raises bare Exception, and panics are none
+    except BaseException as error:  # the library raises bare Exception, and its panics not even that
         raise CheckpointError(
-            f"{file} cannot tokenize a text: {reason(error)}; put the model's own file in its place."
+            f"{file} cannot tokenize a text: {reason(error)}; replace it with the model's own file."
         ) from error
     if not any(map(len, encodings)):
-        raise CheckpointError(f"{file} makes no token of any text: put the model's own file in its place.")
+        raise CheckpointError(f"{file} makes no tokens from any text: replace it with the model's own file.")
     for encoding in encodings:
         if (problem := _fault(encoding, tokenizer.max_length, config)) is not None:
-            raise CheckpointError(f"{file} {problem}: put the model's own file in its place.")
+            raise CheckpointError(f"{file} {problem}: replace it with the model's own file.")
 
 
 def _fault(encoding: Encoding, max_length: int, config: EncoderConfig) -> str | None:
-    """Say what of a tokenized text the model cannot run."""
+    """Return why the model cannot run a tokenized text, None if it can."""
     if max(encoding.token_ids, default=0) >= config.vocab_size:
         largest = max(encoding.token_ids)
-        return f"gives token {largest} and the model embeds {config.vocab_size}: they do not belong together"
-    # A model of one segment, or of none, reads both texts of a pair as that one.
+        return f"returns token id {largest}, but the model embeds only {config.vocab_size} tokens"
+    # A model with at most one segment uses it for both texts of a pair.
     if config.segments > 1 and max(encoding.segment_ids, default=0) >= config.segments:
-        return f"gives segment {max(encoding.segment_ids)} and the model has {config.segments}"
+        return f"returns segment {max(encoding.segment_ids)}, but the model has only {config.segments}"
     if len(encoding) > max_length:
-        return f"cuts a text to {len(encoding)} tokens and the model reads {max_length}"
+        return f"truncates a text to {len(encoding)} tokens, but the model reads only {max_length}"
     return None

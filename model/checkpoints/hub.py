@@ -1,6 +1,6 @@
-"""Fetches what is run of a hub repository, and says in a sentence why that cannot be.
+"""Fetches the needed files of a hub repository, and explains in one sentence if that fails.
 
-`huggingface_hub` reads where from and as whom from the environment: HF_ENDPOINT, HF_TOKEN, HF_HOME and
+`huggingface_hub` reads its endpoint, token and cache from the environment: HF_ENDPOINT, HF_TOKEN, HF_HOME and
 HF_HUB_OFFLINE.
 """
 
@@ -11,16 +11,16 @@ from model.files import reason
 
 
 def fetch(name: str, revision: str | None, files: list[str]) -> Path:
-    """Fetch the files that match, or find them in the cache; raises CheckpointError.
+    """Fetch the files that match a pattern, or find them in the cache; raises CheckpointError.
 
-    `revision` is a branch, a tag or a commit, None the newest of the main branch.
+    `revision` is a branch, a tag or a commit; None is the newest commit of the main branch.
     """
-    # Imported here: most starts never need it, and it takes longer to import than the rest of model/.
+    # Imported here: most starts do not need it, and it takes longer to import than the rest of model/.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=files))
-    except Exception as error:  # its own errors, those of HTTP, of files, and ValueError for a name
+    except Exception as error:  # its own errors, HTTP and file errors, and ValueError for a bad name
         called = name if revision is None else f"{name}@{revision}"
         raise CheckpointError(
             f"{called} is neither a folder nor a model that could be fetched from the hub: {_why(error)}."
@@ -28,24 +28,24 @@ def fetch(name: str, revision: str | None, files: list[str]) -> Path:
 
 
 def _why(error: BaseException) -> str:
-    """Say what went wrong and what to do about it."""
+    """Return what went wrong and what to do about it."""
     from huggingface_hub import constants, errors  # noqa: PLC0415
 
     token = "set HF_TOKEN to a token of an account"  # noqa: S105 - an instruction
     cause = error
     if isinstance(error, errors.LocalEntryNotFoundError):
         if constants.HF_HUB_OFFLINE:
-            return "it is not in the cache, and HF_HUB_OFFLINE is set; set it to 0, or name a folder"
+            return "it is not in the cache, and HF_HUB_OFFLINE is set; set HF_HUB_OFFLINE=0, or name a folder"
         cause = error.__cause__ or error
     status = getattr(getattr(cause, "response", None), "status_code", None)
     if isinstance(cause, errors.GatedRepoError):
-        told = f"it is gated; accept its terms on the hub, and {token} that did"
+        told = f"it is gated; accept its terms on the hub, and {token} that has accepted them"
     elif isinstance(cause, errors.RevisionNotFoundError):
-        told = "it has no such revision; name one of its branches, tags or commits behind the @"
+        told = "it has no such revision; name one of its branches, tags or commits after the @"
     elif isinstance(cause, errors.RepositoryNotFoundError) or status in (401, 403):
-        told = f"there is none of this name, or it is private; check the name, or {token} that may read it"
+        told = f"the hub has no model of this name, or it is private; check it, or {token} that may read it"
     elif isinstance(cause, errors.HFValidationError):
-        told = f"{reason(cause)}; a hub name is as org/name or org/name@revision"
+        told = f"{reason(cause)}; a hub name has the form org/name or org/name@revision"
     elif status is not None:
         told = f"the hub answered {status}; try again later, or name a folder"
     else:

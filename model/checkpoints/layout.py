@@ -1,9 +1,9 @@
-"""What a checkpoint folder says of itself: a Hugging Face folder, or a sentence-transformers one.
+"""Reads the layout of a checkpoint folder, from Hugging Face or from sentence-transformers.
 
-sentence-transformers adds `modules.json`, a list of modules and their folders, and writes it in two
-ways: before its release 5.4 with dotted types such as `sentence_transformers.models.Pooling` and
-booleans `pooling_mode_*`, since then with other dotted types and `pooling_mode` as a word or a list.
-The last part of the type is what both have in common.
+sentence-transformers adds `modules.json`, a list of modules and their folders, in one of two forms. Releases
+before 5.4 write dotted types such as `sentence_transformers.models.Pooling` and booleans `pooling_mode_*`;
+later releases write other dotted types, and `pooling_mode` as a word or a list. The last part of the type is
+the same in both.
 """
 
 import math
@@ -17,7 +17,7 @@ from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, read_json, reason, shown
 
-# In the order in which sentence-transformers concatenates them.
+# sentence-transformers concatenates them in this order.
 _MODES_BEFORE_5_4: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -36,17 +36,17 @@ _MODES: dict[str, PoolingMode] = {
 }
 _MODULES = 64
 _NO_LIMIT = 10**9
-"""Tokenizers without a limit store a number of thirty digits."""
+"""A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parts of a model lie, and how its sentence vectors are made.
+    """The folders of a model's parts, and how it makes sentence vectors.
 
     `transformer` holds config.json, the weights and the tokenizer; `dense` are the folders of linear
     layers after the pooling; `max_length` is the model's own limit in tokens, special ones included,
-    None when the folder does not name one; `lower_case` asks for lower-casing before tokenizing.
+    None if the folder does not give one; `lower_case` requests lower-casing before tokenizing.
     """
 
     transformer: Path
@@ -61,7 +61,7 @@ class Layout:
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the folder of a checkpoint; raises CheckpointError when it is not one."""
+    """Read the layout of a checkpoint folder; raises CheckpointError if it is not one."""
     modules_file = folder / "modules.json"
     if not present(modules_file):
         return Layout(transformer=folder, max_length=_max_length(folder, {}))
@@ -86,7 +86,7 @@ def read_layout(folder: Path) -> Layout:
 
 
 def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
-    """Read the kinds and folders of modules.json, which must stand in the order of _ORDER."""
+    """Read the kinds and folders in modules.json, which must follow _ORDER; raises CheckpointError."""
     entries = read_json(file, kind=list)
     try:
         named = [(entry["type"], entry["path"]) for entry in entries]
@@ -99,8 +99,8 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
     once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
     if "Transformer" not in kinds or kinds != expected or not once or len(kinds) > _MODULES:
         raise CheckpointError(
-            f"{file} lists {_listed(kinds)}: headlight serves one Transformer, then one "
-            f"Pooling, any number of Dense and one Normalize, in this order, at most {_MODULES} in all."
+            f"{file} lists {_listed(kinds)}: headlight serves one Transformer, then at most one Pooling, any "
+            f"number of Dense and at most one Normalize, in this order, up to {_MODULES} modules in all."
         )
     places = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, places, strict=True))
@@ -120,13 +120,13 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
     known = all(isinstance(name, str) and name in _MODES for name in names)
     if not known or not names or len(set(names)) < len(names):
         raise CheckpointError(
-            f"{file}: pooling_mode {shown(named)} is not made of {list(_MODES)}, each at most once."
+            f"{file}: pooling_mode is {shown(named)}; it must be made of {list(_MODES)}, each at most once."
         )
     return tuple(_MODES[name] for name in names), include_prompt
 
 
 def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
-    """Read the named prompts of a model, and the name of the one that is taken by default."""
+    """Read the named prompts of a model, and the name of the default one."""
     general = read_json(file, optional=True)
     prompts, default = general.get("prompts"), general.get("default_prompt_name")
     prompts = {} if prompts is None else prompts
@@ -135,19 +135,19 @@ def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
     for name, prompt in prompts.items():
         if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
             raise CheckpointError(
-                f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be a text of whole characters."
+                f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be a valid Unicode text."
             )
     if default is not None and (not isinstance(default, str) or default not in prompts):
         names = ", ".join(map(shown, list(prompts)[:10])) or "none"
         raise CheckpointError(
-            f"{file}: default_prompt_name is {shown(default)}, which is none of the prompts ({names}): name "
-            "one of them, or null."
+            f"{file}: default_prompt_name is {shown(default)}; it must be one of the prompts ({names}) or "
+            "null."
         )
     return prompts, default
 
 
 def _encodable(text: str) -> bool:
-    """Say whether a text has no half of a surrogate pair, which JSON can write and no tokenizer reads."""
+    """Return whether a text can be encoded: JSON can hold half a surrogate pair, tokenizers reject it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -163,7 +163,7 @@ def _switch(file: Path, config: Mapping[str, Any], name: str, *, default: bool) 
 
 
 def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | None:
-    """The model's own limit: sentence-transformers' where it is given, else the tokenizer's."""
+    """Return the model's own limit: from sentence-transformers' config, else from the tokenizer's."""
     field, file = "max_seq_length", transformer / "sentence_bert_config.json"
     own = sentence_config.get(field)
     if own is None:
@@ -174,31 +174,30 @@ def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | 
     number = isinstance(own, int | float) and not isinstance(own, bool)
     if not number or math.isnan(own) or own < 1 or (own < _NO_LIMIT and own != int(own)):
         raise CheckpointError(
-            f"{file}: the maximum length {shown(own)} is not a number of tokens: {field} must be a whole "
-            "number of at least 1."
+            f"{file}: {field} is {shown(own)}; it must be a whole number of tokens, at least 1."
         )
     return int(own) if own < _NO_LIMIT else None
 
 
 def _inside(folder: Path, path: str, file: Path) -> Path:
-    """Find the folder of a module, which is in that of the model; raises CheckpointError."""
+    """Find the folder of a module, which must be inside the model's folder; raises CheckpointError."""
     try:
         place = folder / path
-        # A folder of the hub's cache is a real one; only the files in it are links that lead out of it.
+        # Folders in the hub's cache are real; only files are links, which lead out of the folder.
         if Path(path).is_absolute() or ".." in Path(path).parts or len(path) > 255:
             inside = False
         else:
             inside = place.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # no path at all, or links in a circle
+    except (OSError, RuntimeError, ValueError):  # an invalid path, or a loop of links
         inside = False
     if not inside:
         raise CheckpointError(
-            f"{file}: the path {shown(path)} of a module is not a folder within {folder}: move it there."
+            f"{file}: the path {shown(path)} of a module is not a folder inside {folder}: move it there."
         )
     return place
 
 
 def _listed(kinds: Sequence[str]) -> str:
-    """Write kinds as a refusal repeats them."""
+    """Format the kinds of modules for an error message."""
     more = f" and {len(kinds) - 10} more" if len(kinds) > 10 else ""
     return (", ".join(kind[:80] for kind in kinds[:10]) or "nothing") + more

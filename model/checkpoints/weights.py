@@ -1,4 +1,4 @@
-"""The safetensors of a checkpoint: what their headers say, and then the tensors, once the headers fit."""
+"""Reads the safetensors of a checkpoint: first the headers, and the tensors once the headers are checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from model.errors import CheckpointError
 from model.files import check_regular, present, read_json, reason, shown
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-"""The dtypes that are served, as safetensors calls them."""
+"""The supported dtypes, under safetensors' names."""
 _SHARDS = 1000
 _INDEX = "model.safetensors.index.json"
 
@@ -37,8 +37,8 @@ def list_tensors(folder: Path) -> list[Stored]:
         for stored in _read_header(file):
             if (other := tensors.setdefault(stored.name, stored)) is not stored:
                 raise CheckpointError(
-                    f"{file} has the tensor {shown(stored.name)}, which {other.file.name} has as well: save "
-                    "the checkpoint again."
+                    f"{file} has the tensor {shown(stored.name)}, and so does {other.file.name}: save the "
+                    "checkpoint again."
                 )
     return list(tensors.values())
 
@@ -56,16 +56,19 @@ def _files(folder: Path) -> list[Path]:
     odd = [name for name in shards.values() if not isinstance(name, str) or not _plain(name)]
     if odd:
         raise CheckpointError(
-            f"{index}: weight_map names the file {shown(odd[0])}, which is none in its folder: save the "
+            f"{index}: weight_map names the file {shown(odd[0])}, which is not a file name: save the "
             "checkpoint again."
         )
     if len(names) > _SHARDS:
-        raise CheckpointError(f"{index}: weight_map names {len(names)} files, at most {_SHARDS} are read.")
+        raise CheckpointError(
+            f"{index}: weight_map names {len(names)} files; the limit is {_SHARDS}: save the checkpoint in "
+            "larger shards."
+        )
     return [folder / name for name in sorted(names)]
 
 
 def _plain(name: str) -> bool:
-    """Say whether this is the name of a file and no path to one."""
+    """Return whether this is the name of a file, not a path."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
@@ -79,9 +82,9 @@ def _read_header(path: Path) -> list[Stored]:
 
 
 def read_tensors(wanted: Sequence[Stored]) -> dict[str, Tensor]:
-    """Read tensors in their own dtypes, without copying them: they are pages of their files.
+    """Read tensors in their own dtypes without copying: their memory is mapped from the files.
 
-    Raises CheckpointError, also for one that has a NaN or an infinity.
+    Raises CheckpointError for a file that cannot be read, and for a tensor with a NaN or an infinity.
     """
     by_file: dict[Path, list[Stored]] = {}
     for stored in wanted:
@@ -89,7 +92,7 @@ def read_tensors(wanted: Sequence[Stored]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for path, listed in by_file.items():
         try:
-            # Opened twice: the pages that the first look mapped are let go with it.
+            # Opened twice: closing the first one releases the pages that the check has mapped.
             with safe_open(path, framework="pt") as file:
                 _check_finite(path, file, listed)
             with safe_open(path, framework="pt") as file:
@@ -109,10 +112,10 @@ def _check_finite(path: Path, file: Any, listed: Sequence[Stored]) -> None:
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Say whether every number of a tensor is finite, at the cost of one sum in nearly all cases."""
+    """Return whether every number of a tensor is finite, at the cost of one sum in almost all cases."""
     array = tensor.detach().float().numpy()
-    # One NaN or infinity makes the sum one; a sum of large numbers may overflow without any. On one thread:
-    # a machine that starts a service is seldom idle.
+    # A NaN or an infinity makes the sum non-finite; a sum of large numbers may also overflow without one.
+    # numpy uses one thread, which suits a machine that is busy while the service starts.
     with np.errstate(over="ignore", invalid="ignore"):
         total = np.add.reduce(array, axis=None)
     return bool(np.isfinite(total)) or bool(np.isfinite(array).all())

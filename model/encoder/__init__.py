@@ -1,1 +1,1 @@
-"""The mathematics of the encoder alone: positions, attention, feed-forward, blocks, packing."""
+"""The mathematics of the encoder: positions, attention, feed-forward, blocks, packing."""

@@ -1,8 +1,8 @@
-"""Scaled dot-product attention: the readable path, and the fast path that gives the same outputs.
+"""Scaled dot-product attention: an explicit path, and a fused path with the same outputs.
 
-Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1). The readable path builds the
-probabilities; it serves observers, and the similarities other than the dot product.
-The fast path never does: PyTorch's fused kernel keeps its memory linear in N.
+Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1). The explicit path builds the
+probabilities; observers and similarities other than the dot product use it. The fused path never builds
+them: the memory of PyTorch's fused kernel is linear in N.
 """
 
 import math
@@ -22,28 +22,28 @@ from model.encoder.padded_runs import attend_in_padded_runs
 from model.encoder.positions import rotate
 
 Indices = slice | NDArray[np.int64] | Tensor
-"""What is selected along an axis: neighbours, or positions (int64)."""
+"""A selection along an axis: a slice of neighbours, or positions (int64)."""
 Rotary = tuple[Tensor, Tensor]
-"""Cosines and sines of the angles of rotary positions, as `positions.rotary_angles` computes them."""
+"""Cosines and sines of the rotary angles, as `positions.rotary_angles` computes them."""
 Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Tensor | None], None]
-"""Observes a layer: its attention, its queries, keys and values (T, H, D), rotated, and its position bias."""
+"""Observes a layer: its attention; its queries, keys and values (T, H, D), rotated; its position bias."""
 
-# The scores of longer sequences need too much memory.
+# Scores of longer sequences would need too much memory.
 _LONGEST = 512
-# The heads of sequences that are no longer are copied together in less time than calls take one by one.
+# Up to this length, copying all heads into one batched product beats one call per sequence.
 _SHORT = 32
-# What FlashAttention needs of head sizes, and of devices: Ampere and later.
+# FlashAttention needs head sizes that are multiples of 8, and compute capability 8.0 (Ampere) or later.
 _FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
 _LOWEST = torch.finfo(torch.float32).min
 
 
 def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tensor | None = None) -> Tensor:
-    """Compare each query with each key; larger is more alike.
+    """Compare each query with each key; a larger score means more similar.
 
     `q` (…, N, D), `k` (…, M, D); returns (…, N, M). The dot product is scaled by 1/√D, so that queries
-    and keys of unit variance give scores of unit variance whatever D is; the others are used as they
-    are: cosine; Manhattan −‖q − k‖₁; Mahalanobis −√((q − k)ᵀ M (q − k)) with M = FFᵀ positive
-    semi-definite by construction, F being `metric` (…, D, D).
+    and keys of unit variance give scores of unit variance for any D. The other similarities are not
+    scaled: cosine; Manhattan −‖q − k‖₁; Mahalanobis −√((q − k)ᵀ M (q − k)), where M = FFᵀ is positive
+    semi-definite by construction and F is `metric` (…, D, D). Raises ValueError if `metric` is missing.
     """
     match similarity:
         case "dot_product":
@@ -55,13 +55,13 @@ def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tens
         case "mahalanobis":
             if metric is None:
                 raise ValueError('similarity "mahalanobis" needs its metric, F of shape (D, D)')
-            # Not the product form of the distance: it loses half the digits where q is near k.
+            # The product form of the distance would lose half the digits where q is near k.
             exact = "donot_use_mm_for_euclid_dist"
             return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
 
 
 def visible(visibility: Visibility, window: int, length: int, device: torch.device) -> Tensor | None:
-    """Which keys each query attends to: bool (N, N), axes (query, key), or None when it is all of them."""
+    """Which keys each query attends to: bool (N, N), axes (query, key); None if all of them."""
     if visibility == "bidirectional":
         return None
     position = torch.arange(length, device=device)
@@ -70,7 +70,7 @@ def visible(visibility: Visibility, window: int, length: int, device: torch.devi
 
 
 def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Softmax over the keys. `scores` (…, N, M); `mask` bool, False hides; `bias` is added before."""
+    """Softmax over the keys. `scores` (…, N, M); `mask` is bool, False hides a key; `bias` is added first."""
     if bias is not None:
         scores = scores + bias
     if mask is not None:
@@ -98,8 +98,8 @@ def fused_attention(
 class SelfAttention(nn.Module):
     """Multi-head self-attention over packed sequences (Vaswani et al. 2017, §3.2.2).
 
-    Queries, keys and values of all heads are one product; each head attends in its own D = C / H
-    components; their outputs, side by side, go through one more product.
+    One product computes the queries, keys and values of all heads. Each head attends in its own D = C / H
+    components; the concatenated outputs go through one more product.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -119,7 +119,7 @@ class SelfAttention(nn.Module):
     def project(self, x: Tensor, rotary: Rotary | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (T, C) into queries, keys and values, each (T, H, D).
 
-        Queries and keys are rotated by their positions where there are `rotary` ones.
+        Queries and keys are rotated by their positions if `rotary` is given.
         """
         q, k, v = self.split(self.qkv(x))
         if rotary is not None:
@@ -127,7 +127,7 @@ class SelfAttention(nn.Module):
         return q, k, v
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """View what `qkv` computes, (T, 3·C), as queries, keys and values, each (T, H, D)."""
+        """View the output of `qkv`, (T, 3·C), as queries, keys and values, each (T, H, D)."""
         q, k, v = qkv.view(len(qkv), 3, self.config.num_heads, self.config.head_size).unbind(1)
         return q, k, v
 
@@ -139,9 +139,9 @@ class SelfAttention(nn.Module):
         bias: Tensor | None = None,
         observe: Observer | None = None,
     ) -> Tensor:
-        """Attend within each sequence: hidden states (T, C) to what attention adds to them, (T, C).
+        """Attend within each sequence: hidden states (T, C) to the attention output (T, C).
 
-        `bias` (H, longest, longest) is added to the scores. Padding rows mix nothing.
+        `bias` (H, longest, longest) is added to the scores. Padding rows attend to nothing.
         """
         q, k, v = self.project(x, rotary)  # (T, H, D) each
         if observe is not None:
@@ -168,7 +168,7 @@ class SelfAttention(nn.Module):
         return mixed
 
     def packed(self, packing: Packing) -> bool:
-        """Whether sequences of all lengths attend in one call, on CUDA by FlashAttention (Dao 2023)."""
+        """Whether sequences of all lengths attend in one FlashAttention call on CUDA (Dao 2023)."""
         place = self.qkv.bias
         if place.device.type != "cuda" or not packing.tokens or not self.config.plain_attention:
             return False
@@ -176,7 +176,7 @@ class SelfAttention(nn.Module):
         return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
 
     def pads_runs(self, packing: Packing) -> bool:
-        """Whether these sequences attend in padded runs: in bfloat16 on a CPU, without masks and biases."""
+        """Whether these sequences attend in padded runs: bfloat16 on a CPU, without masks or biases."""
         place, short = self.qkv.bias, max(packing.lengths, default=0) <= _LONGEST
         suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
         return suited and short and self.config.plain_attention
@@ -191,15 +191,15 @@ class SelfAttention(nn.Module):
         return weights.to(v.dtype) @ v
 
     def scores(self, q: Tensor, k: Tensor, heads: Indices, rows: Indices, bias: Tensor | None) -> Tensor:
-        """Compute the scores of chosen heads and query positions before the softmax, in float32.
+        """Compute the scores of selected heads and query positions before the softmax, in float32.
 
         `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
-        (b, heads, rows, N); a key hidden from a query has the lowest number there is. Nothing but what
-        is chosen is computed, and from float32 queries and keys whatever their dtype: rounded scores would
-        move an entropy by 5e-4.
+        (b, heads, rows, N); a key hidden from a query has the lowest float32. Only the selection is
+        computed. Queries and keys are converted to float32 first: scores rounded to bfloat16 would
+        change an entropy by 5e-4.
         """
         config, length = self.config, q.shape[1]
-        # Laid out anew, also where they are float32: products of what lies far apart are slow.
+        # Made contiguous even if they are float32: products of strided rows are slow.
         q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
         k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
         if config.similarity == "dot_product" and length > _SHORT:
@@ -213,18 +213,18 @@ class SelfAttention(nn.Module):
         return scores if mask is None else scores.masked_fill_(~chosen(mask, 0, rows), _LOWEST)
 
     def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
-        """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h, of each token: float32 (b, heads, N).
+        """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h for each token: float32 (b, heads, N).
 
-        `v` (b, N, H, D). What a head adds to a token is Σ_j α_ij f_h(x_j) (Kobayashi et al. 2020, §2.2).
+        `v` (b, N, H, D). A head adds Σ_j α_ij f_h(x_j) to a token (Kobayashi et al. 2020, §2.2).
         """
         values = chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
         return torch.linalg.vector_norm(values @ chosen(self.factor_output(), 0, heads), dim=-1)
 
     def factor_output(self) -> Tensor:
-        """Find F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v, of each head: float32 (H, D, D).
+        """Compute, for each head, F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v: float32 (H, D, D).
 
-        W_O,h has C columns for D rows, so a square factor of W_O,h W_O,hᵀ says as much with D. Computed
-        once, in float64, before the weights are laid out for the CPU.
+        W_O,h is (D, C); a square factor of W_O,h W_O,hᵀ gives the same norms from (D, D). Computed once, in
+        float64, before prepacking replaces the weights.
         """
         if self._factor is None:
             config = self.config
@@ -239,7 +239,7 @@ class SelfAttention(nn.Module):
 def _dot_products(q: Tensor, k: Tensor) -> Tensor:
     """Compute `similarity_scores` of float32 q (b, rows, heads, D), k (b, N, heads, D): (b, heads, rows, N).
 
-    Sequence by sequence: their heads are then read where they lie, not copied together.
+    One sequence at a time, so that `bmm` reads the heads in place instead of copying them.
     """
     q = q * q.shape[-1] ** -0.5
     scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), device=q.device)

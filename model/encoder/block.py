@@ -1,4 +1,4 @@
-"""One block of an encoder, Vaswani et al. 2017 §3.1: the only description of its order of steps."""
+"""One block of an encoder, Vaswani et al. 2017 §3.1: the one place that defines the order of its steps."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from model.encoder.feed_forward import FeedForward
 from model.encoder.norms import layer_norm
 
 Attend = Callable[[Tensor], Tensor]
-"""A way of attending: from the hidden states, normalised or not, to what attention adds to them, (…, C)."""
+"""Computes the attention output (…, C) from `Block.attention_input`."""
 
 
 def _select_all(x: Tensor) -> Tensor:
@@ -29,14 +29,14 @@ class Block(nn.Module):
         self.feed_forward_norm = layer_norm(config)
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Compute what attends from hidden states x (…, C): (…, C), normalised where norms come first."""
+        """Return the input of attention for hidden states x (…, C): (…, C), normalised with pre-norm."""
         return self.attention_norm(x) if self.pre_norm else x
 
     def forward(self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor] = _select_all) -> Tensor:
         """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
 
-        Packed sequences and exported graphs both run these steps, each in its own way of attending. `select`
-        may leave out tokens of (…, C) that do not go on to the feed-forward network.
+        Packed sequences and exported graphs both run these steps, each with its own `attend`. `select` may
+        drop tokens of (…, C) before the feed-forward network.
         """
         x = x + attend(self.attention_input(x))
         if self.pre_norm:

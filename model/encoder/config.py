@@ -1,4 +1,4 @@
-"""One frozen description of an encoder; everything derived is computed once, impossible ones are refused."""
+"""One frozen config of an encoder: derived fields are computed once, impossible configs raise an error."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,10 +25,10 @@ _LEAST = {
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The choices that make an encoder.
+    """The choices that define an encoder.
 
     `norm`: layer norm before ("pre", with one more after the last block) or after ("post") each
-    sub-layer. `window`: with `visibility="windowed"`, a query attends to keys at most that many positions
+    sub-layer. `window`: with `visibility="windowed"`, a query attends to keys at most `window` positions
     away on either side. `gated`: the feed-forward's first product is split into a gate and a value
     (Shazeer 2020, GLU variants). `scale_embeddings` multiplies token embeddings by the square root of
     `hidden_size` (Vaswani et al. 2017, §3.4).
@@ -56,7 +56,7 @@ class EncoderConfig:
     relative_max_distance: int = 128
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built, in one sentence."""
+        """Check the fields; raises CheckpointError for an encoder that cannot be built."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):
@@ -79,7 +79,7 @@ class EncoderConfig:
             self._check_relative_buckets()
 
     def _check_relative_buckets(self) -> None:
-        """Half of the buckets are for each direction, and half of those for exact distances."""
+        """Check the buckets: each direction has half of them, and half of those are for exact distances."""
         if self.relative_buckets < 4 or self.relative_buckets % 2:
             raise CheckpointError(
                 f"relative_buckets is {self.relative_buckets}; it must be even and at least 4."
@@ -97,13 +97,13 @@ class EncoderConfig:
 
     @cached_property
     def plain_attention(self) -> bool:
-        """Whether every token attends to every other by the dot product alone: no masks, no biases."""
+        """Whether every token attends to every other by the dot product, without masks or biases."""
         unbiased = self.similarity == "dot_product" and self.positions != "relative_bias"
         return unbiased and self.visibility == "bidirectional"
 
     @cached_property
     def position_limit(self) -> int | None:
-        """The longest sequence the positions allow; None when any length does."""
+        """The longest sequence, in tokens, that the positions allow; None if there is no limit."""
         return self.max_positions if self.positions == "learned" else None
 
     @classmethod
@@ -118,7 +118,7 @@ class EncoderConfig:
         norm: Literal["pre", "post"] = "post",
         activation: Activation = "relu",
     ) -> "EncoderConfig":
-        """Describe the encoder of Vaswani et al. 2017, with the sizes of their base model by default."""
+        """Return the config of Vaswani et al. 2017, with the sizes of their base model by default."""
         return cls(
             vocab_size=vocab_size,
             hidden_size=hidden_size,

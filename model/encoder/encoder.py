@@ -1,7 +1,7 @@
 """The encoder: embeddings, then blocks of attention and feed-forward, over packed sequences.
 
-Nothing in here knows about padding: everything but attention is the same at every token, and attention
-runs within each sequence (`model/encoder/attention.py`).
+No code here handles padding: every step except attention works token by token, and attention runs within
+each sequence (`model/encoder/attention.py`).
 """
 
 import math
@@ -26,12 +26,12 @@ from model.encoder.positions import relative_bias, rotary_angles, sinusoidal
 
 
 class Executor(Protocol):
-    """Runs all blocks of an encoder faster than they run themselves, with the same numbers."""
+    """Runs all blocks of an encoder, faster than the modules and with the same results."""
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
-        """Run hidden state 0, float32 (T, C), as far as the plan goes.
+        """Run the blocks that the plan needs on hidden state 0, float32 (T, C).
 
-        Returns the plan's states after 0 by number, each (T, C), and observes what it names. Raises
+        Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Raises
         MemoryError.
         """
         ...
@@ -54,7 +54,7 @@ class Embeddings(nn.Module):
         if self.config.scale_embeddings:
             x = x * math.sqrt(self.config.hidden_size)
         if self.segment is not None:
-            # A model of one segment reads both texts of a pair as that one.
+            # A model with one segment uses it for both texts of a pair.
             x = x + (F.embedding(segment_ids, self.segment) if self.config.segments > 1 else self.segment[0])
         if self.position is not None:
             x = x + F.embedding(positions, self.position)
@@ -64,10 +64,10 @@ class Embeddings(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of identical blocks, as its config describes it.
+    """A stack of identical blocks, built from its config.
 
-    Hidden state 0 is the output of the embeddings, hidden state i that of block i. With norm="pre" the
-    last hidden state has gone through the final layer norm.
+    Hidden state 0 is the output of the embeddings, hidden state i that of block i. With norm="pre", the
+    final layer norm is applied to the last hidden state.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -80,14 +80,14 @@ class Encoder(nn.Module):
             config.relative_buckets, config.num_heads, config.positions == "relative_bias"
         )
         self.executor: Executor | None = None
-        """What runs the blocks in their place; None runs them one by one."""
+        """Runs the blocks instead of the modules; None runs the modules one by one."""
 
     @classmethod
     def from_seed(cls, config: EncoderConfig, seed: int) -> "Encoder":
-        """Build an encoder with random weights, the same ones for the same seed.
+        """Build an encoder with random weights, the same weights for the same seed.
 
-        Matrices are Glorot-uniform, embeddings normal with deviation 0.02 (1 where the config scales
-        them), biases zero and norms the identity.
+        Matrices are Glorot-uniform, embeddings normal with standard deviation 0.02 (1 after scaling, if the
+        config scales them), biases zero and norms the identity.
         """
         encoder = cls(config)
         generator = torch.Generator().manual_seed(seed)
@@ -104,16 +104,16 @@ class Encoder(nn.Module):
         return encoder.eval()
 
     def reduce_precision(self, dtype: torch.dtype) -> None:
-        """Run attention and feed-forward in `dtype`, and keep the residual stream and its norms in float32.
+        """Run attention and feed-forward in `dtype`; keep the residual stream and its norms in float32.
 
-        Rounding the residual stream in every layer costs more precision than all the products together.
+        Rounding the residual stream in every layer would lose more precision than all products together.
         """
         for module in self.modules():
             if isinstance(module, SelfAttention | FeedForward):
                 module.to(dtype)
 
     def prepack(self) -> bool:
-        """Lay out every matrix for the CPU it runs on; returns whether all could be."""
+        """Prepack every matrix for this CPU; returns whether all of them could be prepacked."""
         for block in self.blocks:
             cast(Block, block).attention.factor_output()
         linears = [module for module in self.modules() if isinstance(module, Linear)]
@@ -125,10 +125,10 @@ class Encoder(nn.Module):
     def forward(
         self, input_ids: Tensor, segment_ids: Tensor, packing: Packing, plan: Plan
     ) -> dict[int, Tensor]:
-        """Run packed sequences as a plan says; returns its hidden states by number, each (T, C).
+        """Run packed sequences according to a plan; returns its hidden states by number, each (T, C).
 
-        `input_ids`, `segment_ids` int64 (T,). There may be more rows than `packing` has tokens: padding
-        rows, which are run and belong to no sequence. Raises MemoryError.
+        `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
+        computed but belong to no sequence. Raises MemoryError.
         """
         positions = F.pad(packing.positions(input_ids.device), (0, len(input_ids) - packing.tokens))  # (T,)
         x = self.embeddings(input_ids, segment_ids, positions)  # (T, C)
@@ -155,7 +155,7 @@ class Encoder(nn.Module):
         return rotary_angles(positions, self.config.head_size, self.config.rotary_base)
 
     def _bias(self, packing: Packing) -> Tensor | None:
-        """Look up the bias of every distance, once for all layers: (H, longest, longest)."""
+        """Look up the bias of every distance once, for all layers: (H, longest, longest)."""
         if self.relative_bias is None:
             return None
         longest = max(packing.lengths, default=0)

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network: the same two products at every token."""
+"""The position-wise feed-forward network: the same two products for every token."""
 
 from torch import Tensor, nn
 
@@ -9,8 +9,8 @@ from model.encoder.linear import Linear, activate
 class FeedForward(nn.Module):
     """activation(x W₁ + b₁) W₂ + b₂ (Vaswani et al. 2017, §3.3), or its gated form.
 
-    Gated (Shazeer 2020): the first product is twice as wide; its first half, activated, is multiplied
-    with its second half.
+    Gated (Shazeer 2020): the first product is twice as wide; the activation of its first half is multiplied
+    by its second half.
     """
 
     def __init__(self, config: EncoderConfig) -> None:

@@ -1,4 +1,4 @@
-"""A linear layer that can be laid out once for the processor it runs on."""
+"""A linear layer whose weights can be prepacked once for the CPU it runs on."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from model.encoder.config import Activation
 
-# Activations that oneDNN applies while it writes a product: name -> (attribute, algorithm).
+# Activations that oneDNN fuses into a product: name -> (attribute, algorithm).
 FUSED: dict[Activation | None, tuple[str, str]] = {
     None: ("none", ""),
     "relu": ("relu", ""),
@@ -17,7 +17,7 @@ FUSED: dict[Activation | None, tuple[str, str]] = {
 
 
 def activate(x: Tensor, activation: Activation | None) -> Tensor:
-    """Apply an activation: `gelu` is the exact one with erf (Hendrycks & Gimpel 2016). Keeps the shape."""
+    """Apply an activation, keeping the shape; `gelu` is exact, with erf (Hendrycks & Gimpel 2016)."""
     match activation:
         case None:
             return x
@@ -32,9 +32,9 @@ def activate(x: Tensor, activation: Activation | None) -> Tensor:
 
 
 def _can_prepack(dtype: torch.dtype) -> bool:
-    """Whether this build of PyTorch has the operators, which it does not promise to keep.
+    """Whether this build of PyTorch has the operators, which are private and may disappear.
 
-    In bfloat16 they also need a processor with AVX-512.
+    In bfloat16 they also need a CPU with AVX-512.
     """
     operators = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
     if not torch._C._has_mkldnn or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
@@ -43,10 +43,9 @@ def _can_prepack(dtype: torch.dtype) -> bool:
 
 
 def suitable_rows(tokens: int) -> int:
-    """Round a number of rows up, by less than a sixteenth or eight, so that few different ones are run.
+    """Round a number of rows up, by less than a sixteenth or eight rows, to keep distinct shapes few.
 
-    oneDNN generates code for each shape of a product that it meets, which takes milliseconds, and keeps it
-    for the next time.
+    oneDNN generates and caches code for each new shape of a product, which takes milliseconds.
     """
     step = min(256, max(8, 2 ** (tokens.bit_length() - 5))) if tokens else 1
     return -(-tokens // step) * step
@@ -55,8 +54,8 @@ def suitable_rows(tokens: int) -> int:
 class Linear(nn.Module):
     """activation(x Wᵀ + b), with W of shape (out, in) and b of shape (out,).
 
-    `prepack` reorders W into oneDNN's blocked layout, once, so that no product has to; the product
-    then also applies the activation while its result is in the cache. Measured against `F.linear`
+    `prepack` reorders W once into oneDNN's blocked layout, which every product would otherwise do. The
+    product then also applies the activation while its result is in the cache. Measured against `F.linear`
     followed by the activation: 1.1 to 2.5 times as fast, most with few tokens (`benchmarks/forward.py`).
     """
 
@@ -68,9 +67,9 @@ class Linear(nn.Module):
         self.packed: Tensor | None = None
 
     def prepack(self) -> None:
-        """Reorder the weights for this CPU and let go of the plain ones; a no-op elsewhere.
+        """Reorder the weights for this CPU and release the originals; a no-op if that is not supported.
 
-        The layer can then be run, but not saved or moved.
+        Afterwards the layer can run, but cannot be saved or moved to another device.
         """
         if self.packed is None and self.weight.device.type == "cpu" and _can_prepack(self.weight.dtype):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)

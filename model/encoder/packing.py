@@ -1,4 +1,4 @@
-"""How sequences of different lengths lie in one tensor without padding."""
+"""Describes how sequences of different lengths are packed into one tensor without padding."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from model.encoder.padded_runs import PaddedRun, make_padded_runs
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` neighbouring sequences of equal `length`, the first at packed token `start`.
+    """`count` consecutive sequences of equal `length`, starting at packed token `start`.
 
-    The tokens of a run are a (count, length) rectangle without any padding, so batched products run
-    on a view of them. Sorting a batch by length makes the runs few and long.
+    The tokens of a run are a (count, length) rectangle without padding, so batched products run on a view
+    of them. Sorting a batch by length makes runs few and long.
     """
 
     start: int
@@ -26,13 +26,13 @@ class Run:
 
     @property
     def stop(self) -> int:
-        """The packed token after the run's last."""
+        """The index of the packed token after the run."""
         return self.start + self.count * self.length
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each sequence of a packed batch lies."""
+    """The position of each sequence in a packed batch."""
 
     lengths: tuple[int, ...]
     _boundaries: dict[torch.device, Tensor] = field(default_factory=dict, repr=False, compare=False)
@@ -49,7 +49,7 @@ class Packing:
 
     @cached_property
     def runs(self) -> Sequence[Run]:
-        """Neighbours of equal length, together."""
+        """Consecutive sequences of equal length, grouped."""
         runs, start = [], 0
         for length, group in groupby(self.lengths):
             run = Run(start, sum(1 for _ in group), length)
@@ -59,21 +59,21 @@ class Packing:
 
     @cached_property
     def padded_runs(self) -> list[PaddedRun]:
-        """Neighbours of near-equal length, together, padded to the same."""
+        """Consecutive sequences of similar length, grouped and padded to one length."""
         return make_padded_runs(self.lengths)
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are."""
+        """T, the number of packed tokens."""
         return self.starts[-1]
 
     def boundaries(self, device: torch.device) -> Tensor:
-        """Give `starts` as int32 (B + 1,) on a device, moved there once."""
+        """Return `starts` as int32 (B + 1,) on a device; copied there once."""
         if device not in self._boundaries:
             self._boundaries[device] = torch.tensor(self.starts, dtype=torch.int32, device=device)
         return self._boundaries[device]
 
     def positions(self, device: torch.device) -> Tensor:
-        """Count each token from the start of its own sequence: int64 of shape (T,)."""
+        """Return the position of each token in its own sequence: int64 of shape (T,)."""
         positions = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths).astype(np.int64)
         return torch.from_numpy(positions).to(device)  # (T,)

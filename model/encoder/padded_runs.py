@@ -1,9 +1,9 @@
-"""Attention on the CPU in bfloat16: neighbours padded to one length, two batched products each.
+"""Attention on the CPU in bfloat16: consecutive sequences padded to one length, two batched products each.
 
-PyTorch's fused kernel is made for long sequences: on short ones its own bookkeeping costs more than the
-products. Two plain batched products with a softmax between are faster up to hundreds of tokens, if their
-sizes suit the vector units, so each sequence is padded to the next suitable length. Padding costs only here:
-in the linear layers, where most of the time goes, there is none.
+PyTorch's fused kernel is made for long sequences: on short ones its overhead exceeds the products. Two plain
+batched products with a softmax between them are faster up to hundreds of tokens if their sizes suit the
+vector units, so each sequence is padded to the next suitable length. Only attention pays for this padding:
+the linear layers, where most of the time goes, run without it.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from torch import Tensor
 
 SHORT = 16
 STEP = 32
-"""Padded runs are SHORT long, or a multiple of STEP: vectors of bfloat16 hold 32 numbers."""
+"""Padded runs have length SHORT or a multiple of STEP: a vector register holds 32 bfloat16 numbers."""
 
 _HIDDEN = np.float32(-1e30)
 _SCORES_PER_HEAD = 2**14
 _SCORES_AT_ONCE = 2**18
-"""A megabyte of scores stays in the cache, and is not given back to the system in between."""
+"""A megabyte of scores stays in the cache, and malloc does not return it to the system between products."""
 
 
 class PaddedRun(NamedTuple):
-    """Neighbouring sequences, the packed tokens `start` to `stop`, padded to `rows` rows of `length` cells.
+    """Consecutive sequences, the packed tokens `start` to `stop`, padded to `rows` rows of `length` cells.
 
-    `source`, int64 (rows·length,), is the token, counted from `start`, that lies in each cell; padding
-    repeats the first of its own sequence, so that what is not finite in one stays there. `cells`, int64
-    (stop − start,), is the cell of each token. `mask`, float32 (rows, 1, 1, length), is 0, and far below
-    every score where a key is padding. All three are None when nothing is padded.
+    `source`, int64 (rows·length,), is the token in each cell, counted from `start`. A padding cell repeats
+    the first token of its own sequence, so that a NaN cannot spread to other sequences. `cells`, int64
+    (stop − start,), is the cell of each token. `mask`, float32 (rows, 1, 1, length), is 0 for tokens and far
+    below every score for padding. All three are None if nothing is padded.
     """
 
     start: int
@@ -43,10 +43,10 @@ class PaddedRun(NamedTuple):
 
 
 def make_padded_runs(lengths: Sequence[int]) -> list[PaddedRun]:
-    """Put neighbours together that are padded to the same length; sorting makes padded runs few.
+    """Group consecutive sequences that pad to the same length; sort by length to get few padded runs.
 
-    oneDNN generates code for each new shape of a product, which takes milliseconds, and keeps it. So shapes
-    are few: a padded run has 1, 2, 3, 4, 6, 8, 12, … rows, some of them only padding.
+    oneDNN generates and caches code for each new shape of a product, which takes milliseconds. To keep shapes
+    few, a padded run has 1, 2, 3, 4, 6, 8, 12, … rows, some of them only padding.
     """
     runs, start = [], 0
     for length, group in groupby(lengths, key=_padded):
@@ -63,7 +63,7 @@ def _padded(length: int) -> int:
 
 
 def _rows(count: int) -> int:
-    """Round up to a power of two, or one and a half of it."""
+    """Round up to a power of two, or to three quarters of one."""
     power = 2 ** (count - 1).bit_length()
     return 3 * power // 4 if count <= 3 * power // 4 else power
 
@@ -91,7 +91,7 @@ def _padded_run(start: int, length: int, members: Sequence[int]) -> PaddedRun:
 
 
 def attend_in_padded_runs(q: Tensor, k: Tensor, v: Tensor, runs: list[PaddedRun]) -> Tensor:
-    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero where no sequence is."""
+    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero in padding rows."""
     mixed = torch.empty(q.shape, dtype=q.dtype)
     for run in runs:
         mixed[run.start : run.stop] = product_attention(q, k, v, run)
@@ -105,7 +105,7 @@ def product_attention(q: Tensor, k: Tensor, v: Tensor, run: PaddedRun) -> Tensor
     The softmax is computed in float32.
     """
     heads, size = q.shape[1], q.shape[2]
-    # Not in place: with one head, q may still be the caller's.
+    # Not in place: with one head, q may still be a view of the caller's tensor.
     q = _by_sequence_and_head(q, run) * size**-0.5  # (rows, H, length, D), like the others
     k, v = _by_sequence_and_head(k, run), _by_sequence_and_head(v, run)
     outputs = torch.empty(q.shape, dtype=q.dtype)
@@ -123,7 +123,7 @@ def product_attention(q: Tensor, k: Tensor, v: Tensor, run: PaddedRun) -> Tensor
 
 
 def _heads_at_once(heads: int, scores: int, room: int = _SCORES_AT_ONCE) -> int:
-    """Find the largest divisor of `heads` with room for that many times `scores`, 1 when there is none."""
+    """Return the largest divisor d of `heads` for which d·`scores` fits into `room`, at least 1."""
     for count in range(heads, 1, -1):
         if heads % count == 0 and count * scores <= room:
             return count

@@ -1,4 +1,4 @@
-"""What one pass of an encoder computes."""
+"""The plan of one pass through an encoder: what it returns and observes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from model.encoder.attention import Observer
 
 @dataclass(frozen=True)
 class Plan:
-    """Which hidden states a pass returns, which layers are observed and how, and so where it ends.
+    """Which hidden states a pass returns, which layers it observes, and therefore where it ends.
 
-    `states` are numbers of hidden states, from 0; layers count from 0 as well, and layer i makes hidden
-    state i + 1. `observers` are called in their layers. `in_kernels` is for an executor that observes a layer
-    by itself while it attends: what it observes there, in a form of its own.
+    `states` are numbers of hidden states, from 0. Layers count from 0 too: layer i produces hidden state
+    i + 1. `observers` are called in their layers. `in_kernels` are observations that an executor makes
+    itself while a layer attends, in a form that only the executor reads.
     """
 
     states: Collection[int]
@@ -23,12 +23,12 @@ class Plan:
 
     @cached_property
     def blocks(self) -> int:
-        """How many blocks run to their end: as far as the last state, or the last observed layer, needs."""
+        """How many blocks run completely: enough for the last state and the last observed layer's input."""
         return max(0, *self.states, self._last_observed)
 
     @property
     def ends_observing(self) -> bool:
-        """Whether the attention of one more block is observed, and nothing after that is run."""
+        """Whether the pass observes the attention of one more block and then stops."""
         return self._last_observed == self.blocks
 
     @cached_property

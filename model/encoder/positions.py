@@ -1,4 +1,4 @@
-"""How an encoder knows the order of its tokens."""
+"""Position encodings: sinusoidal, rotary and relative."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 def sinusoidal(positions: Tensor, size: int) -> Tensor:
-    """Position codes of Vaswani et al. 2017, §3.5, for any positions, seen in training or not.
+    """Position encodings of Vaswani et al. 2017, §3.5, for any positions, even beyond those of training.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/size)) and PE(pos, 2i + 1) = cos of the same angle; i counts the
     *pairs* of components. `positions` (T,) integers; returns float32 (T, size).
@@ -19,9 +19,9 @@ def sinusoidal(positions: Tensor, size: int) -> Tensor:
 
 
 def rotary_angles(positions: Tensor, size: int, base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the angles by which rotary positions turn (Su et al. 2021, §3.4.2).
+    """Cosines and sines of the angles of rotary positions (Su et al. 2021, §3.4.2).
 
-    `positions` (T,); returns two float32 tensors (T, 1, size/2), to be used for every head.
+    `positions` (T,); returns two float32 tensors (T, 1, size/2), which apply to every head.
     """
     pair = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
     angles = positions[:, None].double() * base ** (-pair / size)  # (T, size/2)
@@ -29,9 +29,9 @@ def rotary_angles(positions: Tensor, size: int, base: float) -> tuple[Tensor, Te
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn queries or keys by their positions, so that q·k depends on the distance only.
+    """Rotate queries or keys by their positions, so that q·k depends only on the distance.
 
-    Component i is paired with i + D/2, as checkpoints in Hugging Face form store them.
+    Component i is paired with i + D/2, the order in which Hugging Face checkpoints store them.
     `x` (T, H, D); `cos`, `sin` (T, 1, D/2); returns x's shape and dtype.
     """
     first, second = x.float().chunk(2, dim=-1)  # (T, H, D/2) each
@@ -40,10 +40,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def relative_buckets(length: int, buckets: int, max_distance: int, device: torch.device) -> Tensor:
-    """Which learned bias stands for the distance between each query and key (Raffel et al. 2020, §2.1).
+    """Return the bucket, of learned biases, for each query and key (Raffel et al. 2020, §2.1).
 
-    Half of the buckets are for keys after the query. Of each half, one half is exact for small
-    distances and the rest grow logarithmically up to `max_distance`; all beyond share the last.
+    Half of the buckets are for keys after the query. In each half, the first half holds one exact distance
+    each; the rest grow logarithmically up to `max_distance`, and all larger distances share the last.
     Returns int64 (length, length), axes (query, key).
     """
     position = torch.arange(length, device=device)

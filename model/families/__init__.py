@@ -4,4 +4,4 @@ from model.families.bert import BERT
 from model.families.family import Family
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (BERT,)}
-"""By the `model_type` of a checkpoint's config.json."""
+"""Keyed by the `model_type` of a checkpoint's config.json."""

@@ -20,11 +20,11 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 def read_config(config: Mapping[str, Any]) -> EncoderConfig:
-    """Read a BERT `config.json`; raises CheckpointError for what this encoder does not compute."""
+    """Read a BERT `config.json`; raises CheckpointError for options that this encoder does not support."""
     if (kind := config.get("position_embedding_type", "absolute")) != "absolute":
         raise CheckpointError(f'position_embedding_type "{_plain(kind)}" is not supported, only "absolute".')
     if config.get("is_decoder"):
-        raise CheckpointError("is_decoder is set: this checkpoint is a decoder, headlight serves encoders.")
+        raise CheckpointError("is_decoder is set: headlight serves encoders, and this is a decoder.")
     activation = config.get("hidden_act", "gelu")
     if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise CheckpointError(f'hidden_act "{_plain(activation)}" is not one of {", ".join(_ACTIVATIONS)}.')
@@ -80,7 +80,7 @@ BERT = Family(
         "feed_forward_norm.weight": (f"{_LAYER}output.LayerNorm.weight",),
         "feed_forward_norm.bias": (f"{_LAYER}output.LayerNorm.bias",),
     },
-    # The pooler sits on top of the encoder, as do the heads; position_ids is a constant.
+    # The pooler, like the heads, follows the encoder and is not served; position_ids is a constant.
     dropped=("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"),
     heads={
         "cls.predictions.*": "masked words",

@@ -1,4 +1,4 @@
-"""What a checkpoint family has to say of itself."""
+"""The description of a checkpoint family."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from model.encoder.config import EncoderConfig
 
 @dataclass(frozen=True)
 class Family:
-    """A literal table of weight names, and the reading of its `config.json`.
+    """A literal table of weight names, and a reader of the family's `config.json`.
 
-    `names`: our parameter -> the checkpoint's tensors, which are concatenated along their first axis
-    when there are several. `block_names` is the same for each layer, `{}` standing for its number.
-    `dropped` are tensors that checkpoints of this family may carry and an encoder has no use for, as
-    `fnmatch` patterns. `heads` are those of what a checkpoint may predict from hidden states, each with what
-    it predicts: they are dropped, too, and the log says so. `prefixes` may stand before every name.
+    `names` maps each encoder parameter to the checkpoint's tensors; several are concatenated along their
+    first axis. `block_names` is the same for each layer, with `{}` for the layer's number. `dropped` are
+    `fnmatch` patterns of tensors that checkpoints may contain but an encoder does not need. `heads` maps
+    patterns of prediction heads to what they predict: they are dropped too, with a line in the log. Any of
+    `prefixes` may precede all names.
     """
 
     name: str

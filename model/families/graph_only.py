@@ -1,7 +1,7 @@
-"""Families that only a graph runs: of these a `config.json` has to say no more than sizes.
+"""Families that run only as a graph: their `config.json` is read only for sizes.
 
-What is computed stands in the graph; what remains to be known is how long a text may be and what the
-hidden states are like.
+The graph defines the computation. Headlight needs to know only how long a text may be, and the shape of the
+hidden states.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from model.errors import CheckpointError
 from model.fields import whole
 from model.files import shown
 
-# What configs call the same, the usual name first.
+# The names of one size in different configs, the usual name first.
 _NAMES = {
     "vocab_size": ("vocab_size",),
     "hidden_size": ("hidden_size", "dim", "d_model", "n_embd"),
@@ -21,20 +21,22 @@ _NAMES = {
     "max_position_embeddings": ("max_position_embeddings", "n_positions", "max_trained_positions"),
 }
 _OFFSET = ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "roberta-prelayernorm", "xmod")
-"""Families whose first position is the one after that of padding, so that fewer remain for a text."""
+"""Families whose positions start after the padding id, so that fewer positions remain for a text."""
 
 
 def read_config(config: Mapping[str, Any]) -> EncoderConfig:
-    """Read the sizes from the `config.json` of any family; raises CheckpointError, or KeyError for a field.
+    """Read the sizes in a `config.json` of any family; raises CheckpointError, or KeyError for a field.
 
-    `position_limit` is how long a text may be, in tokens, None where the file does not say.
-    `intermediate_size`, which is not needed, is 1.
+    `position_limit` is the maximum length of a text in tokens, None if the file does not give one.
+    `intermediate_size` is not used and set to 1.
     """
     sizes = {name: _size(config, name) for name in _NAMES if name != "max_position_embeddings"}
     told = any(config.get(name) is not None for name in _NAMES["max_position_embeddings"])
     positions = _size(config, "max_position_embeddings") - _first(config) if told else None
     if positions is not None and positions < 1:
-        raise CheckpointError(f"max_position_embeddings leaves {positions} positions for a text.")
+        raise CheckpointError(
+            f"max_position_embeddings leaves {positions} positions for a text; it must leave at least 1."
+        )
     return EncoderConfig(
         vocab_size=sizes["vocab_size"],
         hidden_size=sizes["hidden_size"],
@@ -49,13 +51,13 @@ def read_config(config: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _size(config: Mapping[str, Any], name: str, *, default: int | None = None) -> int:
-    """Read a size by whichever of its names the config has."""
+    """Read a size under the first of its names that the config has."""
     called = next((other for other in _NAMES[name] if config.get(other) is not None), name)
     return whole(config, called, like=name, default=default)
 
 
 def _first(config: Mapping[str, Any]) -> int:
-    """Count the positions that no token has: those up to the one of padding."""
+    """Return the number of unused positions, which are those up to the padding id."""
     if config.get("model_type") not in _OFFSET:
         return 0
     padding = config.get("pad_token_id", 1)

@@ -1,1 +1,1 @@
-"""What stands on top of hidden states: pooling, dense layers, normalisation."""
+"""From hidden states to sentence vectors: pooling, dense layers, normalisation."""

@@ -1,6 +1,6 @@
 """The linear layers that may follow the pooling: sentence-transformers' Dense modules, in numpy.
 
-They take one vector a text, so that what runs the encoder does not matter to them.
+They run on one vector per text, whichever backend ran the encoder.
 """
 
 import math
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "torch.nn.modules.activation.Sigmoid": _sigmoid,
     "torch.nn.modules.linear.Identity": lambda x: x,
 }
-"""By the names that sentence-transformers' configs have."""
+"""Keyed by the names in sentence-transformers' configs."""
 
 
 @dataclass(frozen=True)

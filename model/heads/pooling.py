@@ -1,4 +1,4 @@
-"""From the hidden states of a sequence to one vector, on the device where the states are."""
+"""Pools the hidden states of a sequence into one vector, in PyTorch, on the device that holds them."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ IntArray = NDArray[np.int64]
 class Bags:
     """The tokens of some sequences of a packed batch, without the first `skip` of each.
 
-    `starts` and `lengths`, int64 (B,), say where the sequences lie and how long they are. Raises ValueError
-    for a sequence of which nothing is left.
+    `starts` and `lengths`, int64 (B,), are the first token and the number of tokens of each sequence. Raises
+    ValueError if a sequence has no tokens left.
     """
 
     def __init__(self, starts: IntArray, lengths: IntArray, skip: int, device: torch.device) -> None:
@@ -36,9 +36,9 @@ class Bags:
     def pool(self, hidden: Tensor, modes: Sequence[PoolingMode]) -> Tensor:
         """Pool each of B sequences of the packed hidden states (T, C): (B, len(modes)·C), in float32.
 
-        `cls` is the first token and `last` the last; `mean_sqrt_len` divides the sum by √N;
-        `weighted_mean` weighs token i (from 1) with i (Muennighoff 2022, SGPT, §3). Several modes are
-        concatenated in their order. Positions count the tokens that are left out.
+        `cls` takes the first token and `last` the last; `mean_sqrt_len` divides the sum by √N;
+        `weighted_mean` weights token i (from 1) by i (Muennighoff 2022, SGPT, §3), where i includes the
+        skipped tokens. Several modes are concatenated in their order.
         """
         hidden = hidden.float()
         pooled = [self._pool_one(hidden, mode) for mode in modes]
@@ -55,10 +55,10 @@ class Bags:
             case "mean_sqrt_len":
                 return self._reduce(hidden, "sum") / self.counts.sqrt()[:, None]
             case "weighted_mean":
-                # The weights of n tokens from skip + 1 on add up to n · (2·skip + n + 1) / 2.
+                # The weights skip + 1, …, skip + n of n tokens sum to n · (2·skip + n + 1) / 2.
                 total = self.counts * (2 * self.skip + self.counts + 1) / 2
                 return self._reduce(hidden, "sum", self.position + 1) / total[:, None]
 
     def _reduce(self, hidden: Tensor, how: str, weights: Tensor | None = None) -> Tensor:
-        # Sums rows of a table in bags: the rows are tokens here, and the bags sequences.
+        # embedding_bag reduces rows of a table in bags: here the rows are tokens and the bags sequences.
         return F.embedding_bag(self.rows, hidden, self.offsets, mode=how, per_sample_weights=weights)

@@ -1,7 +1,6 @@
-"""From the hidden states of a sequence to one vector, in numpy: for a runtime that hands out arrays.
+"""Pools the hidden states of a sequence into one vector, in numpy, for a runtime that returns arrays.
 
-`pooling.py` does the same where the states are tensors on a device; what follows the pooling is here for
-both.
+`pooling.py` does the same for tensors on a device. The steps after pooling are here for both.
 """
 
 from collections import defaultdict
@@ -16,10 +15,10 @@ from model.contract import FloatArray, PoolingMode, SentenceWant
 def pool(
     hidden: FloatArray, lengths: NDArray[np.int64], skip: int, modes: Sequence[PoolingMode]
 ) -> FloatArray:
-    """Pool each of B sequences that lie end to end in `hidden` (T, C): float32 (B, len(modes)·C).
+    """Pool each of B sequences, packed end to end in `hidden` (T, C): float32 (B, len(modes)·C).
 
-    The first `skip` tokens of each are left out, but still counted by "weighted_mean". The modes are those of
-    `model.heads.pooling.Bags`. Raises ValueError for a sequence of which nothing is left.
+    The first `skip` tokens of each are left out, but "weighted_mean" still counts them. The modes are those
+    of `model.heads.pooling.Bags`. Raises ValueError if a sequence has no tokens left.
     """
     if (lengths <= skip).any():
         raise ValueError("a sequence has no tokens to pool")
@@ -35,7 +34,7 @@ def pool(
 
 
 class _Bags:
-    """Tokens of several sequences, end to end, each (T, C) with its `position` in its own sequence (T,)."""
+    """Tokens (T, C) of several sequences, end to end; `position` (T,) counts within each sequence."""
 
     def __init__(
         self,
@@ -76,10 +75,10 @@ def sentences(
     pool_members: Callable[[SentenceWant, list[int]], FloatArray],
     dense: Sequence[Callable[[FloatArray], FloatArray]],
 ) -> dict[int, FloatArray]:
-    """Make the sentence vectors of a batch: which sequence -> float32 (E,), for those that want one.
+    """Compute the sentence vectors of a batch: index of a sequence that wants one -> float32 (E,).
 
-    Sequences that want the same are pooled together: `pool_members(want, which)` gives (len(which), C′) of
-    them. `dense` are the layers that follow.
+    Sequences with the same want are pooled together: `pool_members(want, which)` returns
+    (len(which), C′). `dense` are the layers applied after pooling.
     """
     members: dict[SentenceWant, list[int]] = defaultdict(list)
     for i, want in enumerate(wants):
@@ -96,9 +95,10 @@ def sentences(
 
 
 def finish(vectors: FloatArray, dimensions: int | None, *, normalize: bool) -> FloatArray:
-    """Cut vectors (B, E) to their first `dimensions`, then give them unit L2 norm where asked; zeros stay.
+    """Truncate vectors (B, E) to `dimensions`, then scale them to unit L2 norm if `normalize`.
 
-    The order is that of Matryoshka embeddings (Kusupati et al. 2022): cut first, then normalise.
+    Zero vectors stay zero. The order is that of Matryoshka embeddings (Kusupati et al. 2022): truncate
+    first, then normalise.
     """
     vectors = vectors[:, :dimensions]
     if normalize:

@@ -1,1 +1,1 @@
-"""Attention maps, their statistics and rollouts, with any array library."""
+"""Attention maps, their statistics and rollouts, in numpy or PyTorch."""

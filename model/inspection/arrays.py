@@ -1,4 +1,4 @@
-"""The few array operations that inspection needs and that numpy and PyTorch spell differently."""
+"""The array operations of inspection that have different names in numpy and PyTorch."""
 
 from typing import Any, Protocol
 
@@ -10,28 +10,28 @@ from model.inspection.float16 import to_float16
 from model.inspection.selection import IntArray, Places
 
 Array = Any
-"""A numpy array or a tensor, float32 unless said otherwise."""
+"""A numpy array or a tensor, float32 unless stated otherwise."""
 
 
 class Operations(Protocol):
     """An array library, and the device that it computes on.
 
-    What both libraries spell alike is not in here: arithmetic, `diagonal`, `sum`, `@`.
+    Operations that both libraries share are not listed: arithmetic, `diagonal`, `sum`, `@`.
     """
 
     measured_at_once: int
-    """How many scores the statistics are computed of at a time."""
+    """How many scores the statistics process at a time."""
 
     def array(self, values: NDArray[Any]) -> Array:
-        """Take over a numpy array, of any dtype."""
+        """Convert a numpy array of any dtype."""
         ...
 
     def numpy(self, x: Array) -> NDArray[Any]:
-        """Hand an array over to numpy."""
+        """Convert an array to numpy."""
         ...
 
     def numpy_float16(self, x: Array) -> NDArray[np.float16]:
-        """Round to the nearest float16, ties to even, and hand over to numpy."""
+        """Round to the nearest float16, ties to even, and convert to numpy."""
         ...
 
     def finite(self, x: Array) -> NDArray[np.bool_]:
@@ -43,38 +43,38 @@ class Operations(Protocol):
         ...
 
     def weigh(self, scores: Array) -> tuple[Array, Array | None]:
-        """Softmax over the last axis, as numbers (…, N) and what each row (…) is to be multiplied with.
+        """Softmax over the last axis, as unscaled numbers (…, N) and a factor for each row (…).
 
-        The largest score of each row is 0, which spares another pass. None in place of all ones.
+        The largest score of each row must be 0, which saves a pass. The factor is None if all are 1.
         """
         ...
 
     def log(self, x: Array) -> Array:
-        """Ln x, number by number, as a new array."""
+        """Ln x, elementwise, as a new array."""
         ...
 
     def sum_x_log_x(self, x: Array) -> Array:
-        """Σ x ln x over the last axis, where 0 ln 0 is 0."""
+        """Σ x ln x over the last axis, with 0 ln 0 = 0."""
         ...
 
     def maximum(self, one: Array, other: Array) -> Array:
-        """The larger of two arrays, number by number."""
+        """The larger of two arrays, elementwise."""
         ...
 
     def at_least(self, x: Array, least: float) -> Array:
-        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        """Replace numbers below `least` by `least`; NaN stays NaN."""
         ...
 
     def largest(self, x: Array, axis: int) -> Array:
-        """The largest along an axis, which stays with length 1."""
+        """The maximum along an axis, which is kept with length 1."""
         ...
 
     def peaks(self, x: Array, *, values: bool) -> tuple[Array | None, Array]:
-        """The largest along the last axis, maybe None without `values`, and where it first is."""
+        """The maximum along the last axis and its first index; without `values`, the maximum may be None."""
         ...
 
     def dot(self, one: Array, other: Array) -> Array:
-        """Σ one·other over the last axis; `one`, which is broadcast to the other, may be overwritten."""
+        """Σ one·other over the last axis; `one` is broadcast to `other` and may be overwritten."""
         ...
 
     def total(self, x: Array) -> Array:
@@ -86,7 +86,7 @@ class Operations(Protocol):
         ...
 
     def merge(self, x: Array, starts: IntArray, axis: int) -> Array:
-        """Add up what lies along an axis from each start to the next."""
+        """Sum the entries along an axis from each start to the next."""
         ...
 
     def stack(self, arrays: list[Array]) -> Array:
@@ -94,25 +94,25 @@ class Operations(Protocol):
         ...
 
     def empty(self, *shape: int) -> Array:
-        """Make an array, to be filled."""
+        """Allocate an uninitialised array."""
         ...
 
 
-# In the place of 0 under a logarithm, whose product with a weight of 0 is 0.
+# Replaces 0 inside a logarithm: the product with a weight of 0 is then 0, not NaN.
 _TINY = np.finfo(np.float32).tiny
 
 
 class NumpyOperations:
-    """The operations in numpy; arrays are handed over as they are."""
+    """The operations in numpy; conversions return the same array."""
 
-    measured_at_once = 2**16  # with what is computed of them they stay in a core's own cache
+    measured_at_once = 2**16  # the scores and their temporaries then fit into a core's own cache
 
     def array(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Give the same array."""
+        """Return the same array."""
         return values
 
     def numpy(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Give the same array."""
+        """Return the same array."""
         return x
 
     def numpy_float16(self, x: FloatArray) -> NDArray[np.float16]:
@@ -128,32 +128,32 @@ class NumpyOperations:
         return np.asarray(x[(slice(None),) * (axis % x.ndim) + (places,)])
 
     def weigh(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Softmax over the last axis, not divided by the sums of the rows, and one over these sums."""
+        """Softmax over the last axis before division by the row sums, and one over these sums."""
         e: FloatArray = np.exp(scores)
         return e, 1 / e.sum(-1)
 
     def log(self, x: FloatArray) -> FloatArray:
-        """Ln x, number by number."""
+        """Ln x, elementwise."""
         return np.log(x)
 
     def sum_x_log_x(self, x: FloatArray) -> FloatArray:
-        """Σ x ln x over the last axis, where 0 ln 0 is 0."""
+        """Σ x ln x over the last axis, with 0 ln 0 = 0."""
         return self.dot(np.log(np.maximum(x, _TINY)), x)
 
     def maximum(self, one: FloatArray, other: FloatArray) -> FloatArray:
-        """The larger of two arrays, number by number."""
+        """The larger of two arrays, elementwise."""
         return np.maximum(one, other)
 
     def at_least(self, x: FloatArray, least: float) -> FloatArray:
-        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        """Replace numbers below `least` by `least`; NaN stays NaN."""
         return np.maximum(x, np.float32(least))
 
     def largest(self, x: FloatArray, axis: int) -> FloatArray:
-        """The largest along an axis, which stays with length 1."""
+        """The maximum along an axis, which is kept with length 1."""
         return np.asarray(x.max(axis, keepdims=True))
 
     def peaks(self, x: FloatArray, *, values: bool) -> tuple[FloatArray | None, NDArray[np.intp]]:
-        """The largest along the last axis, only with `values`, and where it first is."""
+        """The maximum along the last axis (None without `values`), and its first index."""
         return x.max(-1) if values else None, x.argmax(-1)
 
     def dot(self, one: FloatArray, other: FloatArray) -> FloatArray:
@@ -169,7 +169,7 @@ class NumpyOperations:
         return np.asarray(np.einsum("h,bhrn->brn", shares, weights))
 
     def merge(self, x: FloatArray, starts: IntArray, axis: int) -> FloatArray:
-        """Add up what lies along an axis from each start to the next."""
+        """Sum the entries along an axis from each start to the next."""
         return np.asarray(np.add.reduceat(x, starts, axis=axis))
 
     def stack(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
@@ -177,7 +177,7 @@ class NumpyOperations:
         return np.stack(arrays)
 
     def empty(self, *shape: int) -> FloatArray:
-        """Make an array, to be filled."""
+        """Allocate an uninitialised array."""
         return np.empty(shape, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Collects what is wanted of maps, in the dtype, the order and the form that it is wanted in."""
+"""Collects the requested parts of attention maps, in the requested dtype, order and form."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -13,11 +13,11 @@ from model.inspection.selection import AxisSelection, IntArray
 
 
 class Collector:
-    """Collects the maps of `count` sequences, in `dtype`, the one that they are wanted in.
+    """Collects the maps of `count` sequences in `dtype`, the requested one.
 
-    `columns` are the key positions that are wanted, each once (None: all).
-    `shape` is that of one map but for its columns. `places` say, axis by axis of it, in which order what is
-    collected was listed. Nothing is computed twice, however often it is listed.
+    `shape` is that of one map without its columns. `places` gives, for each axis of it, the requested order
+    of the collected entries. `columns` are the requested key positions, each once (None: all). An entry that
+    is listed twice is computed once.
     """
 
     def __init__(
@@ -50,16 +50,16 @@ class Collector:
             )
 
     def only_rounds(self, starts: IntArray | None) -> bool:
-        """Whether rows are wanted as they come, but for their dtype."""
+        """Whether rows are collected unchanged, except for their dtype."""
         return self._plain and starts is None
 
     def collect(
         self, ops: Operations, weights: Array, where: tuple[int | slice, ...], starts: IntArray | None
     ) -> None:
-        """Take rows of weights (b, …, rows, N), merge, rescale, sort and round them as they are wanted.
+        """Merge, rescale, sort and round rows of weights (b, …, rows, N) as requested, and store them.
 
-        `where` is their place in what is collected; `starts` says where each row of a word begins among
-        them. What is smaller as float16 becomes so before it leaves the device.
+        `where` is their place in the result; `starts` is where each word begins among the rows. Maps in
+        float16 are rounded on the device, which halves the bytes to copy.
         """
         if self.columns is not None:
             weights = ops.take(weights, self.columns, -1)
@@ -82,18 +82,18 @@ class Collector:
         self._top.keys[where], self._top.weights[where], self._top.residual[where] = found
 
     def buffer(self, place: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Give the maps at one place of the first axis of each, (b, …), and whether they are finite, (b,)."""
+        """Return the maps at one index of their first axis, (b, …), and whether they are finite, (b,)."""
         return cast("NDArray[Any]", self._map)[:, place], self._finite
 
     def _put(self, values: NDArray[Any], where: tuple[int | slice, ...], finite: NDArray[np.bool_]) -> None:
-        """Collect values that are as they are wanted, `finite` (b,) before they were rounded."""
+        """Store finished values; `finite` (b,) was computed before they were rounded."""
         self._finite[where[0]] &= finite
         cast("NDArray[Any]", self._map)[where] = values
 
     def _rounded(self, weights: FloatArray) -> NDArray[Any]:
         match self._want.dtype:
             case "uint8":
-                with np.errstate(invalid="ignore"):  # `finite` says so
+                with np.errstate(invalid="ignore"):  # `finite` reports a NaN
                     return np.rint(weights * 255).clip(0, 255).astype(np.uint8)
             case "float16":
                 return NUMPY.numpy_float16(weights)
@@ -101,7 +101,7 @@ class Collector:
                 return weights
 
     def output(self, index: int) -> Output:
-        """Give what one sequence wants, each axis as it was listed."""
+        """Return the output of one sequence, each axis in the requested order."""
 
         def listed(array: NDArray[Any]) -> NDArray[Any]:
             one: NDArray[Any] = array[index]

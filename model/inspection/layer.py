@@ -1,4 +1,4 @@
-"""One layer's attention as inspection reads it, block by block, whatever computes it."""
+"""One layer's attention as inspection reads it, block by block, from any backend."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,11 +11,11 @@ from model.inspection.selection import HeadSelection, Places
 class LayerAttention(Protocol):
     """The attention of one layer in b sequences of N tokens.
 
-    Each method computes a block, float32, of the sequences, heads and query positions that it is given.
+    Each method computes one float32 block, for the given sequences, heads and query positions.
     """
 
     def scores(self, sequences: slice, heads: Places, rows: Places) -> Array:
-        """Scores before the softmax, (b, heads, rows, N), in memory of their own."""
+        """Scores before the softmax, (b, heads, rows, N), in a new array."""
         ...
 
     def probabilities(self, sequences: slice, heads: Places, rows: Places) -> Array:
@@ -30,7 +30,7 @@ class LayerAttention(Protocol):
 def read_weights(
     layer: LayerAttention, kind: Weights, sequences: slice, heads: Places, rows: Places
 ) -> Array:
-    """Compute a block of a kind, float32 (b, heads, rows, N)."""
+    """Compute a block of weights of one kind, float32 (b, heads, rows, N)."""
     match kind:
         case "score":
             return layer.scores(sequences, heads, rows)
@@ -50,7 +50,7 @@ def aggregate_heads(
     parts: Sequence[slice],
     rows: Places,
 ) -> Array:
-    """Aggregate weights (b, heads, rows, N) over the heads, computed in `parts` of them: (b, rows, N).
+    """Aggregate weights (b, heads, rows, N) over the heads, one of `parts` at a time: (b, rows, N).
 
     A head that is listed twice counts twice in the mean.
     """

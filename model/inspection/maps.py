@@ -1,4 +1,4 @@
-"""Observes the maps that are wanted, and no more of them: chosen heads, rows and columns."""
+"""Observes attention maps, computing only the selected heads, rows and columns."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from model.inspection.selection import AxisSelection, HeadSelection, IntArray, i
 
 
 class MapObserver:
-    """The maps of `count` neighbouring sequences of `length` tokens that want the same."""
+    """The maps of `count` consecutive sequences of `length` tokens with the same want."""
 
     def __init__(self, want: AttentionWant, count: int, length: int, ops: Operations) -> None:
         self._want = want
@@ -32,7 +32,7 @@ class MapObserver:
 
     @property
     def plain(self) -> bool:
-        """Whether softmax weights are wanted as they are, with all their columns."""
+        """Whether the want is for unchanged softmax weights with all their columns."""
         want, collector = self._want, self._collector
         as_they_are = want.weights == "probability" and want.aggregate == "none" and not self._rows.words
         every = collector.only_rounds(None) and collector.columns is None
@@ -40,23 +40,23 @@ class MapObserver:
 
     @property
     def heads(self) -> IntArray:
-        """The numbers of the heads that are wanted, each once."""
+        """The numbers of the selected heads, each once."""
         return self._heads.numbers
 
     @property
     def queries(self) -> IntArray | None:
-        """The positions of the rows that are wanted, each once; None where it is all of them."""
+        """The positions of the selected rows, each once; None for all."""
         return None if self._rows.every else self._rows.positions
 
     def buffer(self, number: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Give the buffers that a kernel fills while one layer attends; only where the want is `plain`.
+        """Return the buffers that a native kernel fills while one layer attends; only if `plain`.
 
-        The weights, (b, heads, rows, N), and whether all of each sequence are finite, (b,).
+        The weights, (b, heads, rows, N), and for each sequence whether all of them are finite, (b,).
         """
         return self._collector.buffer(self.layers.index(number))
 
     def observe(self, number: int, layer: LayerAttention) -> None:
-        """Compute one layer, and collect what is wanted of it."""
+        """Compute the selection in one layer and collect it."""
         want, place = self._want, self.layers.index(number)
         sizes = (self._count, len(self._heads), len(self._rows))
         for sequences, rows, parts in in_blocks(*sizes, self.length * self._rows.longest):
@@ -73,5 +73,5 @@ class MapObserver:
                 self._collector.collect(self._ops, weights, (sequences, place, part, rows), starts)
 
     def output(self, index: int) -> Output:
-        """Give what one sequence wants."""
+        """Return the output of one sequence."""
         return self._collector.output(index)

@@ -1,7 +1,7 @@
-"""What becomes of rows of attention maps before they are returned: words merged, rescaled, the k largest.
+"""Reduces rows of attention maps before they are returned: merges words, rescales, keeps the k largest.
 
-All of it takes float32 and gives float32, over any leading axes `…`. A map `p` is (…, N, M): rows are queries
-that sum to 1, columns are keys.
+All functions take and return float32, with any leading axes `…`. A map `p` is (…, N, M): rows are queries and
+sum to 1, columns are keys.
 """
 
 import math
@@ -15,16 +15,16 @@ from model.inspection.arrays import NUMPY, Array, Operations
 from model.inspection.selection import IntArray
 
 _CHUNK = 1 << 18
-"""Values ranked at a time: their keys of 8 bytes stay in a core's own cache."""
+"""Values ranked at a time: their 8-byte keys then fit into a core's own cache."""
 
 
 def merge_pieces(
     p: Array, *, rows: IntArray | None = None, columns: IntArray | None = None, ops: Operations = NUMPY
 ) -> Array:
-    """Word level: sum over a key word's pieces, mean over a query word's (Clark et al. 2019, 1906.04341).
+    """Merge pieces into words: sum over a key word, mean over a query word (Clark et al. 2019, 1906.04341).
 
-    `p` (…, rows, columns) of pieces -> (…, query words, key words). `rows` and `columns` say where each word
-    begins among the pieces, strictly increasing from 0; None leaves an axis as it is.
+    `p` (…, rows, columns) of pieces -> (…, query words, key words). `rows` and `columns` are the first piece
+    of each word, strictly increasing from 0; None leaves an axis unchanged.
     """
     if columns is not None:
         p = ops.merge(p, columns, -1)
@@ -37,7 +37,7 @@ def merge_pieces(
 def renormalize(p: Array, counts: NDArray[np.integer] | None = None) -> Array:
     """Divide each row by its sum: (…, N, M) of numbers ≥ 0 -> (…, N, M). Zeros stay zeros, and NaN stays NaN.
 
-    `counts` (M,) says how often each column counts in the sum; once by default.
+    `counts` (M,) is how often each column counts in the sum; once by default.
     """
     counted = p if counts is None else p * counts.astype(np.float32)
     sums = counted.sum(-1, keepdims=True)
@@ -50,13 +50,13 @@ def top_k(
     positions: Sequence[int] | NDArray[np.integer],
     counts: NDArray[np.integer] | None = None,
 ) -> tuple[NDArray[np.int32], FloatArray, FloatArray]:
-    """Find the k ≥ 1 largest values of each row, and what they leave out.
+    """Find the k ≥ 1 largest values of each row, and the sum of the rest.
 
-    `p` (…, M) of any finite numbers, `positions` (M,) what each column is called, `counts` (M,) how often it
-    stands in the row, at least once; once by default. k is clipped to the columns, each as often as it stands
-    there. Returns the positions of the largest (…, k) int32, largest first, ties by lower position and then
-    by lower column; their values (…, k); and the sum of the other values of the row (…), 0 where there are
-    none. A column that is repeated is ranked once, and costs no more than that.
+    `p` (…, M) holds any finite numbers. `positions` (M,) names each column. `counts` (M,) is how often each
+    column is repeated in the row, at least once; once by default. k is clipped to the number of columns,
+    repeats included. Returns the positions of the largest (…, k) int32, largest first, ties by lower position
+    and then by lower column; their values (…, k); and the sum of the other values of the row (…), 0 if there
+    are none. A repeated column is ranked only once.
     """
     *leading, columns = p.shape
     often = np.ones(columns, np.int64) if counts is None else np.asarray(counts, np.int64)
@@ -75,7 +75,7 @@ def top_k(
             found[part], others, left = first, flat[part].copy(), 0.0
         else:
             before = often[first].cumsum(-1) - often[first]
-            taken = np.clip(k - before, 0, often[first])  # (rows, distinct): as often as there is room
+            taken = np.clip(k - before, 0, often[first])  # (rows, distinct): how many repeats fit into k
             found[part] = np.repeat(first, taken.ravel()).reshape(-1, k)
             others = flat[part] * often.astype(np.float32)
             left = np.take_along_axis(flat[part], first, -1) * (often[first] - taken).astype(np.float32)
@@ -87,7 +87,7 @@ def top_k(
 
 
 def _largest(values: FloatArray, k: int, order: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The columns of the k largest of each row (rows, M), largest first; of equals the first in `order`."""
+    """Return the columns of the k largest values of each row (rows, M), largest first, ties by `order`."""
     rank = np.empty(len(order), dtype=np.uint64)
     rank[order] = np.arange(len(order), dtype=np.uint64)
     keys = (_descending(values) << np.uint64(32)) | rank  # (rows, M), all different within a row
@@ -96,9 +96,10 @@ def _largest(values: FloatArray, k: int, order: NDArray[np.intp]) -> NDArray[np.
 
 
 def _descending(values: FloatArray) -> NDArray[np.uint64]:
-    """Whole numbers below 2³² that are the smaller, the larger the float32; equal for −0.0 and 0.0.
+    """Map float32 to integers below 2³² in reverse order: the largest float first; −0.0 equals 0.0.
 
-    Read as whole numbers, the bits of floats ≥ 0 grow with them, and those of negative ones against them.
+    Read as integers, the bits of floats ≥ 0 sort in ascending order, those of negative floats in descending
+    order.
     """
     bits = (values + np.float32(0)).view(np.uint32)
     sign, rest = np.uint32(1 << 31), np.uint32((1 << 31) - 1)

@@ -1,4 +1,4 @@
-"""Observes a rollout: attention followed through the layers."""
+"""Observes an attention rollout: the flow of attention through all layers."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from model.inspection.selection import AxisSelection, HeadSelection, in_blocks
 
 
 class RolloutObserver:
-    """The rollout of `count` neighbouring sequences of `length` tokens that want the same.
+    """The rollout of `count` consecutive sequences of `length` tokens with the same want.
 
-    R = Â_last … Â_0, from layer 0 to the last that is wanted, with Â = ½(A + I) and A the mean over the heads
-    (Abnar & Zuidema 2020, arXiv 2005.00928, §3).
+    R = Â_last … Â_0, from layer 0 to the last requested layer, with Â = ½(A + I) and A the mean over the
+    heads (Abnar & Zuidema 2020, arXiv 2005.00928, §3).
     """
 
     def __init__(self, want: AttentionWant, count: int, length: int, ops: Operations) -> None:
@@ -24,10 +24,10 @@ class RolloutObserver:
         columns = AxisSelection(want.keys, length)
         self._collector = Collector(want, count, [len(self._rows)], [self._rows.places], columns)
         self._shape = count, length
-        self._flow: Array = None  # (b, N, N), of one sequence where it is the same for all
+        self._flow: Array = None  # (b, N, N); b is 1 while the flow is the same for all sequences
 
     def observe(self, number: int, layer: LayerAttention) -> None:
-        """Go through one more layer; of the last one only the wanted rows are computed."""
+        """Multiply one more layer into the flow; in the last layer, only for the selected rows."""
         if self._flow is None:
             self._flow = self._ops.array(np.eye(self._shape[1], dtype=np.float32)[None])
         if number < self.layers[-1]:
@@ -38,7 +38,7 @@ class RolloutObserver:
         self._collector.collect(self._ops, flow, (slice(0, len(flow)), every), self._rows.merged(every))
 
     def _through(self, layer: LayerAttention, rows: AxisSelection) -> Array:
-        """Multiply rows of this layer's Â with what came before: (b, rows, N)."""
+        """Multiply rows of this layer's Â with the flow through the layers before: (b, rows, N)."""
         count, length = self._shape
         before = self._ops.take(self._flow, rows.tokens(slice(0, len(rows))), 1)
         attention = self._ops.empty(count, before.shape[1], length)
@@ -49,5 +49,5 @@ class RolloutObserver:
         return (attention @ self._flow + before) / 2
 
     def output(self, index: int) -> Output:
-        """Give what one sequence wants."""
+        """Return the output of one sequence."""
         return self._collector.output(index)

@@ -1,7 +1,7 @@
-"""Which heads, rows and columns are read, each once, in blocks that stay in the cache.
+"""Selects the heads, rows and columns to read, each once, in blocks that fit into the cache.
 
-A map of N tokens has N² numbers a head. Where maps are collected, each block is written where it belongs;
-where they are only measured, no more memory is needed than that of a block.
+A map of N tokens has N² numbers per head. A collector copies each block to its place; statistics need only
+the memory of one block.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,33 +13,36 @@ from model.contract import Axis
 
 IntArray = NDArray[np.int64]
 Places = slice | IntArray
-"""What is chosen along an axis: neighbours, or positions."""
+"""A selection along an axis: a slice of neighbours, or positions."""
 
 ROOM = 2**19
 """Weights in a block: two megabytes."""
 
 
 class HeadSelection:
-    """The heads that are wanted, each once: `places` and `shares` say how to give them back as listed."""
+    """The selected heads, each once.
+
+    `places` restores the listed order and its repeats; `shares` is each head's share of the listed heads.
+    """
 
     def __init__(self, listed: Sequence[int]) -> None:
         self.numbers, self.places, counts = np.unique(listed, return_inverse=True, return_counts=True)
         self.shares = (counts / len(listed)).astype(np.float32)
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of distinct heads."""
         return len(self.numbers)
 
     def some(self, part: slice) -> Places:
-        """Choose a part of them out of all heads of the model."""
+        """Select part of these heads from all heads of the model."""
         return neighbours(self.numbers[part])
 
 
 class AxisSelection:
-    """What a map has rows or columns of, each once, in order: tokens, or words made of their pieces.
+    """The rows or columns of a map, each once, in order: tokens, or words made of their pieces.
 
-    `positions` are what they are called. `places` say which of them stands where it was listed, and `counts`
-    how often; both are None where each is listed once and in order.
+    `positions` are their token or word indices. `places` restores the listed order and its repeats; `counts`
+    is how often each is listed. Both are None if each is listed once and in order.
     """
 
     def __init__(self, axis: Axis | None, length: int) -> None:
@@ -62,29 +65,29 @@ class AxisSelection:
         self.every = axis is None
 
     def __len__(self) -> int:
-        """Count them."""
+        """Return the number of distinct rows or columns."""
         return len(self.positions)
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest word."""
+        """The number of tokens in the longest word."""
         return int(np.diff(self._starts).max(initial=1))
 
     def span(self, part: slice) -> slice:
-        """Say where the tokens of some of them lie among the tokens of all."""
+        """Return where the tokens of a part lie among the tokens of all."""
         return slice(int(self._starts[part.start]), int(self._starts[part.stop]))
 
     def tokens(self, part: slice) -> Places:
-        """Choose the tokens of some of them."""
+        """Select the tokens of a part."""
         return neighbours(self._tokens[self.span(part)])
 
     def merged(self, part: slice) -> IntArray | None:
-        """Say where, among those tokens, each begins; None where each is one token."""
+        """Return where each word of a part begins among its tokens; None if each is one token."""
         return self._starts[part] - self._starts[part.start] if self.words else None
 
 
 def neighbours(positions: IntArray) -> Places:
-    """Make a slice of sorted, distinct positions where they follow each other: it needs no copy."""
+    """Turn sorted, distinct positions into a slice if they are consecutive: a slice needs no copy."""
     if len(positions) and positions[-1] - positions[0] == len(positions) - 1:
         return slice(int(positions[0]), int(positions[-1]) + 1)
     return positions
@@ -93,10 +96,11 @@ def neighbours(positions: IntArray) -> Places:
 def in_blocks(
     sequences: int, heads: int, rows: int, length: int, room: int = ROOM
 ) -> Iterator[tuple[slice, slice, list[slice]]]:
-    """Cut sequences × heads × rows of `length` weights into blocks of at most `room`, where a row fits.
+    """Split sequences × heads × rows of `length` weights into blocks of at most `room`, or of one row.
 
-    Yields sequences, rows, and the parts that their heads are taken in. Whole sequences stay together where
-    they fit, else whole heads; how one sequence is cut does not depend on how many there are.
+    Yields the sequences, the rows, and the parts of the heads of each block. A block holds whole sequences if
+    they fit, else whole heads if they fit. How one sequence is split does not depend on the others, so its
+    results do not either.
     """
     some_rows = min(rows, max(1, room // max(1, length)))
     some_heads = min(heads, max(1, room // max(1, some_rows * length)))
@@ -109,5 +113,5 @@ def in_blocks(
 
 
 def unless_in_order(places: IntArray) -> IntArray | None:
-    """Forget places that change nothing."""
+    """Return None for places that are already in order."""
     return None if np.array_equal(places, np.arange(len(places))) else places

@@ -1,6 +1,6 @@
-"""Statistics of attention maps that are never built: block by block, in memory bounded by the block.
+"""Statistics of attention without building the maps: block by block, in the memory of one block.
 
-`tests/references/measures.py` has each statistic by its formula, over whole maps; it proves these.
+The tests compare them with `tests/references/measures.py`, which computes each formula over whole maps.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from model.inspection.selection import AxisSelection, HeadSelection, IntArray, i
 
 
 class StatisticsObserver:
-    """The statistics of `count` neighbouring sequences of `length` tokens that want the same."""
+    """The statistics of `count` consecutive sequences of `length` tokens with the same want."""
 
     def __init__(self, want: SummaryWant, count: int, length: int, ops: Operations) -> None:
         self.layers = sorted(set(want.layers))
@@ -30,30 +30,30 @@ class StatisticsObserver:
 
     @property
     def plain(self) -> bool:
-        """Whether the rows and columns are those of every token."""
+        """Whether the rows and columns are all tokens."""
         return self._units.every
 
     @property
     def heads(self) -> IntArray:
-        """The numbers of the heads that are wanted, each once."""
+        """The numbers of the selected heads, each once."""
         return self._heads.numbers
 
     @cached_property
     def special(self) -> FloatArray:
-        """Which tokens are special: float32 (N,), 1 where one is."""
+        """Which tokens are special: float32 (N,), 1 for a special token, else 0."""
         special = np.zeros(self._length, np.float32)
         special[np.array(self._want.special, np.int64)] = 1
         return special
 
     def buffer(self, number: int) -> FloatArray:
-        """Give the buffer that a kernel fills while one layer attends; only where the want is `plain`.
+        """Return the buffer that a native kernel fills while one layer attends; only if `plain`.
 
         The statistics, float32 (b, heads, 10), in the order of `STATISTICS`.
         """
         return self._means[self.layers.index(number)]
 
     def observe(self, number: int, layer: LayerAttention) -> None:
-        """Measure one layer; no statistics are computed but those that are wanted."""
+        """Compute the requested statistics of one layer."""
         ops, names, units = self._ops, self._want.statistics, self._units
         means = self._means[self.layers.index(number)]  # (b, heads, statistics)
         count, heads = means.shape[:2]
@@ -76,7 +76,7 @@ class StatisticsObserver:
         return np.array(self._want.special, np.int64)
 
     def _weigh(self, scores: Array, rows: slice) -> "RowBlock":
-        """Make weights of scores (b, heads, tokens of the rows, N), and of the tokens what rows there are."""
+        """Turn scores (b, heads, tokens of the rows, N) into weights, and merge tokens into the units."""
         ops, units = self._ops, self._units
         scores -= ops.largest(scores, -1)
         e, factor = ops.weigh(scores)
@@ -92,7 +92,7 @@ class StatisticsObserver:
         return RowBlock(ops, p, None, rows.start, self._special, self._positions)
 
     def output(self, index: int) -> dict[str, FloatArray]:
-        """Give the statistics of one sequence: each float32 (layers, heads), as they were listed."""
+        """Return the statistics of one sequence: each float32 (layers, heads), in the listed order."""
         layers = [self.layers.index(number) for number in self._want.layers]
         listed = self._means[layers, index][:, self._heads.places]  # (layers, heads, statistics)
         return {
@@ -102,11 +102,10 @@ class StatisticsObserver:
 
 @dataclass
 class RowBlock:
-    """Weights p of the rows from `start` on, and what is read off them: (b, heads, rows).
+    """Weights p of the rows from `start` on; each statistic of them is (b, heads, rows).
 
-    p is e·factor, with `e` (b, heads, rows, n) and `factor` (b, heads, rows), where None is all ones.
-    `scores`, where there are some, are log p but for a constant of each row that makes the largest 0; they
-    are used up.
+    p is e·factor, with `e` (b, heads, rows, n) and `factor` (b, heads, rows); None means all ones.
+    `scores`, if given, are log p plus a constant per row that makes the largest 0; `entropy` overwrites them.
     """
 
     ops: Operations
@@ -119,26 +118,26 @@ class RowBlock:
 
     @cached_property
     def peaks(self) -> tuple[Array | None, Array]:
-        """The largest e of each row, where that is not 1, and where it first is."""
+        """The largest e of each row (None with a factor, where it is 1), and its first index."""
         return self.ops.peaks(self.e, values=self.factor is None)
 
     @property
     def largest(self) -> Array:
-        """The largest weight of each row; with a factor, which is there with scores alone, e⁰ times that."""
+        """The largest weight of each row; with a factor, the largest e is e⁰ = 1, so it is the factor."""
         return self.peaks[0] if self.factor is None else self.factor
 
     @cached_property
     def offsets(self) -> Array:
-        """Where the largest weight of each row first is, counted from the row's own place."""
+        """The first index of the largest weight of each row, relative to the row's own position."""
         stop = self.start + self.e.shape[-2]
         return self.peaks[1] - self.ops.array(np.arange(self.start, stop))
 
     def scaled(self, x: Array) -> Array:
-        """Turn what was added up of e, (b, heads, rows), into what it is of p."""
+        """Convert sums over e, (b, heads, rows), into sums over p."""
         return x if self.factor is None else x * self.factor
 
     def entropy(self) -> Array:
-        """−Σ p log p, where log p is log largest + score; rounding may take it below 0."""
+        """−Σ p log p, with log p = log largest + score; clipped at 0, since rounding may go below."""
         ops = self.ops
         if self.scores is None:
             entropy = -ops.sum_x_log_x(self.e)
@@ -152,7 +151,7 @@ class RowBlock:
         return self.scaled(self.ops.dot(abs(rows - self.positions), self.e))
 
     def near(self, offset: int) -> Array:
-        """Take the entries (i, i + offset); there may be fewer than rows."""
+        """Return the entries (i, i + offset); the first or last rows may have none."""
         offset += self.start
         inside = -self.e.shape[-2] < offset < self.e.shape[-1]
         on = self.e.diagonal(offset, -2, -1) if inside else self.e[..., 0, :0]
@@ -166,7 +165,7 @@ class RowBlock:
         return self.scaled(self.ops.take(self.e, self.special, -1).sum(-1))
 
     def at_peak(self, offset: int) -> Array:
-        """1 where the largest weight is at i + offset, else 0; NaN where a row has one."""
+        """1 for a row whose largest weight is at i + offset, else 0; NaN for a row with a NaN."""
         return (self.offsets == offset) + 0 * self.largest
 
 

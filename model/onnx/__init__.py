@@ -1,1 +1,1 @@
-"""The backend that runs exported graphs with ONNX Runtime, without PyTorch."""
+"""The backend that runs ONNX graphs with ONNX Runtime, without PyTorch."""

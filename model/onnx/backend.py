@@ -1,4 +1,4 @@
-"""Runs a batch as ONNX, without PyTorch, in padded batches of sequences of near-equal length."""
+"""Runs a batch on an ONNX graph, without PyTorch, in padded batches of sequences of similar length."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,23 +16,23 @@ from model.onnx.grouping import group_lengths, padded_tokens
 from model.onnx.padded_batch import Arrays, PaddedBatch
 from model.onnx.session import CPU, Graph, Processor, choose_processor
 
-# A larger padded batch leaves the cores' own caches: measured, a third slower (`benchmarks/README.md`).
+# Larger padded batches overflow the cores' own caches: a third slower (`benchmarks/README.md`).
 _MOST_TOKENS = 512
 _MOST_TOKENS_CUDA = 16384
-# The maps of all heads of a padded batch stand side by side in memory.
+# Smaller, because the maps of all heads of a padded batch are in memory together.
 _MOST_OBSERVED_CUDA = 2048
-# What is run at once is a padded batch: a larger budget only fills the last of them better.
+# Padded batches run one at a time: a larger budget would only fill the last one better.
 _BUDGETS = (1024,)
 _BUDGETS_CUDA = (1024, 4096, 16384)
 _STEP_CUDA = 32
-"""On CUDA, lengths are padded to multiples of this: each new shape is planned anew."""
+"""On CUDA, lengths are padded to multiples of this, because the runtime plans each new shape again."""
 
 
 class OnnxBackend:
     """A graph, ready to run. Safe to call from several threads at a time.
 
-    `device` may be "auto"; `dtype` "auto" takes the graph as it is, and any other must be its own. `threads`
-    are the cores there are to use (None: all).
+    `device` may be "auto". `dtype` is "auto" or the graph's own dtype. `threads` is the number of cores to
+    use (None: all). Raises CheckpointError and Unsupported.
     """
 
     def __init__(
@@ -53,20 +53,20 @@ class OnnxBackend:
         self.lanes = choose_lanes(cores) if self._on_cpu else 1
         self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
         self._shared = Graph(file.path, self._processor, max(1, cores // self.lanes))
-        self._opens = graph.FORMAT_KEY in self._shared.metadata
+        self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
         found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
         if found == "int8" and not self._on_cpu:
             raise Unsupported(
-                f"{file.path} has int8 products, which are for CPUs: for CUDA export it in float16.",
+                f"{file.path} has int8 products, which run only on CPUs: for CUDA, export it in float16.",
                 field="device",
             )
         if dtype not in ("auto", found):
             raise Unsupported(
-                f"{file.path} computes in {found} and {dtype} was asked for: choose auto, or export it anew.",
+                f"dtype is {dtype}, but {file.path} computes in {found}: choose auto, or export it again.",
                 field="dtype",
             )
-        # A lone batch has all cores: the threads of a graph are its own, so that is another one.
+        # A single batch may use all cores. Each graph has its own threads, so this takes a second graph.
         several = self.lanes > 1
         self._alone = Graph(file.path, self._processor, cores, spin=True) if several else self._shared
         self.info: ModelInfo = folder.describe(
@@ -74,11 +74,11 @@ class OnnxBackend:
             device=self._processor.device,
             dtype=found,
             provider=self._processor.provider,
-            opens=self._opens,
+            exposes_attention=self._exposes_attention,
         )
 
     def cost(self, lengths: Sequence[int]) -> int:
-        """Count the tokens of the padded batches."""
+        """Return the tokens of the padded batches, padding included."""
         return padded_tokens([self._padded(n) for n in lengths], self._most(observed=False))
 
     def _most(self, *, observed: bool) -> int:
@@ -90,7 +90,7 @@ class OnnxBackend:
         if self._on_cpu:
             return length
         padded = -(-length // _STEP_CUDA) * _STEP_CUDA
-        return min(padded, self._folder.config.position_limit or padded)  # padding has positions, too
+        return min(padded, self._folder.config.position_limit or padded)  # padding needs positions too
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""
@@ -104,7 +104,7 @@ class OnnxBackend:
         return outputs
 
     def give_back(self) -> None:
-        """Give back what large maps took: it would be as much as the worst coincidence took so far."""
+        """Return the memory of large maps, which would otherwise stay at its highest use so far."""
         if not self._on_cpu:
             return
         token = np.zeros(1, np.int64)
@@ -113,7 +113,7 @@ class OnnxBackend:
             self._compute(self._shared.give_back, padded)
 
     def _pad(self, batch: Batch) -> Iterator[PaddedBatch]:
-        """Group the sequences with the same fetches, and of those the ones of near-equal length."""
+        """Group sequences by what they fetch, and each of these groups by similar length."""
         grouped: dict[Fetches, list[int]] = defaultdict(list)
         lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
         for i, (want, length) in enumerate(zip(batch.wants, lengths, strict=True)):
@@ -129,12 +129,12 @@ class OnnxBackend:
         outputs = padded.outputs
         if not outputs:
             return {}
-        if self._opens:
+        if self._exposes_attention:
             return run(padded.feed(layers), outputs)
         shared = self._shared
         tokens = {name: array for name, array in padded.tokens().items() if name in shared.inputs}
         if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
-            # Both texts of a pair are read as the one segment that there is.
+            # A model with one segment uses it for both texts of a pair.
             tokens[graph.TOKEN_TYPE_IDS] = np.zeros_like(tokens[graph.TOKEN_TYPE_IDS])
         output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
         states = run(tokens, [output])[output]
@@ -142,7 +142,7 @@ class OnnxBackend:
 
 
 def check_fits(opened: Graph, folder: ModelFolder) -> None:
-    """Check that a graph is one that is understood, and of this model; raises CheckpointError."""
+    """Check that a graph has a known format and belongs to this model; raises CheckpointError."""
     config, path = folder.config, opened.path
     written = opened.metadata.get(graph.FORMAT_KEY)
     if written is None:
@@ -150,41 +150,41 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
         return
     if written != graph.FORMAT:
         raise CheckpointError(
-            f"{path} has the format {written} and this release reads {graph.FORMAT}: export the model again, "
-            "or take the release that it was written with."
+            f"{path} has format {written}, but this release reads format {graph.FORMAT}: export the model "
+            "again, or run the release that wrote it."
         )
     names = (graph.input_names(config.num_layers), graph.output_names(config.num_layers))
     if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
         raise CheckpointError(
-            f"{path} has not the {config.num_layers} layers of {_config(folder)}: they do not belong "
-            "together, export the model again."
+            f"{path} does not have the {config.num_layers} layers of {_config(folder)}: the two files do not "
+            "belong together, export the model again."
         )
     sizes = {graph.state(0): config.hidden_size, graph.queries(0): config.head_size}
     for name, size in sizes.items():
         (found,) = opened.outputs[name].shape[-1:] or [None]
         if found != size:
             raise CheckpointError(
-                f"{path} gives {name} of {found} components and {_config(folder)} says {size}: they do not "
-                "belong together, export the model again."
+                f"{path} returns {name} with {found} components, but {_config(folder)} says {size}: the two "
+                "files do not belong together, export the model again."
             )
 
 
 def _check_foreign(opened: Graph, folder: ModelFolder) -> None:
-    """Check a graph of another exporter, which gives the last hidden state and nothing else."""
+    """Check a graph of another exporter, which returns only the last hidden state."""
     known = {graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS}
     needed = {graph.INPUT_IDS, graph.ATTENTION_MASK}
     given = [name for name in graph.LAST_HIDDEN_STATE if name in opened.outputs]
     if not needed <= set(opened.inputs) <= known or not given:
         raise CheckpointError(
-            f"{opened.path} takes {', '.join(opened.inputs)} and gives {', '.join(opened.outputs)}: it is no "
-            f"text encoder that can be served, which takes {', '.join(sorted(needed))} and gives "
-            f"{graph.LAST_HIDDEN_STATE[0]}; export the model with `headlight export`."
+            f"{opened.path} takes {', '.join(opened.inputs)} and returns {', '.join(opened.outputs)}; a text "
+            f"encoder must take {', '.join(sorted(needed))} and return {graph.LAST_HIDDEN_STATE[0]}: export "
+            "the model with `headlight export`."
         )
-    (size,) = opened.outputs[given[0]].shape[-1:] or [None]  # a graph need not say
+    (size,) = opened.outputs[given[0]].shape[-1:] or [None]  # graphs may omit shapes
     if isinstance(size, int) and size != folder.config.hidden_size:
         raise CheckpointError(
-            f"{opened.path} gives hidden states of {size} components and {_config(folder)} says "
-            f"{folder.config.hidden_size}: they do not belong together, export the model again."
+            f"{opened.path} returns hidden states with {size} components, but {_config(folder)} says "
+            f"{folder.config.hidden_size}: the two files do not belong together, export the model again."
         )
 
 

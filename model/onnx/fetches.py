@@ -1,4 +1,4 @@
-"""What is fetched from a graph for a sequence, so that those for which it is the same run together."""
+"""Chooses what to fetch from a graph for a sequence; sequences with equal fetches run together."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from model.contract import AttentionWant, Axis, Want
 
 _ROOM = 2**25
-"""Softmax weights of one sequence that a graph may hand out at once: 128 MiB."""
+"""Softmax weights of one sequence that a graph may return in one run: 128 MiB."""
 
 
 class LayerHeads(NamedTuple):
@@ -20,11 +20,11 @@ class LayerHeads(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fetches:
-    """What the graph computes for a sequence beside its hidden states.
+    """What the graph computes for a sequence besides its hidden states.
 
-    `depth` layers run whole; of the one after them, only its attention. `maps` are softmax weights, `pairs`
-    queries and keys, from which everything else is computed, `norms` those of the values; of all but `maps`,
-    for every token.
+    The first `depth` layers run completely; the layer after them only attends. `maps` are softmax weights;
+    `pairs` are queries and keys, from which other weights are computed; `norms` are the norms of the values.
+    `pairs` and `norms` are for every token.
     """
 
     depth: int
@@ -34,7 +34,7 @@ class Fetches:
 
 
 def choose_fetches(want: Want, length: int) -> Fetches:
-    """Choose what a sequence of `length` tokens needs for what it must return."""
+    """Choose what to fetch for a sequence of `length` tokens, given its want."""
     attention, summary = want.attention, want.summary
     states = (*want.token_layers, *(want.sentence.layers if want.sentence is not None else ()))
     observed = (*(attention.layers if attention else ()), *(summary.layers if summary else ()))
@@ -62,16 +62,16 @@ def choose_fetches(want: Want, length: int) -> Fetches:
 
 
 def _as_they_are(want: AttentionWant) -> bool:
-    """Whether the graph's own softmax weights are what is wanted.
+    """Whether the want can use the graph's own softmax weights.
 
-    Scores, and what is aggregated over heads, are computed from queries and keys block by block: maps of all
-    heads would need more memory than their result.
+    Scores and aggregated maps are computed from queries and keys, block by block: fetching the maps of all
+    heads would need more memory than the result.
     """
     return want.weights != "score" and want.aggregate == "none"
 
 
 def _rows(axis: Axis | None) -> tuple[int, ...] | None:
-    # The words of each text are other tokens: with them listed, no two texts would have the same fetches.
+    # Each text's words are different tokens: if they were listed, no two texts would have equal fetches.
     return None if axis is None or axis.tokens is not None else _sorted(axis.positions)
 
 

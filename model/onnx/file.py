@@ -1,4 +1,4 @@
-"""Which file of a folder is the graph, and whether it is whole."""
+"""Finds the graph of a folder and checks that its files are complete."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,21 +9,22 @@ from model.files import open_regular, present, read_json, reason
 
 GRAPH = "model.onnx"
 MANIFEST = "manifest.json"
-"""Written beside an exported graph: `files` has the size in bytes and the SHA-256 of each of its files."""
+"""Written beside an exported graph; `files` has the size in bytes and the SHA-256 of each file."""
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A graph, and the folder of the model that it belongs to."""
+    """A graph, and the folder of its model."""
 
     path: Path
     folder: Path
 
 
 def find_graph(source: Path) -> OnnxFile | None:
-    """Find the graph of a folder, or take the .onnx file that is named; None where there is none.
+    """Find the graph of a folder, or of a path to an .onnx file; None if there is none.
 
-    An exported folder has model.onnx beside its tokenizer, one of sentence-transformers onnx/model.onnx.
+    An exported folder has model.onnx beside its tokenizer; a sentence-transformers folder has
+    onnx/model.onnx.
     """
     if source.is_file() and source.suffix == ".onnx":
         folder = source.parent
@@ -35,7 +36,7 @@ def find_graph(source: Path) -> OnnxFile | None:
 
 
 def check_whole(file: OnnxFile) -> None:
-    """Compare the files of an exported graph with its manifest, if there is one; raises CheckpointError."""
+    """Check the files of an exported graph against its manifest, if any; raises CheckpointError."""
     manifest = file.folder / MANIFEST
     if not present(manifest) or file.path != file.folder / GRAPH:
         return
@@ -48,7 +49,7 @@ def check_whole(file: OnnxFile) -> None:
             raise CheckpointError(f"{path} is missing: export the model again.")
         if not isinstance(facts, dict) or _sha256(path) != facts.get("sha256"):
             raise CheckpointError(
-                f"{path} is damaged or was changed, its SHA-256 is not that of {MANIFEST}: "
+                f"{path} is damaged or was changed; its SHA-256 differs from the one in {MANIFEST}: "
                 "export the model again."
             )
 

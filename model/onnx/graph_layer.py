@@ -1,4 +1,4 @@
-"""One layer's attention of a single sequence, in numpy, from what a graph hands out."""
+"""One layer's attention of a single sequence, in numpy, from the outputs of a graph."""
 
 from dataclasses import dataclass
 
@@ -10,25 +10,25 @@ from model.inspection.selection import IntArray, Places
 
 @dataclass(frozen=True, slots=True)
 class FetchedHeads:
-    """Arrays of the heads that were fetched: `numbers` are those heads, sorted, each once."""
+    """Arrays of the fetched heads; `numbers` are those heads, sorted, each once."""
 
     numbers: IntArray
     arrays: tuple[FloatArray, ...]
 
     def of(self, heads: Places) -> tuple[FloatArray, ...]:
-        """Give the arrays, (heads, …) each, of some of these heads."""
+        """Return the arrays, (heads, …) each, of some of these heads."""
         places = find(self.numbers, heads)
         return tuple(array[places] for array in self.arrays)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphLayer:
-    """What is there to compute one layer's attention from, of one sequence of N tokens.
+    """The fetched arrays of one layer, for one sequence of N tokens.
 
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
-    queries and keys, each (heads, N, D); `norms` ‖f_h(x_j)‖, (heads, N). Weights that `maps` has not are
+    has queries and keys, each (heads, N, D); `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are
     computed from `pairs`. The methods are those of `model.inspection.layer.LayerAttention`, with b = 1; they
-    raise ValueError for what was not fetched.
+    raise ValueError if the arrays were not fetched.
     """
 
     maps: FetchedHeads | None = None
@@ -45,7 +45,7 @@ class GraphLayer:
         return (q @ k.swapaxes(1, 2))[None]
 
     def probabilities(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
-        """Give softmax weights, or compute them, float32 (1, heads, rows, N)."""
+        """Return fetched softmax weights, or compute them, float32 (1, heads, rows, N)."""
         if self.maps is None:
             return softmax(self.scores(sequences, heads, rows))
         (weights,) = self.maps.of(heads)
@@ -68,7 +68,7 @@ def softmax(scores: FloatArray) -> FloatArray:
 
 
 def find(listed: IntArray, wanted: Places) -> Places:
-    """Find where in a sorted list the wanted positions stand; a slice of neighbours stays one."""
+    """Find the indices of the wanted positions in a sorted list; a slice stays a slice."""
     if isinstance(wanted, slice):
         start = int(np.searchsorted(listed, wanted.start))
         return slice(start, start + wanted.stop - wanted.start)

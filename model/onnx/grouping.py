@@ -1,16 +1,16 @@
-"""Groups sequences of near-equal length: for runtimes that pad them to one length."""
+"""Groups sequences of similar length, for runtimes that pad them to one length."""
 
 from collections.abc import Iterator, Sequence
 
 RUN_TOKENS = 24
-"""What a run costs beyond its tokens, in tokens (`benchmarks/README.md` has the measurement)."""
+"""The fixed cost of one run, in tokens (measured in `benchmarks/README.md`)."""
 
 
 def group_lengths(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Cut sequences into groups that are padded to their longest each, as indices, the longest first.
+    """Split sequences into groups, each padded to its longest; yields indices, the longest first.
 
-    A group ends when its padding has cost as much as another run does, which is never more than twice the
-    least cost, or when it would have more than `most` tokens, padding included; a single sequence may.
+    A group ends when its padding costs as much as another run, which at most doubles the optimal cost, or
+    when it would exceed `most` tokens, padding included. A single sequence may exceed `most`.
     """
     group: list[int] = []
     longest = padding = 0
@@ -27,5 +27,5 @@ def group_lengths(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
 
 
 def padded_tokens(lengths: Sequence[int], most: int) -> int:
-    """Count the tokens that running these lengths takes, padding included."""
+    """Return the tokens, padding included, of running sequences of these lengths."""
     return sum(lengths[group[0]] * len(group) for group in group_lengths(lengths, most))

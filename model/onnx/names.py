@@ -1,51 +1,51 @@
-"""What the inputs and outputs of an exported graph are called: what `export/` and the ONNX backend agree on.
+"""The names of the inputs and outputs of an exported graph, shared by `export/` and the ONNX backend.
 
-A graph runs B sequences as a rectangle of N tokens each, padded where they are shorter. L, H, D and C are
-as in `model.contract`. The first three inputs, int64 (B, N), are those of every exported BERT. The others,
-int64, are lists of what is given, which may be empty, and then it costs nothing; and `cells`.
+A graph runs B sequences padded to N tokens each. L, H, D and C are as in `model.contract`. The first three
+inputs, int64 (B, N), are those of every exported BERT. The other inputs, int64, are `cells` and the lists
+that select what the graph returns; an empty list costs nothing.
 """
 
 FORMAT = "1"
-"""Raised when graphs change so that an older reader would misread them."""
+"""The format of exported graphs; incremented when an older reader would misread a new graph."""
 FORMAT_KEY = "headlight.format"
-"""Where in a graph's metadata its FORMAT stands."""
+"""The metadata key of a graph's FORMAT."""
 DTYPE_KEY = "headlight.dtype"
-"""Where in a graph's metadata the precision of its products stands: float32, float16 or int8."""
+"""The metadata key of the precision of a graph's products: float32, float16 or int8."""
 
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")
-"""What other exporters call the output of the last layer, (B, N, C)."""
+"""The names that other exporters give to the output of the last layer, (B, N, C)."""
 
 
 def tokens(state: int) -> str:
-    """Name the list of tokens whose hidden state 0 … L is given: each b·N + n."""
+    """Name the list of tokens whose hidden state 0 … L is returned, each as b·N + n."""
     return f"tokens_{state}"
 
 
 def heads(layer: int) -> str:
-    """Name the list of heads of which softmax weights are given."""
+    """Name the list of heads whose softmax weights are returned."""
     return f"heads_{layer}"
 
 
 def rows(layer: int) -> str:
-    """Name the list of query positions of which softmax weights are given."""
+    """Name the list of query positions whose softmax weights are returned."""
     return f"rows_{layer}"
 
 
 def pair_heads(layer: int) -> str:
-    """Name the list of heads of which queries and keys are given."""
+    """Name the list of heads whose queries and keys are returned."""
     return f"pair_heads_{layer}"
 
 
 def norm_heads(layer: int) -> str:
-    """Name the list of heads of which the norms of the values are given."""
+    """Name the list of heads whose value norms are returned."""
     return f"norm_heads_{layer}"
 
 
 def cells(layer: int) -> str:
-    """Name the table of tokens that go on after the attention of a layer: int64 (B, N) of b·N + n.
+    """Name the table of tokens that continue after the attention of a layer: int64 (B, N) of b·N + n.
 
-    [[0]], a single token, stands for none: what comes after it then costs nearly nothing.
+    [[0]], a single token, ends the pass there: the steps after it then cost almost nothing.
     """
     return f"cells_{layer}"
 
@@ -76,17 +76,17 @@ def value_norms(layer: int) -> str:
 
 
 def layer_inputs(layer: int) -> list[str]:
-    """List the inputs of a layer, in the order in which a graph takes them."""
+    """List the inputs of a layer, in the graph's order."""
     return [name(layer) for name in (heads, rows, pair_heads, norm_heads, cells)]
 
 
 def layer_outputs(layer: int) -> list[str]:
-    """List the outputs of a layer, in the order in which a graph gives them."""
+    """List the outputs of a layer, in the graph's order."""
     return [name(layer) for name in (attention, queries, keys, value_norms)]
 
 
 def input_names(layers: int) -> list[str]:
-    """List every input of a graph of so many layers, in order."""
+    """List every input of a graph with this number of layers, in order."""
     lists = [tokens(number) for number in range(layers + 1)]
     return [
         INPUT_IDS,
@@ -98,6 +98,6 @@ def input_names(layers: int) -> list[str]:
 
 
 def output_names(layers: int) -> list[str]:
-    """List every output of a graph of so many layers, in order."""
+    """List every output of a graph with this number of layers, in order."""
     states = [state(number) for number in range(layers + 1)]
     return [*states, *(n for i in range(layers) for n in layer_outputs(i))]

@@ -1,4 +1,4 @@
-"""Sequences that run together, padded to one length: what they feed a graph, and what they take from it."""
+"""Sequences that run together, padded to one length: builds a graph's inputs and reads its outputs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class PaddedBatch:
             self._laid_out(x[place]) for x in (batch.input_ids, batch.segment_ids)
         )
         self._wanting: dict[int, list[int]] = defaultdict(list)
-        """Hidden state -> which of the members want it."""
+        """Hidden state -> indices of the members that want it."""
         for i, want in enumerate(self._wants):
             sentence = want.sentence.layers if want.sentence is not None else ()
             for state in {*want.token_layers, *sentence}:
@@ -61,7 +61,7 @@ class PaddedBatch:
         }
 
     def feed(self, layers: int) -> Arrays:
-        """The inputs of one of our graphs."""
+        """All inputs of a graph that headlight exported to `layers` layers."""
         feed = self.tokens()
         feed.update((graph.tokens(i), self._cells(i)) for i in range(layers + 1))
         cells = np.arange(self._real.size).reshape(self._real.shape)
@@ -79,7 +79,7 @@ class PaddedBatch:
         return feed
 
     def _cells(self, state: int) -> NDArray[np.int64]:
-        """List the tokens whose hidden state is wanted, sequence after sequence."""
+        """List the tokens whose hidden state is wanted, one sequence after another."""
         wanting = self._wanting.get(state)
         if wanting is None:
             return _NONE
@@ -89,7 +89,7 @@ class PaddedBatch:
 
     @property
     def outputs(self) -> list[str]:
-        """The names of what is fetched."""
+        """The names of the outputs to fetch."""
         return [
             *(graph.state(state) for state in self._wanting),
             *(graph.attention(layer) for layer, *_ in self.fetches.maps),
@@ -98,7 +98,7 @@ class PaddedBatch:
         ]
 
     def choose_states(self, last: int, states: FloatArray) -> Arrays:
-        """Make of the last hidden state of every cell, (B, N, C), what our graphs give of it."""
+        """Select the wanted tokens from (B, N, C), as a graph exported by headlight does itself."""
         return {graph.state(last): states.reshape(-1, states.shape[-1])[self._cells(last)]}
 
     # -------------------------------------------------------------------------------------- out
@@ -106,7 +106,7 @@ class PaddedBatch:
     def take(
         self, results: Mapping[str, Array], dense: Sequence[Callable[[FloatArray], FloatArray]]
     ) -> list[Output]:
-        """Make the outputs of the members; `dense` are the layers that follow the pooling."""
+        """Compute the outputs of the members; `dense` are the layers after the pooling."""
         vectors = sentences(
             [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), dense
         )
@@ -120,20 +120,20 @@ class PaddedBatch:
         ]
 
     def _span(self, state: int, member: int) -> slice:
-        """Say where a member's tokens lie among those whose hidden state was given."""
+        """Return where a member's tokens are among those whose hidden state was returned."""
         wanting = self._wanting[state]
         place = wanting.index(member)
         start = int(self._lengths[wanting[:place]].sum())
         return slice(start, start + int(self._lengths[member]))
 
     def _states(self, member: int, layers: Sequence[int], results: Mapping[str, Array]) -> FloatArray | None:
-        """Cut one sequence's hidden states out: (layers, N, C)."""
+        """Extract one sequence's hidden states: (layers, N, C)."""
         if not layers:
             return None
         return np.stack([results[graph.state(i)][self._span(i, member)] for i in layers])
 
     def _pool(self, results: Mapping[str, Array], want: SentenceWant, some: list[int]) -> FloatArray:
-        """Pool some of the members, which want the same: (members, C′)."""
+        """Pool some members with the same want: (members, C′)."""
         by_layer = {i: self._pool_layer(results, i, some, want) for i in set(want.layers)}
         return np.concatenate([by_layer[i] for i in want.layers], axis=-1)
 
@@ -146,7 +146,7 @@ class PaddedBatch:
         return pool(hidden, self._lengths[some], want.skip, want.modes)
 
     def _observe(self, member: int, want: Want, results: Mapping[str, Array]) -> Output:
-        """Compute what a sequence wants of its attention."""
+        """Compute the attention results that a sequence wants."""
         output = Output()
         if want.attention is None and want.summary is None:
             return output
@@ -164,7 +164,7 @@ class PaddedBatch:
         return output
 
     def _layers(self, member: int, results: Mapping[str, Array]) -> dict[int, GraphLayer]:
-        """Cut one sequence's attention out of every layer that was fetched."""
+        """Extract one sequence's attention from every fetched layer."""
         n = self._lengths[member]
         layers: dict[int, GraphLayer] = defaultdict(GraphLayer)
         for number, heads, rows in self.fetches.maps:

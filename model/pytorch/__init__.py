@@ -1,1 +1,1 @@
-"""The backend that runs checkpoints with PyTorch, and the kernels compiled for it."""
+"""The backend that runs checkpoints with PyTorch, and its native kernels."""

@@ -22,15 +22,15 @@ from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
 
-# Not measured at the start, where a busy machine says one thing now and another then: 256 and 512 tokens run
-# at 0.86 and 0.95 of its rate, 2048 no faster (`benchmarks/README.md`).
+# One size only, so startup measures none: on a busy machine the winner would change from start to start.
+# 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/README.md`).
 _BUDGETS = (1024,)
 _BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(device: str) -> str:
-    """Resolve "auto" to CUDA where there is one; refuse a device that is not there."""
+    """Resolve "auto" to CUDA if available, else the CPU; raises Unsupported for a missing device."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda"):
@@ -38,21 +38,21 @@ def choose_device(device: str) -> str:
         if index >= torch.cuda.device_count():
             found = torch.cuda.device_count()
             raise Unsupported(
-                f"device {device} is not there: PyTorch sees {found} CUDA device(s).", field="device"
+                f"device {device} does not exist: PyTorch sees {found} CUDA device(s).", field="device"
             )
     return device
 
 
 def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
-    """Resolve "auto": on a CPU bfloat16 where kernels of our own run in it (`native`), else float32.
+    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it, else float32; on CUDA, a 16-bit type.
 
-    Raises Unsupported for what PyTorch does not run there.
+    Raises Unsupported for a dtype that PyTorch does not run on the device.
     """
     if dtype != "auto":
         if dtype not in _DTYPES:
             raise Unsupported(
-                f"dtype {dtype} is for graphs, and PyTorch runs this model in {', '.join(_DTYPES)}: choose "
-                f"one of these, or export it with `--quantize {dtype}`.",
+                f"dtype {dtype} is for graphs; PyTorch runs this model in {', '.join(_DTYPES)}: choose "
+                f"one of these, or export the model with `--quantize {dtype}`.",
                 field="dtype",
             )
         if dtype == "float16" and device == "cpu":
@@ -83,8 +83,8 @@ def one_thread() -> Iterator[int]:
 class TorchBackend:
     """A checkpoint, ready to run. Safe to call from several threads at a time.
 
-    `device` and `dtype` may be "auto"; `threads` is how many cores there are to use (None: as PyTorch finds
-    them); `native` False leaves the kernels of our own alone.
+    `device` and `dtype` may be "auto". `threads` is the number of cores to use (None: as many as PyTorch
+    uses by default). `native=False` turns the native kernels off.
     """
 
     def __init__(
@@ -118,16 +118,16 @@ class TorchBackend:
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
     def _choose_kernels(self, *, native: bool) -> tuple[Kernels | None, str | None]:
-        """Run the blocks on kernels of our own where they can; returns them, or why not."""
+        """Run the blocks on native kernels if possible; returns the kernels, or the reason for none."""
         if not native:
-            return None, "they are turned off"
+            return None, "the settings turn them off"
         try:
             return run_on_kernels(self.encoder), None
         except NoKernels as error:
             return None, str(error)
 
     def cost(self, lengths: Sequence[int]) -> int:
-        """Count the rows of the products."""
+        """Return the rows of the matrix products, padding rows included."""
         return self._rows(sum(lengths))
 
     def give_back(self) -> None:
@@ -138,7 +138,7 @@ class TorchBackend:
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""
-        torch.set_num_threads(max(1, self._threads // lanes))  # of products begun by this thread
+        torch.set_num_threads(max(1, self._threads // lanes))  # for products started by this thread
         try:
             return self._run(batch)
         except (MemoryError, torch.OutOfMemoryError) as error:
@@ -152,7 +152,7 @@ class TorchBackend:
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
         lengths = np.diff(batch.cu_seqlens)
-        # Equal lengths become neighbours: few, long runs; and among them those that select the same.
+        # Sort by length, for few and long runs; then by selection, to observe equal wants together.
         numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
         selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
         order = np.lexsort((np.array(selected, np.int64), lengths))

@@ -1,4 +1,4 @@
-"""Observes a batch while it runs: which layers, and the queries and keys of which sequences there."""
+"""Observes the attention of a batch while it runs: the layers and sequences that its wants select."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -26,23 +26,25 @@ Recorder = MapObserver | StatisticsObserver
 
 
 class BatchObserver:
-    """Computes what the sequences of a batch want of each layer's attention, and nothing else.
+    """Computes the attention results that the sequences of a batch want, layer by layer.
 
-    Neighbouring sequences of one length that want the same are observed together; the result depends on
-    their own queries, keys and values alone, not on the batch they are in.
+    Consecutive sequences with the same length and want are observed together. Their results depend only on
+    their own queries, keys and values, not on the rest of the batch.
     """
 
     def __init__(
         self, packing: Packing, wants: Sequence[Want], device: torch.device, *, kernels: bool = False
     ) -> None:
-        """Sort what is wanted; `kernels` is whether there are some, which record while they attend."""
+        """Group the wants; `kernels` says whether native kernels run, which can record while they attend."""
         self._probed: dict[int, list[tuple[Observer, Run]]] = defaultdict(list)
-        """Layer -> what is computed of its queries, keys and values, and of which sequences."""
+        """Layer -> observers of its queries, keys and values, each with its run of sequences."""
         self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
-        """Layer -> what kernels record while it attends, and of which sequences: from this one on."""
+        """Layer -> observers that the native kernels fill, each with its first sequence."""
         self._wants = len(wants)
         self._kernels = kernels
-        self._slots: dict[int, tuple[Slots, Slots | None]] = {}  # by id: the same in each layer
+        self._slots: dict[
+            int, tuple[Slots, Slots | None]
+        ] = {}  # by the observer's id; the same in each layer
         self._maps: dict[
             int, tuple[MapObserver | RolloutObserver, int]
         ] = {}  # sequence -> where its maps are
@@ -75,12 +77,12 @@ class BatchObserver:
                 self._probed[layer].append((observer, run))
 
     def plan(self, states: Collection[int], heads: int) -> Plan:
-        """Plan a pass that returns hidden states and observes what is wanted of layers with `heads` heads."""
+        """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads."""
         observers = {number: partial(self._observe, number) for number in self._probed}
         return Plan(states, observers, {number: self._record(number, heads) for number in self._recorded})
 
     def _record(self, number: int, heads: int) -> Observations:
-        """Say what kernels record of a layer with `heads` heads, and where they put it."""
+        """Tell the native kernels what to record of a layer with `heads` heads, and where to put it."""
         observations = Observations(self._wants, heads)
         for observer, first in self._recorded[number]:
             if id(observer) not in self._slots:
@@ -106,7 +108,7 @@ class BatchObserver:
             observer.observe(number, layer)
 
     def output(self, index: int) -> Output:
-        """Give what one sequence wants of attention; an empty output where it wants nothing of it."""
+        """Return the attention results of one sequence; an empty output if it wants none."""
         output = Output()
         if index in self._maps:
             maps, place = self._maps[index]
@@ -118,12 +120,12 @@ class BatchObserver:
 
 
 def _slots(observer: Recorder, heads: int) -> tuple[Slots, Slots | None]:
-    """Say which of the `heads`, and which rows of maps, a kernel records; None is all of them."""
+    """Return which of the `heads`, and which rows of maps, a kernel records; None for all rows."""
     if isinstance(observer, StatisticsObserver) or observer.queries is None:
         return Slots(observer.heads, heads), None
     return Slots(observer.heads, heads), Slots(observer.queries, observer.length)
 
 
 def _plain(observer: Observer) -> TypeGuard[Recorder]:
-    """Whether a kernel gives what is wanted, as it is wanted."""
+    """Whether a native kernel can record the observer's results directly."""
     return isinstance(observer, MapObserver | StatisticsObserver) and observer.plain

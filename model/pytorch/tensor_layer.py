@@ -1,4 +1,4 @@
-"""One layer's attention as PyTorch computes it, in blocks, of neighbouring sequences of one length."""
+"""One layer's attention in PyTorch, block by block, for consecutive sequences of one length."""
 
 from dataclasses import dataclass
 

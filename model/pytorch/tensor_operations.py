@@ -1,4 +1,4 @@
-"""The array operations of inspection with tensors, on the device where the attention is."""
+"""The array operations of inspection in PyTorch, on the device that holds the attention."""
 
 from typing import Any
 
@@ -15,22 +15,22 @@ from model.inspection.selection import IntArray
 class TensorOperations:
     """`model.inspection.arrays.Operations` on a device."""
 
-    measured_at_once = 2**19  # two megabytes: on several cores, and on a GPU, smaller steps cost more
+    measured_at_once = 2**19  # two megabytes: smaller steps are slower on several cores and on a GPU
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def array(self, values: NDArray[Any]) -> Tensor:
-        """Take over a numpy array, of any dtype; on the CPU they share their memory."""
+        """Convert a numpy array of any dtype; on the CPU both share their memory."""
         return torch.from_numpy(values).to(self._device)
 
     def numpy(self, x: Tensor) -> NDArray[Any]:
-        """Hand a tensor over to numpy; on the CPU they share their memory."""
+        """Convert a tensor to numpy; on the CPU both share their memory."""
         array: NDArray[Any] = x.cpu().numpy()
         return array
 
     def numpy_float16(self, x: Tensor) -> NDArray[np.float16]:
-        """Round on the device to the nearest float16, ties to even, and hand over to numpy."""
+        """Round on the device to the nearest float16, ties to even, and convert to numpy."""
         return self.numpy(x.half())
 
     def finite(self, x: Tensor) -> NDArray[np.bool_]:
@@ -46,32 +46,32 @@ class TensorOperations:
         return torch.softmax(scores, dim=-1), None
 
     def log(self, x: Tensor) -> Tensor:
-        """Ln x, number by number."""
+        """Ln x, elementwise."""
         return x.log()
 
     def sum_x_log_x(self, x: Tensor) -> Tensor:
-        """Σ x ln x over the last axis, where 0 ln 0 is 0."""
+        """Σ x ln x over the last axis, with 0 ln 0 = 0."""
         return torch.special.xlogy(x, x).sum(-1)
 
     def maximum(self, one: Tensor, other: Tensor) -> Tensor:
-        """The larger of two tensors, number by number."""
+        """The larger of two tensors, elementwise."""
         return torch.maximum(one, other)
 
     def at_least(self, x: Tensor, least: float) -> Tensor:
-        """Each number, or `least` where it is smaller; NaN stays NaN."""
+        """Replace numbers below `least` by `least`; NaN stays NaN."""
         return x.clamp_min(least)
 
     def peaks(self, x: Tensor, *, values: bool) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The largest along the last axis, which costs nothing more, and where it first is."""
+        """The maximum along the last axis (always: it costs nothing extra), and its first index."""
         largest, places = x.max(-1)
         return largest, places
 
     def largest(self, x: Tensor, axis: int) -> Tensor:
-        """The largest along an axis, which stays with length 1."""
+        """The maximum along an axis, which is kept with length 1."""
         return x.amax(axis, keepdim=True)
 
     def dot(self, one: Tensor, other: Tensor) -> Tensor:
-        """Σ one·other over the last axis; `one` is overwritten where it is as large as the other."""
+        """Σ one·other over the last axis; `one` is overwritten if both have the same shape."""
         product = one.mul_(other) if one.shape == other.shape else one * other
         return product.sum(-1)
 
@@ -84,7 +84,7 @@ class TensorOperations:
         return torch.einsum("h,bhrn->brn", self.array(shares), weights)
 
     def merge(self, x: Tensor, starts: IntArray, axis: int) -> Tensor:
-        """Add up what lies along an axis from each start to the next; most words have a single piece."""
+        """Sum the entries along an axis from each start to the next; fast if most words have one piece."""
         first = np.zeros(x.shape[axis], bool)
         first[starts] = True
         merged = x.index_select(axis, self.array(starts))
@@ -99,5 +99,5 @@ class TensorOperations:
         return torch.stack(arrays)
 
     def empty(self, *shape: int) -> Tensor:
-        """Make a tensor, to be filled."""
+        """Allocate an uninitialised tensor."""
         return torch.empty(shape, device=self._device)

@@ -1,1 +1,1 @@
-"""From texts to tokens with their offsets and words, also of texts too long to tokenize at once."""
+"""Turns texts into tokens with offsets and words, long texts piece by piece."""

@@ -1,9 +1,9 @@
-"""Where a long text may be cut, so that its pieces have the tokens that the whole text has.
+"""Finds where a long text can be cut so that its pieces give the same tokens as the whole text.
 
-A tokenizer (`tokenizers`) finds added tokens in a text, normalizes what is between them, splits that into
-words, and each word into tokens. A cut changes nothing where a word certainly ends, no added token reaches
-across, and the normalizer looks at nothing on the other side. That depends on the tokenizer: `Cutter.of`
-knows those of BERT, and what resembles them; of others it is None, and their texts are tokenized whole.
+A tokenizer (`tokenizers`) finds added tokens in a text, normalizes the text between them, splits it into
+words, and each word into tokens. A cut changes no token if a word certainly ends there, no added token spans
+it, and the normalizer does not look across it. Which places qualify depends on the tokenizer: `Cutter.of`
+supports BERT's and similar ones. For any other it returns None, and their texts are tokenized whole.
 """
 
 import json
@@ -17,28 +17,29 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models
 
 PIECE = 1024
-"""Characters of a piece. The slowest ones, words of a hundred letters, take five milliseconds."""
+"""Characters per piece. The slowest pieces, words of a hundred letters, take five milliseconds."""
 
 _WHITESPACE = " \n\t\r"
 _PUNCTUATION = r"!-/:-@\[-`{-~"
-# What BERT's normalizer puts spaces around.
+# BERT's normalizer puts spaces around these.
 _IDEOGRAPHS = (
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
     r"\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
 )
-# Beyond ASCII, what may end a word; the tokenizer is asked which of them do.
+# Categories beyond ASCII that may end a word; `_ends_words` asks the tokenizer about each character.
 _SEPARATING = ("P", "Z", "Cc")
 _SEPARATORS_UNTIL = 0x20000
-# Ranges that BERT's normalizer puts spaces around, or that lie near them: no letters of one long word.
+# Ranges around which BERT's normalizer puts spaces, and their surroundings: never letters of one long word.
 _EAST_ASIAN = ((0x2E80, 0x2FFF), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _LETTERS = ("L", "N")
 _MARKS = ("Mn", "Mc", "Me", "Cf")
 _SYMBOLS = ("So", "Sc", "Sm", "Sk")
-# Symbols and a mark to Python: BERT's normalizer removes the first, `tokenizers` splits at the others.
+# Python classifies these as symbols and a mark, but BERT's normalizer removes the first and `tokenizers`
+# splits at the others.
 _NOT_IN_WORDS = "\ufffd\u166d\U000111c9"
-# What each of these does to a character depends on it alone, but for marks that follow it.
+# These normalize each character by itself, together with the marks that follow it.
 _LOCAL_NORMALIZERS = {"BertNormalizer", "Lowercase"}
-# These look at a character and the marks around it: never across a space.
+# These look at a character and the marks around it, but never across a space.
 _NORMALIZERS = _LOCAL_NORMALIZERS | {"NFC", "NFD", "NFKC", "NFKD", "StripAccents"}
 _PRE_TOKENIZERS = (["BertPreTokenizer"], ["Whitespace"], ["WhitespaceSplit"])
 _POST_PROCESSORS = {None, "BertProcessing", "TemplateProcessing"}
@@ -47,9 +48,9 @@ _MANY_ADDED = 64
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Characters `start` to `end` of a text; `joined` says that its first word began in the piece before.
+    """Characters `start` to `end` of a text; `joined` means that its first word began in the piece before.
 
-    That word is longer than any that the tokenizer knows, wherever it ends.
+    That word is longer than any word in the vocabulary, so it is unknown wherever it ends.
     """
 
     start: int
@@ -61,9 +62,9 @@ class Piece:
 class Cutter:
     """Cuts the texts of one tokenizer.
 
-    Words end around `isolated` characters, a pattern, and None where that is not sure. `word` is the number
-    of characters beyond which a word is unknown. `added` are the tokens to look for around a cut, and after
-    those of `greedy` none may be made, since they take whitespace along.
+    `isolated` is a pattern of characters that are words of their own, None if that is uncertain. `word` is
+    the number of characters beyond which a word is unknown. `added` are the tokens that a cut must not split.
+    No cut may follow a token of `greedy`, since these absorb the whitespace after them.
     """
 
     isolated: re.Pattern[str] | None
@@ -74,7 +75,7 @@ class Cutter:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Cutter | None":
-        """Learn what a tokenizer does; None where a cut could change its tokens."""
+        """Build the cutter of a tokenizer; None if a cut could change its tokens."""
         normalizers = _steps(tokenizer.normalizer, "normalizers")
         splitting = [step["type"] for step in _steps(tokenizer.pre_tokenizer, "pretokenizers")]
         added = list(tokenizer.get_added_tokens_decoder().values())
@@ -97,7 +98,7 @@ class Cutter:
         return cls(None, word, greedy=tuple(token.content for token in added if token.rstrip))
 
     def pieces(self, text: str) -> Iterator[Piece]:
-        """Cut a text; a piece is longer than `piece` where there is no place to cut it."""
+        """Cut a text into pieces of at most `piece` characters, or more where it cannot be cut."""
         start, joined = 0, False
         while len(text) - start > self.piece:
             end, inside = self._cut(text, start)
@@ -107,7 +108,7 @@ class Cutter:
             yield Piece(start, len(text), joined)
 
     def _cut(self, text: str, start: int) -> tuple[int, bool]:
-        """Find the end of a piece, and whether it lies inside a word."""
+        """Find the end of a piece, and whether the cut is inside a word."""
         low, high = start + 1, start + self.piece
         while low < len(text):
             high = min(high, len(text) - 1)
@@ -121,7 +122,7 @@ class Cutter:
         return len(text), False
 
     def _last_space(self, text: str, low: int, high: int) -> int | None:
-        """Find the last place before a space; those of a run may belong to a token beside it."""
+        """Find the last place before a space; in a run of spaces, some may belong to a token beside it."""
         at = max(text.rfind(space, low, high + 1) for space in _WHITESPACE)
         if self.isolated is None:
             while at >= low and (text[at - 1].isspace() or text.endswith(self.greedy, 0, at)):
@@ -139,7 +140,7 @@ class Cutter:
         return None
 
     def _inside(self, text: str, low: int, high: int, start: int) -> int | None:
-        """Find a late place inside a word: more letters than any known one has before it, and one behind."""
+        """Find a late place inside an unknown word: more than `word` letters before it, one letter after."""
         if self.isolated is None:
             return None
         at = high
@@ -156,7 +157,7 @@ class Cutter:
         return None if self._is_spanned(text, begin, at + 1) else at
 
     def _is_spanned(self, text: str, begin: int, end: int) -> bool:
-        """Whether an added token reaches into a part of a text, or across a place."""
+        """Whether an added token overlaps the text from `begin` to `end`; if equal, whether it spans them."""
         for token in self.added:
             if text.find(token, max(0, begin - len(token) + 1), end + len(token) - 1) >= 0:
                 return True
@@ -165,7 +166,7 @@ class Cutter:
 
 @cache
 def _separators() -> str:
-    """List the characters, beyond the spaces and the punctuation of ASCII, that may end a word."""
+    """Return the characters, besides ASCII spaces and punctuation, that may end a word."""
     return "".join(
         char
         for char in map(chr, range(1, _SEPARATORS_UNTIL))
@@ -176,7 +177,7 @@ def _separators() -> str:
 
 
 def _ends_words(tokenizer: Tokenizer, char: str) -> bool:
-    """Whether a tokenizer ends a word before a character, and begins one behind it."""
+    """Whether a tokenizer ends a word before a character and starts one after it."""
     text = f"a{char}a"
     if tokenizer.normalizer is not None:
         text = tokenizer.normalizer.normalize_str(text)
@@ -185,7 +186,7 @@ def _ends_words(tokenizer: Tokenizer, char: str) -> bool:
 
 
 def _steps(component: Any, parts: str) -> list[Mapping[str, Any]]:
-    """List what a normalizer or a pre-tokenizer does, step by step."""
+    """List the steps of a normalizer or a pre-tokenizer."""
     if component is None:
         return []
     return list(_flat(json.loads(component.__getstate__()), parts))
@@ -208,7 +209,7 @@ def _are_local(normalizers: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _are_plain(added: Sequence[AddedToken]) -> bool:
-    """Whether tokens are found by their characters alone, whatever is beside them."""
+    """Whether added tokens match by their characters alone, whatever is beside them."""
     return len(added) <= _MANY_ADDED and not any(
         token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
     )
@@ -223,9 +224,9 @@ def _has_space(token: AddedToken, tokenizer: Tokenizer) -> bool:
 
 @lru_cache(4096)
 def _is_letter(char: str) -> bool:
-    """Whether a character is surely a part of a word: it stays, splits nothing, and is no mark.
+    """Whether a character is certainly part of a word: it is kept, splits nothing, and is not a mark.
 
-    Symbols count: BERT splits at punctuation alone.
+    Symbols count as letters, because BERT splits only at punctuation.
     """
     code = ord(char)
     if char in _NOT_IN_WORDS or any(low <= code <= high for low, high in _EAST_ASIAN):
@@ -237,5 +238,5 @@ def _is_letter(char: str) -> bool:
 
 @lru_cache(4096)
 def _goes_with_letters(char: str) -> bool:
-    """Whether a character between letters surely leaves them one word, be it kept or removed itself."""
+    """Whether letters around a character certainly stay one word, even if the character is removed."""
     return unicodedata.category(char) in _MARKS and char not in _NOT_IN_WORDS

@@ -1,7 +1,7 @@
-"""Reads a `tokenizer.json`, and refuses one that would stop, fail or swell with a text it has never seen.
+"""Reads a `tokenizer.json`, and rejects one that could hang, fail or exhaust memory on some text.
 
-The library builds what a file describes without asking what it costs: a replacement that doubles the text,
-sixty times over, is a hundred bytes a piece.
+The library builds what a file describes, whatever its cost: a replacement that doubles the text takes a
+hundred bytes in the file, and sixty of them exhaust memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,20 +15,20 @@ from model.errors import CheckpointError
 from model.files import parse_json, read_bytes, reason, shown
 
 MOST_BYTES = 64 * 2**20
-"""The most that a tokenizer.json has; the largest published, of 250,000 words, have some 35 MB."""
+"""The largest tokenizer.json that is read; the largest published, with 250,000 words, have some 35 MB."""
 _GROWTH = 256
 """How many times longer a normalizer may make a text."""
 _WORD = 1000
-"""The longest word, in characters, that is looked up piece by piece: that takes the square of its length."""
+"""The longest word, in characters, that is split into pieces, which takes time quadratic in its length."""
 _PARTS = 512
 _STEPS = ("pre_tokenizer", "post_processor")
 _SEQUENCES = ("normalizers", "pretokenizers", "processors")
-_WHOLE = "put the model's own tokenizer.json in its place"
+_WHOLE = "replace it with the model's own tokenizer.json"
 _MOST_ADDED = 200_000
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Read a file as the library does, its truncation and padding included; raises CheckpointError."""
+    """Read a tokenizer, truncation and padding included, as the library does; raises CheckpointError."""
     content = read_bytes(path, MOST_BYTES)
     parsed = parse_json(path, content)
     if (problem := _problem(parsed)) is not None:
@@ -37,43 +37,45 @@ def read_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_str(content.decode())
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the library raises bare Exception, and panics are none
+    except BaseException as error:  # the library raises bare Exception, and its panics not even that
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; {_WHOLE}.") from error
     if (unknown := _unknown(parsed["model"], tokenizer)) is not None:
         raise CheckpointError(
-            f"{path}: {unknown}, so that no text with a character outside of model.vocab could be read; "
+            f"{path}: {unknown}, so a text with a character outside of model.vocab could not be tokenized; "
             f"{_WHOLE}."
         )
     if isinstance(tokenizer.model, BPE):
-        tokenizer.model.dropout = None  # of training: the same text is to have the same tokens
+        tokenizer.model.dropout = None  # for training only: the same text must have the same tokens
     return tokenizer
 
 
 def _problem(parsed: Mapping[str, Any]) -> str | None:
-    """Say what of a file no text could be read with in bounded time and memory."""
+    """Return what in a file would need unbounded time or memory on some text, None if nothing does."""
     model = parsed.get("model")
     if not isinstance(model, dict):
-        return f"model is {shown(model)}, which is no object"
+        return f"model is {shown(model)}, which is not an object"
     longest = model.get("max_input_chars_per_word", 0)
     if isinstance(longest, int) and longest > _WORD:
-        return f"model.max_input_chars_per_word is {shown(longest)}, and at most {_WORD} are looked up"
+        return f"model.max_input_chars_per_word is {shown(longest)}; the limit is {_WORD}"
     added = parsed.get("added_tokens")
     if isinstance(added, list) and len(added) > _MOST_ADDED:
-        return f"added_tokens has {len(added)} entries, and at most {_MOST_ADDED} are read"
+        return f"added_tokens has {len(added)} entries; the limit is {_MOST_ADDED}"
     growth, count = 1.0, 0
     for part in _parts(parsed.get("normalizer")):
         count += 1
         growth *= _grows(part)
         if growth > _GROWTH:
-            return f"normalizer makes a text more than {_GROWTH} times as long"
+            return f"normalizer can make a text more than {_GROWTH} times as long"
     count += sum(1 for part in _STEPS for _ in _parts(parsed.get(part)))
     if any(not _once(part) for part in _parts(parsed.get("post_processor"))):
-        return "post_processor has to take each text of an input once"
-    return f"it has {count} steps around its model, and at most {_PARTS} are run" if count > _PARTS else None
+        return "post_processor must take each text of an input exactly once"
+    return (
+        f"it has {count} steps before and after its model; the limit is {_PARTS}" if count > _PARTS else None
+    )
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a component, those of sequences one by one."""
+    """Yield the steps of a component, including those nested in sequences."""
     waiting = [component]
     while waiting:
         part = waiting.pop()
@@ -83,7 +85,7 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _once(part: Mapping[str, Any]) -> bool:
-    """Say whether a template has each text once; of one twice, the pieces that are cut off are multiplied."""
+    """Return whether a template uses each text exactly once: a repeated text would multiply the pieces."""
     if part.get("type") != "TemplateProcessing":
         return True
     for form, texts in (("single", ["A"]), ("pair", ["A", "B"])):
@@ -98,10 +100,10 @@ def _list(value: Any) -> list[Any]:
 
 
 def _grows(part: Mapping[str, Any]) -> float:
-    """Say how many times longer a step can make a text."""
+    """Return how many times longer a step can make a text."""
     content, pattern = part.get("content"), part.get("pattern")
     if part.get("type") == "Prepend":
-        return 1.0 + len(str(part.get("prepend", ""))) / 64  # once a text, or once a piece of it
+        return 1.0 + len(str(part.get("prepend", ""))) / 64  # once per text, or once per piece of it
     if part.get("type") != "Replace" or not isinstance(content, str):
         return 1.0
     literal = pattern.get("String") if isinstance(pattern, dict) else None
@@ -111,15 +113,15 @@ def _grows(part: Mapping[str, Any]) -> float:
 
 
 def _consumes(pattern: Any) -> bool:
-    """Say whether an expression surely takes a character away for what it puts in: by its form alone."""
+    """Return whether each match of an expression certainly consumes a character, judging by its form."""
     expression = pattern.get("Regex") if isinstance(pattern, dict) else None
     return isinstance(expression, str) and expression != "" and not any(c in expression for c in "*?|^$()")
 
 
 def _unknown(described: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
-    """Say what should stand in for an unknown character and is not there; None where there is something.
+    """Return which token for unknown characters is missing; None if the model has one or needs none.
 
-    Byte-pair encodings often need none: what they do with such a character, a trial shows.
+    Byte-pair encodings often need none; a trial at startup shows whether they handle such a character.
     """
     model = tokenizer.model
     if isinstance(model, Unigram):

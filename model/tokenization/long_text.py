@@ -1,7 +1,7 @@
-"""Tokenizes a long text in pieces, with the same result as whole, and in memory that has a bound.
+"""Tokenizes a long text in pieces, with the same result as the whole text, in bounded memory.
 
-Of a text the tokenizer takes up to 700 times its bytes; here it sees `cutting.PIECE` characters at a time. Of
-each piece only what the model reads is kept, and the rest is counted.
+The tokenizer needs up to 700 times the bytes of a text, so it gets `cutting.PIECE` characters at a time. Only
+the tokens that the model reads are kept; the others are counted.
 """
 
 from collections import deque
@@ -16,17 +16,17 @@ from tokenizers import Tokenizer
 from model.tokenization.cutting import Cutter
 
 LARGE_PIECE = 64 * 1024
-"""From so many characters on, a piece that cannot be cut asks for the memory that it takes."""
+"""A piece of at least this many characters, which cannot be cut, reserves its memory first."""
 BYTES_PER_CHARACTER = 900
-"""What the tokenizer takes at most of one: 700 were measured of ASCII punctuation, 890 of other kinds."""
+"""The most memory the tokenizer needs per character: measured 700 for ASCII punctuation, 890 for others."""
 
 Room = Callable[[int], AbstractContextManager[None]]
-"""Sets so many bytes aside meanwhile, or raises."""
+"""Reserves a number of bytes for the duration of a `with` block, or raises."""
 
 
 @dataclass(slots=True)
 class Columns:
-    """A tokenized input, under the names that the tokenizer's own result has."""
+    """A tokenized input, with the field names of the tokenizer's own result."""
 
     ids: list[int] = field(default_factory=list)
     type_ids: list[int] = field(default_factory=list)
@@ -41,9 +41,10 @@ class Columns:
 
 @dataclass(slots=True)
 class Part:
-    """The tokens of one piece, which begins at a character and a word of the text.
+    """The tokens of one piece, which starts at character `start` and word `first_word` of the text.
 
-    The first `skipped` belong to the word before; `last_end` is where the last word really ends.
+    The first `skipped` tokens belong to the word before. `last_end` is the true end of the last word, if it
+    continues in the next piece.
     """
 
     raw: RawEncoding
@@ -57,15 +58,14 @@ class Part:
 
     @property
     def words(self) -> list[int]:
-        """The word of each token, counted within the piece: without special tokens, all have one."""
+        """The word of each token, counted within the piece; there are no special tokens without one."""
         return cast("list[int]", self.raw.word_ids)
 
 
 class LongText:
-    """One text, whose pieces are added one by one; at most `most` tokens are kept, of its end if `left`.
+    """One text, added piece by piece. Keeps at most `most` tokens: the first ones, or the last if `left`.
 
-    `prompt` is how many of its characters are a prompt: `prompt_words` are the words before the first one
-    that reaches beyond it.
+    The first `prompt` characters are a prompt; `prompt_words` counts the words that end within it.
     """
 
     def __init__(self, most: int, *, left: bool, prompt: int = 0) -> None:
@@ -81,7 +81,7 @@ class LongText:
         self._words = 0
 
     def add(self, raw: RawEncoding, start: int, *, joined: bool) -> None:
-        """Take the tokens of the next piece, which begins at a character."""
+        """Add the tokens of the next piece, which starts at character `start`."""
         part = Part(raw, start, self._words)
         if joined and self._tail is not None:
             self._join(part, self._tail)
@@ -99,7 +99,7 @@ class LongText:
             self._kept_tokens -= len(self._kept.popleft())
 
     def _join(self, part: Part, tail: Part) -> None:
-        """Count the first word as the end of the last one, which is unknown however it ends."""
+        """Merge the first word into the last word of the piece before; both are one unknown word."""
         words = part.words
         part.skipped = next((i for i, word in enumerate(words) if word != words[0]), len(words))
         part.first_word -= 1
@@ -115,7 +115,7 @@ class LongText:
                 return
 
     def put_into(self, columns: Columns, count: int, *, sequence: int, type_id: int) -> None:
-        """Add the `count` tokens that the model reads to an input, as one of its sequences."""
+        """Append the `count` tokens that the model reads to an input, as one of its sequences."""
         ids: list[int] = []
         tokens: list[str] = []
         offsets: list[tuple[int, int]] = []
@@ -137,7 +137,7 @@ class LongText:
 
 
 class LongTexts:
-    """Tokenizes texts and pairs in pieces; `max_length` tokens are what the model reads."""
+    """Tokenizes texts and pairs in pieces; the model reads `max_length` tokens."""
 
     def __init__(self, tokenizer: Tokenizer, cutter: Cutter, max_length: int) -> None:
         self._tokenizer = tokenizer
@@ -147,13 +147,13 @@ class LongTexts:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int, piece: int) -> "LongTexts | None":
-        """Cut a tokenizer's texts into pieces of so many characters; None where that could change tokens."""
+        """Cut texts into pieces of `piece` characters; None if that could change the tokens."""
         cutter = Cutter.of(tokenizer)
         if cutter is None:
             return None
         try:
             long = cls(tokenizer, replace(cutter, piece=piece), max_length)
-        except Exception:  # the library raises bare Exception, here where not even a letter has a token
+        except Exception:  # the library raises bare Exception if not even a letter has a token
             return None
         places = [
             [e.sequence for e in entries if e.sequence is not None] for entries in long._around.values()
@@ -165,8 +165,8 @@ class LongTexts:
     ) -> Generator[None, None, tuple[Columns, int, int]]:
         """Tokenize a text, or the two of a pair, step by step.
 
-        Returns the columns, cut at a side to what the model reads, the tokens there were before, and the
-        words of the prompt, which are the first `prompt` characters of the first text.
+        Returns the columns, truncated to what the model reads; the number of tokens before truncation; and
+        the number of words in the prompt, which is the first `prompt` characters of the first text.
         """
         longs = [LongText(self._max_length, left=left, prompt=0 if i else prompt) for i in range(len(texts))]
         for long, text in zip(longs, texts, strict=True):
@@ -198,7 +198,7 @@ class LongTexts:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A special token around the texts of an input, or the place of one of them (`sequence`)."""
+    """A special token around the texts of an input, or the place of the text number `sequence`."""
 
     token_id: int
     token: str
@@ -206,7 +206,7 @@ class Entry:
     sequence: int | None
 
     def put_into(self, columns: Columns) -> None:
-        """Add a special token."""
+        """Append this special token to an input."""
         columns.ids.append(self.token_id)
         columns.tokens.append(self.token)
         columns.type_ids.append(self.type_id)
@@ -216,7 +216,7 @@ class Entry:
 
 
 def _around(tokenizer: Tokenizer, *, pair: bool) -> list[Entry]:
-    """Learn what stands around texts, from short ones."""
+    """Find the special tokens around texts, by tokenizing short ones."""
     raw = tokenizer.encode("a", "a") if pair else tokenizer.encode("a")
     columns = zip(raw.ids, raw.tokens, raw.type_ids, raw.sequence_ids, strict=True)
     entries = [Entry(*column) for column in columns]
@@ -229,7 +229,7 @@ def _around(tokenizer: Tokenizer, *, pair: bool) -> list[Entry]:
 
 
 def kept_lengths(lengths: Sequence[int], limit: int) -> list[int]:
-    """How many tokens of a text, or of each of a pair, are kept: the longest first, as `tokenizers` cuts."""
+    """Return how many tokens of each text to keep; of a pair, the longer is cut first, as in `tokenizers`."""
     if sum(lengths) <= limit or len(lengths) == 1:
         return [min(length, limit) for length in lengths]
     short, long = sorted(lengths)

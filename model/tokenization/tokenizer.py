@@ -1,4 +1,4 @@
-"""Text -> Encoding: token ids, and where each token comes from in the text."""
+"""Text -> Encoding: token ids, and the part of the text that each token comes from."""
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -23,21 +23,21 @@ Side = Literal["right", "left"]
 
 @dataclass(frozen=True)
 class Truncation:
-    """What happens to inputs longer than the model reads: cut at a side, or refused."""
+    """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`."""
 
     allowed: bool = True
     side: Side = "right"
 
 
 class TextTokenizer:
-    """A `tokenizer.json` with the model's own limit. Safe to use from several threads.
+    """A `tokenizer.json` with the model's own limit. Several threads may use it.
 
-    The file's own truncation and padding are ignored: they are settings of the program that saved it (128
+    Truncation and padding in the file are ignored: they are settings of the program that saved it (128
     tokens, padded, for the embedded model), not of the model.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE) -> None:
-        """Take a tokenizer; long texts are cut into pieces of so many characters."""
+        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
@@ -49,12 +49,13 @@ class TextTokenizer:
 
     @classmethod
     def from_file(cls, path: Path, *, max_length: int, lower_case: bool = False) -> "TextTokenizer":
-        """Read a `tokenizer.json`; raises CheckpointError. `lower_case` lowers the text first."""
+        """Read a `tokenizer.json`; `lower_case` lower-cases texts first. Raises CheckpointError."""
         tokenizer = read_tokenizer(path)
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
             raise CheckpointError(
-                f"{path}: the model reads {max_length} tokens and {special} are special: no room for text."
+                f"{path}: the model reads {max_length} tokens, and {special} of a pair are special: no room "
+                "for text."
             )
         if lower_case:
             present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
@@ -69,9 +70,9 @@ class TextTokenizer:
     def encode(
         self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
     ) -> list[Encoding]:
-        """Tokenize texts or pairs, `prompt` put before each (first) text.
+        """Tokenize texts or pairs, with `prompt` before each (first) text.
 
-        Raises InputTooLong for the first input beyond `max_length` when `truncation` does not allow it.
+        Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed.
         """
         steps = self.steps(texts, truncation, prompt)
         while True:
@@ -87,10 +88,10 @@ class TextTokenizer:
         prompt: str = "",
         room: Room = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
-        """Do what `encode` does, in steps of some milliseconds.
+        """Do what `encode` does, in steps of a few milliseconds.
 
-        Texts are cut into pieces where that changes nothing. What cannot be cut is one long step, and asks
-        for `room` in memory; what that raises is raised here.
+        Long texts are cut into pieces if that changes no token. A text that cannot be cut is one long step,
+        which reserves memory through `room`; an exception from `room` is passed on.
         """
         truncation = truncation or Truncation()
         prompted = [_prepend(prompt, text) for text in texts]
@@ -108,8 +109,8 @@ class TextTokenizer:
     def _short(
         self, texts: Sequence[Text], first: int, truncation: Truncation, prompt: str
     ) -> list[Encoding]:
-        """Tokenize texts that are short together; `first` is the place of the first one among the inputs."""
-        # encode_batch also for one text: unlike encode, it lets other threads run meanwhile.
+        """Tokenize texts of a short total length; `first` is the index of the first one among the inputs."""
+        # encode_batch even for one text: unlike encode, it releases the interpreter lock.
         whole = self._whole.encode_batch(list(texts))
         encodings = []
         for i, (text, raw) in enumerate(zip(texts, whole, strict=True), start=first):
@@ -141,7 +142,7 @@ class TextTokenizer:
             raise InputTooLong(field=f"inputs.{index}", actual=length, limit=self.max_length)
 
     def _cutting(self, side: Side) -> Tokenizer:
-        """Give the tokenizer that cuts at a side: a copy of some megabytes, made when it is first needed."""
+        """Return the tokenizer that truncates at `side`: a copy of a few megabytes, made on first use."""
         with self._lock:
             if side not in self._cut:
                 self._cut[side] = _with_truncation(self._whole, self.max_length, side)
@@ -159,7 +160,7 @@ def _size(text: Text) -> int:
 
 
 def _groups(texts: Sequence[Text], step: int) -> Iterator[list[Text]]:
-    """Take texts together that have at most `step` characters together, in their order."""
+    """Group texts in order, with at most `step` characters per group, or one longer text."""
     group: list[Text] = []
     size = 0
     for text in texts:
@@ -179,9 +180,9 @@ def _prepend(prompt: str, text: Text) -> Text:
 
 
 def _columns(raw: RawEncoding | Columns, length: int, first_word: int, prompt: str) -> Encoding:
-    """Take a tokenized input apart into our columns.
+    """Turn a tokenized input into an Encoding.
 
-    `length` are its tokens before it was cut, and `first_word` is the first word of it behind the prompt.
+    `length` is its number of tokens before truncation; `first_word` is the first word after the prompt.
     """
     sequence_ids: list[int | None] = raw.sequence_ids
     special = [s is None for s in sequence_ids]
@@ -204,7 +205,7 @@ def _columns(raw: RawEncoding | Columns, length: int, first_word: int, prompt: s
 
 
 def _first_word(whole: RawEncoding, characters: int) -> int:
-    """Count the words of the prompt: the text's words are numbered on from there."""
+    """Return the number of words in the prompt, which is also the number of the text's first word."""
     columns = zip(whole.sequence_ids, whole.offsets, whole.word_ids, strict=True)
     return next((w for s, (_, end), w in columns if s == 0 and end > characters and w is not None), 0)
 
@@ -216,9 +217,9 @@ def _set_prompt_apart(
     offsets: list[tuple[int, int]],
     word_ids: list[int | None],
 ) -> int:
-    """Make offsets and words count from the start of the text, in place; return the prompt's length.
+    """Shift offsets and words to count from the start of the text, in place; returns the prompt's length.
 
-    A token that reaches from the prompt into the text belongs to the text.
+    A token that spans the end of the prompt belongs to the text.
     """
     leading, in_text = 0, False
     for i, sequence in enumerate(sequence_ids):
@@ -238,9 +239,9 @@ def _set_prompt_apart(
 
 
 def _segments(type_ids: list[int], sequence_ids: Sequence[int | None]) -> list[int]:
-    """Say which text each token belongs to, also for tokenizers that do not tell the model.
+    """Return the text that each token belongs to, even if the tokenizer gives all tokens type 0.
 
-    A special token belongs to the text before it, the first one to the first text.
+    A special token belongs to the text before it; the first token belongs to the first text.
     """
     if any(type_ids) or 1 not in sequence_ids:
         return type_ids

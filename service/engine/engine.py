@@ -302,7 +302,7 @@ class Engine:
         for text in ("warm", "warm " * (self.info.max_length // 2)):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
-            for maps in (None, attention) if self.info.opens else (None,):
+            for maps in (None, attention) if self.info.exposes_attention else (None,):
                 want = Want(sentence=self._sentence_want(), attention=maps)
                 for lanes in {1, self._lanes}:
                     self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)

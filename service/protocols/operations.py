@@ -110,7 +110,7 @@ async def info(request: Request) -> Info:
                 device=engine.info.device,
                 dtype=engine.info.dtype,
                 kernels=engine.info.kernels,
-                attention=engine.info.opens,
+                attention=engine.info.exposes_attention,
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,
             )

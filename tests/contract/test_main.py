@@ -78,7 +78,7 @@ def test_a_flag_that_is_none_ends_the_start(flag: str) -> None:
         ({"device": "cuda:99"}, "cuda:99"),
         ({"device": "cpu", "dtype": "float16"}, "float16"),
         ({"dtype": "int8"}, "--quantize int8"),
-        ({"tensorrt": "true"}, "TensorRT runs graphs, and all-MiniLM-L6-v2 runs with PyTorch"),
+        ({"tensorrt": "true"}, "TensorRT runs only graphs, and all-MiniLM-L6-v2 runs with PyTorch"),
     ],
 )
 def test_a_model_that_cannot_be_served_ends_the_start(settings: dict[str, Any], named: str) -> None:

@@ -211,7 +211,7 @@ def test_a_module_outside_of_the_model_is_refused(flat: Path, tmp_path: Path) ->
     (model / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (tmp_path / "out").mkdir()
     (tmp_path / "out/config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"modules\.json: .*'\.\./out' .* is not a folder within"):
+    with pytest.raises(CheckpointError, match=r"modules\.json: .*'\.\./out' .* is not a folder inside"):
         copy_contents(model, read_layout(model), target)
     assert not (tmp_path / "place").exists()
 
@@ -234,7 +234,7 @@ def test_a_missed_bound_leaves_nothing(
     assert [line[0] for line in missed] == ["attention", "scores"]
     sentence = err.splitlines()[-1]
     assert sentence.startswith(
-        "export: What was written differs from PyTorch by more than the bound (attention of"
+        "export: The exported graph differs from PyTorch by more than its bound (attention of"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert contents(folder) == {"old.txt": b"old"}
@@ -286,23 +286,26 @@ def test_an_interrupted_export_leaves_nothing(flat: Path, tmp_path: Path, number
     [
         (
             ["{tmp}/none", "{tmp}/out"],
-            "{tmp}/none is not a folder with a checkpoint: name one that is there, or a hub name as "
+            "{tmp}/none is not a folder with a checkpoint: name an existing folder, or a hub name as "
             "org/name.",
         ),
         (
             ["{tmp}/empty", "{tmp}/out"],
             "{tmp}/empty/config.json is missing: fetch the model again, with all its files.",
         ),
-        (["{model}", "{tmp}/no/out"], "{tmp}/no is not a folder: make it first, or write to another one."),
+        (["{model}", "{tmp}/no/out"], "{tmp}/no is not a folder: create it, or write to another folder."),
         (
             ["{model}", "{tmp}/full"],
             "{tmp}/full is not empty: write to another folder, or replace it with --overwrite.",
         ),
         (["{model}", "{tmp}/file", "--overwrite"], "{tmp}/file is a file: write to another folder."),
-        (["{model}", "{model}", "--overwrite"], "{model} holds the model itself: write to another folder."),
+        (
+            ["{model}", "{model}", "--overwrite"],
+            "{model} contains the model itself: write to another folder.",
+        ),
         (
             ["{model}", "{model}/..", "--overwrite"],
-            "{parent} holds the model itself: write to another folder.",
+            "{parent} contains the model itself: write to another folder.",
         ),
         (["{model}", "/dev", "--overwrite"], "/dev is a mount point, which cannot be replaced"),
     ],
@@ -334,7 +337,7 @@ def test_what_cannot_be_done_is_refused(
         (["a", "b", "c"], "c"),
         (["a", "b", "--dtype", "bfloat16"], "'bfloat16'"),
         (["a", "b", "--quantize", "int4"], "'int4'"),
-        (["a", "b", "--quantize", "int8", "--dtype", "float16"], "leave --dtype float16 out"),
+        (["a", "b", "--quantize", "int8", "--dtype", "float16"], "remove --dtype float16"),
         (["a", "b", "--nothing"], "--nothing"),
     ],
 )
@@ -366,7 +369,7 @@ def test_a_missing_library_is_named_with_the_way_to_install_it(
     monkeypatch.setitem(sys.modules, library, None)
     assert main(["a", "b"]) == 1
     sentence = (
-        f"Exporting needs {library}, which this environment has not: "
+        f"Exporting needs {library}, which this environment lacks: "
         "run `pip install '.[export]'` in a checkout of headlight."
     )
     assert capsys.readouterr().err == f"export: {sentence}\n"

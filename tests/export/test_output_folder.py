@@ -77,7 +77,7 @@ def test_a_part_of_the_model_is_not_replaced(tmp_path: Path) -> None:
     part.mkdir()
     check_place(part, tmp_path, overwrite=True)
     (part / "config.json").touch()
-    with pytest.raises(ExportError, match="1_Pooling is a part of the model itself"):
+    with pytest.raises(ExportError, match="1_Pooling is part of the model itself"):
         check_place(part, tmp_path, overwrite=True)
     check_place(tmp_path / "exported", tmp_path, overwrite=False)
 

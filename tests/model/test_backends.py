@@ -356,7 +356,7 @@ def test_it_does_not_matter_in_how_many_calls_layers_run(
 def test_a_backend_says_what_it_serves(model: Small, backend: str) -> None:
     """The sizes of the model, and what runs it; `provider` only where there are several."""
     info = model.backend.info
-    assert (info.device, info.dtype, info.opens) == ("cpu", "float32", True)
+    assert (info.device, info.dtype, info.exposes_attention) == ("cpu", "float32", True)
     assert info.backend == ("onnx" if backend == "onnx" else "torch")
     assert info.kernels == (instructions(torch.float32) if backend == "torch" else None)
     assert (info.family, info.layers, info.heads, info.hidden_size) == ("bert", 3, 4, 64)

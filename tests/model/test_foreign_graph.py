@@ -151,7 +151,7 @@ def test_a_text_alone_is_the_same_in_any_batch(published: Path) -> None:
     """Whatever it is padded to; pairs keep their segments."""
     tokenizer, backend = load_model(str(published), kind="onnx", device="cpu")
     assert isinstance(backend, OnnxBackend)
-    assert not backend.info.opens
+    assert not backend.info.exposes_attention
     encodings = tokenizer.encode([*TEXTS, ("the man", "a boy"), ("", "hello")])
     wants = [Want(SentenceWant(("mean", "max"), layers=(2,)), token_layers=(2,))] * len(encodings)
     for encoding, want, output in zip(encodings, wants, run(backend, encodings, wants), strict=True):

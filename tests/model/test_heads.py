@@ -45,7 +45,7 @@ def test_the_encoder_of_a_trained_model_is_served(
     (line,) = [
         record.getMessage() for record in caplog.records if record.name == "model.checkpoints.checkpoint"
     ]
-    assert line.startswith(f"{tmp_path} is served for its encoder; its head for {HEADS[architecture]}")
+    assert line.startswith(f"{tmp_path}: only its encoder is served; its head for {HEADS[architecture]}")
     reference = Reference.load(tmp_path)
     for text, encoding in zip(TEXTS, tokenizer.encode(TEXTS), strict=True):
         (output,) = run(backend, [encoding], [want_all(backend)])
@@ -114,7 +114,7 @@ def test_an_old_folder_is_served_once_its_two_lines_were_run(tmp_path: Path) -> 
     take_vocabulary_apart(folder)
     pickle_weights(folder, "pytorch_model.bin")
     sentence = refusal(folder)
-    assert sentence.startswith(f"{folder}/tokenizer.json is missing: vocab.txt is converted into it")
+    assert sentence.startswith(f"{folder}/tokenizer.json is missing: to convert vocab.txt into it")
     assert obey(sentence) == 2
     tokenizer, after = load_model(str(folder), device="cpu", dtype="float32")
     assert [e.token_ids for e in tokenizer.encode(TEXTS)] == [e.token_ids for e in encodings]
@@ -127,7 +127,7 @@ def test_pickled_weights_alone_take_one_line(tmp_path: Path) -> None:
     write_bert(tmp_path)
     pickle_weights(tmp_path, "pytorch_model.bin")
     sentence = refusal(tmp_path)
-    assert "only safetensors are read, and pickled weights (pytorch_model.bin) are converted by" in sentence
+    assert "only safetensors are read; to convert the pickled weights (pytorch_model.bin), run" in sentence
     assert "AutoModel" in sentence
     assert len(commands(sentence)) == 1
 

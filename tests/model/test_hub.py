@@ -155,10 +155,10 @@ def test_without_either_the_main_branch_is_asked_for_by_nobody(hub: Hub, tmp_pat
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("org/missing", "there is none of this name, or it is private; check the name, or set HF_TOKEN"),
-        ("org/private", "there is none of this name, or it is private; check the name, or set HF_TOKEN"),
+        ("org/missing", "the hub has no model of this name, or it is private; check it, or set HF_TOKEN"),
+        ("org/private", "the hub has no model of this name, or it is private; check it, or set HF_TOKEN"),
         ("org/gated", "it is gated; accept its terms on the hub, and set HF_TOKEN to a token of an account"),
-        ("org/name@v9", "it has no such revision; name one of its branches, tags or commits behind the @"),
+        ("org/name@v9", "it has no such revision; name one of its branches, tags or commits after the @"),
         ("org/broken", "the hub answered 500; try again later, or name a folder"),
     ],
 )
@@ -173,7 +173,10 @@ def test_what_cannot_be_fetched_is_refused(hub: Hub, source: str, said: str, tmp
 def test_without_the_network_the_cache_is_all_there_is(hub: Hub, tmp_path: Path) -> None:
     """The variable that forbids it is named."""
     done = load(hub, "org/name", tmp_path, HF_HUB_OFFLINE="1")
-    assert "it is not in the cache, and HF_HUB_OFFLINE is set; set it to 0, or name a folder." in done.stdout
+    assert (
+        "it is not in the cache, and HF_HUB_OFFLINE is set; set HF_HUB_OFFLINE=0, or name a folder."
+        in done.stdout
+    )
 
 
 def test_pickled_weights_are_not_fetched_and_the_way_out_is_said(hub: Hub, tmp_path: Path) -> None:

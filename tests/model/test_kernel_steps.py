@@ -174,7 +174,9 @@ def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
 @every(REFUSED)
 def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
     """Whatever this processor has, the reason is the block."""
-    with pytest.raises(NoKernels, match="they are for attention, norms and feed-forward layers as in BERT"):
+    with pytest.raises(
+        NoKernels, match="they support only attention, norms and feed-forward layers as in BERT"
+    ):
         NativeStack.of(replace(BASE, **choice), (), torch.float32)
 
 

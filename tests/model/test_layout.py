@@ -149,7 +149,11 @@ def test_modules_that_are_not_computed_are_refused(tmp_path: Path, kinds: tuple[
         ("modules.json", '["Transformer"]', "every module needs a type and a path"),
         ("modules.json", '[{"type": "a.Transformer"}]', "every module needs a type and a path"),
         ("tokenizer_config.json", "[]", "tokenizer_config.json holds a list, not a dict"),
-        ("tokenizer_config.json", '{"model_max_length": "x"}', "the maximum length 'x' is not a number"),
+        (
+            "tokenizer_config.json",
+            '{"model_max_length": "x"}',
+            "model_max_length is 'x'; it must be a whole number",
+        ),
         ("tokenizer_config.json", '{"a": "\udcff"}', "cannot be read"),
     ],
 )
@@ -166,7 +170,7 @@ def test_an_unknown_pooling_mode_is_refused(tmp_path: Path, mode: str | list[str
     """A pooling that headlight does not know is never replaced by another."""
     write_modules(tmp_path, f"{SINCE}.Transformer", f"{SINCE}.Pooling")
     write(tmp_path, "1_Pooling/config.json", {"pooling_mode": mode})
-    with pytest.raises(CheckpointError, match=r"pooling_mode .* is not made of"):
+    with pytest.raises(CheckpointError, match=r"pooling_mode is .*; it must be made of"):
         read_layout(tmp_path)
 
 

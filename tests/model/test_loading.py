@@ -57,7 +57,7 @@ LayOut = Callable[[str], tuple[Path, OnnxFile | None]]
 TORCH, ONNX = "torch", "onnx"
 NO_GRAPH = "has no model.onnx: `headlight export MODEL FOLDER`"
 NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `headlight export"
-NO_WEIGHTS = "is an exported graph, without the weights that PyTorch runs: choose the backend onnx"
+NO_WEIGHTS = "is an exported graph without the weights that PyTorch needs: choose the backend onnx"
 NO_TORCH = "the torch backend needs it: `pip install torch"
 
 
@@ -186,7 +186,7 @@ def another_user() -> Iterator[None]:
         ("config.json", "torch", "cannot be read: [Errno 13] Permission denied"),
         ("tokenizer.json", "torch", "cannot be read: [Errno 13] Permission denied"),
         ("model.onnx", "onnx", "cannot be read: [Errno 13] Permission denied"),
-        (".", "auto", "may not be read by this user: `chmod -R a+rX "),
+        (".", "auto", "is not readable by this user: run `chmod -R a+rX "),
     ],
 )
 def test_what_this_user_may_not_read_is_named(name: str, kind: Kind, sentence: str) -> None:

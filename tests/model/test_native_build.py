@@ -54,8 +54,8 @@ def test_only_what_the_processor_can_do_is_chosen(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "none were built: install headlight again where there is a C++ compiler"),
-        (b"no library", "those that were built cannot be loaded"),
+        (None, "they were not built: install headlight again on a machine with a C++ compiler"),
+        (b"no library", "the built library cannot be loaded"),
     ],
 )
 def test_without_a_library_there_are_no_kernels(
@@ -83,7 +83,7 @@ def test_a_pytorch_without_its_c_interface_serves_by_itself(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A build of PyTorch that lacks what the kernels call: the plain path serves, and all say why."""
-    reason = "this build of PyTorch has no C interface to its products"
+    reason = "this build of PyTorch lacks the C interface to its products"
     monkeypatch.delattr(torch._C, "_aoti")
     find_functions.cache_clear()
     try:
@@ -92,7 +92,7 @@ def test_a_pytorch_without_its_c_interface_serves_by_itself(
     finally:
         find_functions.cache_clear()
     assert (backend.info.kernels, backend.info.no_kernels) == (None, reason)
-    assert capsys.readouterr().out.startswith(f"float32: PyTorch's kernels, since {reason}.")
+    assert capsys.readouterr().out.startswith(f"float32: PyTorch's kernels, because {reason}.")
 
 
 @needs_kernels
@@ -104,7 +104,7 @@ def test_kernels_of_another_version_are_left_alone(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(library, "checksum", lambda: 0)
     library._library.cache_clear()
     try:
-        with pytest.raises(NoKernels, match="those that were built are of another version"):
+        with pytest.raises(NoKernels, match="they were built for another version"):
             find_kernels(torch.float32)
     finally:
         library._library.cache_clear()
@@ -133,7 +133,13 @@ def test_the_compiler_has_nothing_to_warn_of(tmp_path: Path) -> None:
 
 def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without a compiler, and with one that fails."""
-    cases = (("no-such-compiler -O2", "no C++ compiler no-such-compiler."), ("false -x", "failed"))
+    cases = (
+        (
+            "no-such-compiler -O2",
+            "the C++ compiler no-such-compiler is not installed: install it, or set CXX.",
+        ),
+        ("false -x", "failed"),
+    )
     for compiler, sentence in cases:
         monkeypatch.setenv("CXX", compiler)
         with pytest.raises(NotBuilt) as refused:

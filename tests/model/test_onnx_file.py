@@ -82,8 +82,8 @@ def remove(name: str) -> Damage:
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
-NO_GRAPH = "model.onnx is damaged or is no ONNX file: export the model again."
-NO_WEIGHTS = "weights in a file of their own, which is missing or damaged: export the model again."
+NO_GRAPH = "model.onnx is damaged or is not an ONNX file: export the model again."
+NO_WEIGHTS = "weights in a separate file, which is missing or damaged: export the model again."
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,14 @@ def flip(name: str) -> Damage:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (flip(GRAPH), "model.onnx is damaged or was changed, its SHA-256 is not that of manifest.json"),
-        (flip(DATA), "model.onnx.data is damaged or was changed, its SHA-256 is not that of manifest.json"),
+        (
+            flip(GRAPH),
+            "model.onnx is damaged or was changed; its SHA-256 differs from the one in manifest.json",
+        ),
+        (
+            flip(DATA),
+            "model.onnx.data is damaged or was changed; its SHA-256 differs from the one in manifest.json",
+        ),
         (remove(DATA), "model.onnx.data is missing: export the model again."),
         (write(MANIFEST, b"{}"), "manifest.json has no list of files: export the model again."),
         (write(MANIFEST, b'{"files": {"model.onnx": 7}}'), "model.onnx is damaged or was changed"),
@@ -140,7 +146,7 @@ def test_a_whole_folder_is_served(folder: Path) -> None:
     """With its manifest and without; its graph may be named too."""
     for _ in range(2):
         _, backend = load_model(str(folder), kind="onnx", device="cpu")
-        assert backend.info.opens
+        assert backend.info.exposes_attention
         (folder / MANIFEST).unlink(missing_ok=True)
     assert find_graph(folder) == find_graph(folder / GRAPH)
     load_model(str(folder / GRAPH), kind="onnx", device="cpu")
@@ -217,30 +223,30 @@ IDS, MASK = graph.INPUT_IDS, graph.ATTENTION_MASK
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (change(newer_ir), "model.onnx needs a newer ONNX Runtime than this one, 1."),
-        (change(newer_operators), "model.onnx needs a newer ONNX Runtime than this one, 1."),
+        (change(newer_ir), "model.onnx needs a newer ONNX Runtime than 1."),
+        (change(newer_operators), "model.onnx needs a newer ONNX Runtime than 1."),
         (
             change(newer_format),
-            "model.onnx has the format 2 and this release reads 1: export ",
+            "model.onnx has format 2, but this release reads format 1: export ",
         ),
         (change(unknown_operator), "which says: This is an invalid model. In Node"),
-        (config(num_hidden_layers=3), "model.onnx has not the 3 layers of "),
-        (config(num_hidden_layers=1), "model.onnx has not the 1 layers of "),
-        (config(hidden_size=48), "model.onnx gives state_0 of 32 components and "),
-        (config(num_attention_heads=2), "model.onnx gives queries_0 of 8 components and "),
-        (add, "model.onnx takes a, b and gives c: it is no text encoder that can be served, which takes "),
+        (config(num_hidden_layers=3), "model.onnx does not have the 3 layers of "),
+        (config(num_hidden_layers=1), "model.onnx does not have the 1 layers of "),
+        (config(hidden_size=48), "model.onnx returns state_0 with 32 components, but "),
+        (config(num_attention_heads=2), "model.onnx returns queries_0 with 8 components, but "),
+        (add, "model.onnx takes a, b and returns c; a text encoder must take "),
         (
             look_up([IDS], "last_hidden_state"),
-            "model.onnx takes input_ids and gives last_hidden_state: it is no",
+            "model.onnx takes input_ids and returns last_hidden_state; a text",
         ),
         (
             look_up([IDS, MASK], "logits"),
-            "model.onnx takes input_ids, attention_mask and gives logits: it is no",
+            "model.onnx takes input_ids, attention_mask and returns logits; a text",
         ),
         (look_up([IDS, MASK, "pixels"], "last_hidden_state"), "takes input_ids, attention_mask, pixels and"),
         (
             look_up([IDS, MASK], "last_hidden_state", 48),
-            "model.onnx gives hidden states of 48 components and ",
+            "model.onnx returns hidden states with 48 components, but ",
         ),
     ],
 )

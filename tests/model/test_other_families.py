@@ -92,7 +92,7 @@ def test_a_graph_of_another_family_gives_its_embeddings(family: str, weights: bo
     model = write_family(tmp_path, family, weights=weights)
     tokenizer, backend = load_model(str(tmp_path), device="cpu")
     info = backend.info
-    assert (info.family, info.backend, info.opens) == (family, "onnx", False)
+    assert (info.family, info.backend, info.exposes_attention) == (family, "onnx", False)
     assert (info.layers, info.heads, info.hidden_size) == (2, 4, 32)
     assert info.max_length == FAMILIES[family][2]
     encodings = tokenizer.encode(TEXTS)
@@ -127,7 +127,7 @@ def test_a_family_without_a_graph_says_how_it_could_be_served(tmp_path: Path) ->
     ("change", "said"),
     [
         ({"hidden_size": None}, "the field 'hidden_size' is missing"),
-        ({"hidden_size": 48}, "gives hidden states of 32 components"),
+        ({"hidden_size": 48}, "returns hidden states with 32 components"),
         ({"max_position_embeddings": 1}, "max_position_embeddings leaves -1 positions"),
         ({"pad_token_id": "x"}, "pad_token_id is 'x'; it must be a whole number"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple"),

@@ -59,16 +59,16 @@ def test_a_device_that_the_runtime_has_not_is_refused(device: str, tensorrt: boo
     with pytest.raises(Unsupported) as caught:
         choose_processor(device, tensorrt=tensorrt)
     sentence = str(caught.value)
-    assert sentence.startswith(f"device {device} needs {provider}, and this ONNX Runtime has ")
+    assert sentence.startswith(f"device {device} needs {provider}, but this ONNX Runtime has ")
     assert CPU in sentence
-    assert sentence.endswith(": install onnxruntime-gpu in the place of onnxruntime.")
+    assert sentence.endswith(": install onnxruntime-gpu instead of onnxruntime.")
     assert caught.value.field == "device"
 
 
 def test_tensorrt_does_not_run_on_a_cpu() -> None:
     """It is refused rather than left out."""
     with pytest.raises(
-        Unsupported, match=r"TensorRT runs on CUDA devices, and the device is cpu\."
+        Unsupported, match=r"TensorRT runs on CUDA devices, but the device is cpu: turn TensorRT off"
     ) as caught:
         choose_processor("cpu", tensorrt=True)
     assert caught.value.field == "tensorrt"
@@ -92,9 +92,7 @@ def test_a_provider_that_does_not_start_is_told(folder: Path) -> None:
         warnings.simplefilter("ignore")  # it does warn of a provider that it was not built with
         with pytest.raises(Unsupported) as caught:
             Graph(folder / "model.onnx", Processor("cuda", CUDA), 1)
-    assert str(caught.value).startswith(
-        f"device cuda was asked for and ONNX Runtime runs on {CPU}: its log says"
-    )
+    assert str(caught.value).startswith(f"device is cuda, but ONNX Runtime fell back to {CPU}: its log says")
     assert caught.value.field == "device"
 
 
@@ -103,7 +101,7 @@ def test_the_command_line_refuses_it_too(folder: Path) -> None:
     """Exit code 1, and the sentence as the last line."""
     code, _, err = run_command("--model", str(folder), port=free_port(), device="cuda")
     assert code == 1
-    assert err.splitlines()[-1].startswith(f"headlight: device cuda needs {CUDA}, and this ONNX Runtime has ")
+    assert err.splitlines()[-1].startswith(f"headlight: device cuda needs {CUDA}, but this ONNX Runtime has ")
     assert "Traceback" not in err
 
 

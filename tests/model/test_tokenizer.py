@@ -212,7 +212,9 @@ def test_the_vocabulary_is_one_more_than_the_largest_id() -> None:
 
 def test_a_limit_without_room_for_text_is_refused() -> None:
     """Three special tokens of a pair and a limit of three leave nothing to read."""
-    with pytest.raises(CheckpointError, match="reads 3 tokens and 3 are special: no room for text"):
+    with pytest.raises(
+        CheckpointError, match="reads 3 tokens, and 3 of a pair are special: no room for text"
+    ):
         TextTokenizer.from_file(FILE, max_length=3)
 
 

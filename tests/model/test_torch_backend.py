@@ -104,7 +104,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
     assert choose_device("cpu") == "cpu"
     assert choose_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     count = torch.cuda.device_count()
-    with pytest.raises(Unsupported, match=f"device cuda:{count} is not there: PyTorch sees {count}"):
+    with pytest.raises(Unsupported, match=f"device cuda:{count} does not exist: PyTorch sees {count}"):
         choose_device(f"cuda:{count}")
 
 

@@ -27,7 +27,7 @@ from tests.support.serving import Service, serve
 
 
 def instructions(dtype: torch.dtype) -> str | None:
-    """What the kernels of our own are made of that this processor runs in a precision."""
+    """The instruction set of the native kernels that this processor runs in a precision."""
     try:
         return find_kernels(dtype).instructions
     except NoKernels:
@@ -35,7 +35,7 @@ def instructions(dtype: torch.dtype) -> str | None:
 
 
 PLAIN = "plain"
-"""PyTorch without kernels of our own."""
+"""PyTorch without native kernels."""
 BACKENDS = ("torch", PLAIN, "onnx") if instructions(torch.float32) else ("torch", "onnx")
 both_backends = pytest.mark.both_backends
 """Of a module whose tests run with each of them: `pytestmark = both_backends`."""

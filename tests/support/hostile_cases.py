@@ -27,7 +27,7 @@ from tests.support.hostile_folders import (
 )
 
 ST, POOLING, DENSE = "config_sentence_transformers.json", "1_Pooling/config.json", "2_Dense/config.json"
-LENGTH = "max_seq_length must be a whole number of at least 1"
+LENGTH = "it must be a whole number of tokens, at least 1"
 DOUBLING = replaced({"Regex": "x*"}, "yy")
 
 CASES: dict[str, tuple[Damage, str]] = {
@@ -70,13 +70,13 @@ CASES: dict[str, tuple[Damage, str]] = {
     # modules.json and what it names
     "a module above": (
         module(1, path="../1_Pooling"),
-        "the path '../1_Pooling' of a module is not a folder within",
+        "the path '../1_Pooling' of a module is not a folder inside",
     ),
-    "a module deep above": (module(1, path="1_Pooling/../../x"), "of a module is not a folder within"),
-    "a module at the root": (module(1, path="/etc"), "the path '/etc' of a module is not a folder within"),
-    "a module elsewhere by a link": (outside, "the path '1_Pooling' of a module is not a folder within"),
-    "a module with a zero in its name": (module(1, path="1_Pool\0ing"), "of a module is not a folder within"),
-    "a module with a long name": (module(1, path="x" * 5000), "of a module is not a folder within"),
+    "a module deep above": (module(1, path="1_Pooling/../../x"), "of a module is not a folder inside"),
+    "a module at the root": (module(1, path="/etc"), "the path '/etc' of a module is not a folder inside"),
+    "a module elsewhere by a link": (outside, "the path '1_Pooling' of a module is not a folder inside"),
+    "a module with a zero in its name": (module(1, path="1_Pool\0ing"), "of a module is not a folder inside"),
+    "a module with a long name": (module(1, path="x" * 5000), "of a module is not a folder inside"),
     "a module of a number": (module(1, path=7), "the type and the path of every module must be strings"),
     "a module of no type": (module(1, type=None), "the type and the path of every module must be strings"),
     "a module that is code": (module(1, type="os.system"), "modules.json lists Transformer, system, Dense"),
@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     # prompts, lengths, pooling
     "an unknown default prompt": (
         edit(ST, default_prompt_name="other"),
-        "default_prompt_name is 'other', which is",
+        "default_prompt_name is 'other'; it must",
     ),
     "a default prompt that is a list": (
         edit(ST, default_prompt_name=["query"]),
@@ -104,13 +104,16 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "a prompt that is a number": (
         edit(ST, prompts={"query": 5}),
-        "the prompt 'query' is 5; it must be a text",
+        "the prompt 'query' is 5; it must be a valid Unicode text",
     ),
     "a prompt that is null": (
         edit(ST, prompts={"query": None}),
-        "the prompt 'query' is None; it must be a text",
+        "the prompt 'query' is None; it must be a valid Unicode text",
     ),
-    "half a character": (text(ST, "the: ", "\\ud83d"), "the prompt 'query' is '\\ud83d'; it must be a text"),
+    "half a character": (
+        text(ST, "the: ", "\\ud83d"),
+        "the prompt 'query' is '\\ud83d'; it must be a valid Unicode text",
+    ),
     "a negative length": (edit("sentence_bert_config.json", max_seq_length=-1), LENGTH),
     "no length at all": (edit("sentence_bert_config.json", max_seq_length=0), LENGTH),
     "a length of a text": (edit("sentence_bert_config.json", max_seq_length="40"), LENGTH),
@@ -123,9 +126,9 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "pooling of a list in a list": (
         edit(POOLING, pooling_mode=[["mean"]]),
-        "pooling_mode [['mean']] is not made of",
+        "pooling_mode is [['mean']]; it must be made of",
     ),
-    "pooling of a number": (edit(POOLING, pooling_mode=3), "pooling_mode 3 is not made of"),
+    "pooling of a number": (edit(POOLING, pooling_mode=3), "pooling_mode is 3; it must be made of"),
     "pooling of one kind for ever": (edit(POOLING, pooling_mode=["mean"] * 10**5), "each at most once"),
     "pooling that is a word": (
         edit(POOLING, pooling_mode_max_tokens="no"),
@@ -138,11 +141,14 @@ CASES: dict[str, tuple[Damage, str]] = {
     # the linear layer
     "a linear layer of others": (
         edit(DENSE, in_features=31),
-        "in_features is 31 and out_features 8, where vectors",
+        "in_features is 31 and out_features 8; in_features must be 32",
     ),
-    "a linear layer of 2^40": (edit(DENSE, out_features=2**40), "out_features 1099511627776, where vectors"),
-    "a linear layer of true": (edit(DENSE, out_features=True), "out_features True, where vectors"),
-    "a linear layer of -8": (edit(DENSE, out_features=-8), "out_features -8, where vectors"),
+    "a linear layer of 2^40": (
+        edit(DENSE, out_features=2**40),
+        "out_features 1099511627776; in_features must be 32",
+    ),
+    "a linear layer of true": (edit(DENSE, out_features=True), "out_features True; in_features must be 32"),
+    "a linear layer of -8": (edit(DENSE, out_features=-8), "out_features -8; in_features must be 32"),
     "an activation in a list": (
         edit(DENSE, activation_function=["Tanh"]),
         "activation_function ['Tanh'] and",
@@ -203,13 +209,16 @@ CASES: dict[str, tuple[Damage, str]] = {
     "a shard at the root": (shards({"a": "/etc/passwd"}), "weight_map names the file '/etc/passwd'"),
     "a shard that is a number": (
         shards({"a": 1}),
-        "weight_map names the file 1, which is none in its folder",
+        "weight_map names the file 1, which is not a file name",
     ),
-    "a shard that is the folder": (shards({"a": "."}), "weight_map names the file '.', which is none"),
+    "a shard that is the folder": (
+        shards({"a": "."}),
+        "weight_map names the file '.', which is not a file name",
+    ),
     "shards that are a text": (shards("model.safetensors"), "has no weight_map"),
     "shards without end": (shards({str(i): f"{i}.x" for i in range(2000)}), "weight_map names 2000 files"),
     "a shard that is not there": (shards({"a": "b.safetensors"}), "b.safetensors is missing"),
-    "a tensor in two shards": (two_of_each, "which a.safetensors has as well: save the checkpoint again"),
+    "a tensor in two shards": (two_of_each, "and so does a.safetensors: save the checkpoint again"),
     # tokenizer.json
     "no token for the unknown": (
         tokenizer(lambda t: t["model"].update({"unk_token": "[GONE]"})),
@@ -219,14 +228,17 @@ CASES: dict[str, tuple[Damage, str]] = {
         tokenizer(lambda t: t["model"].update(vocab={})),
         "unk_token is '[UNK]', which is not in",
     ),
-    "a model that is a list": (tokenizer(lambda t: t.update(model=[])), "model is [], which is no object"),
+    "a model that is a list": (
+        tokenizer(lambda t: t.update(model=[])),
+        "model is [], which is not an object",
+    ),
     "a model of no kind": (
         tokenizer(lambda t: t.update(model={"type": "GPT"})),
         "tokenizer.json cannot be read",
     ),
     "a word beyond the embedding": (
         tokenizer(lambda t: t["model"]["vocab"].update(far=92)),
-        "knows 93 tokens",
+        "has 93 tokens",
     ),
     "a word of 2^32": (tokenizer(lambda t: t["model"]["vocab"].update(far=2**32 - 1)), "the model embeds 92"),
     "a word of -1": (
@@ -235,15 +247,15 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "a special token beyond": (
         tokenizer(lambda t: t["post_processor"]["special_tokens"]["[SEP]"].update(ids=[10**6])),
-        "gives token 1000000 and the model embeds 92",
+        "returns token id 1000000, but the model embeds only 92",
     ),
     "a segment beyond": (
         tokenizer(lambda t: t["post_processor"]["pair"][3]["Sequence"].update(type_id=7)),
-        "gives segment 7 and the model has 2",
+        "returns segment 7, but the model has only 2",
     ),
     "a text given twice": (
         tokenizer(lambda t: t["post_processor"].update(single=[{"Sequence": {"id": "A", "type_id": 0}}] * 9)),
-        "post_processor has to take each text of an input once",
+        "post_processor must take each text of an input exactly once",
     ),
     "a text of special tokens": (
         tokenizer(
@@ -253,11 +265,11 @@ CASES: dict[str, tuple[Damage, str]] = {
     ),
     "words of any length": (
         tokenizer(lambda t: t["model"].update(max_input_chars_per_word=10**9)),
-        "max_input_chars_per_word is 1000000000, and at most 1000",
+        "max_input_chars_per_word is 1000000000; the limit is 1000",
     ),
     "a text that doubles": (
         normalizer(*[DOUBLING] * 60),
-        "normalizer makes a text more than 256 times as long",
+        "normalizer can make a text more than 256 times as long",
     ),
     "a letter of a megabyte": (
         normalizer(replaced({"String": "a"}, "b" * 10**6)),
@@ -272,7 +284,10 @@ CASES: dict[str, tuple[Damage, str]] = {
         tokenizer(lambda t: t.update(normalizer=nested(300))),
         "tokenizer.json cannot be read",
     ),
-    "a thousand steps": (normalizer(*[{"type": "Lowercase"}] * 1000), "it has 1003 steps around its model"),
+    "a thousand steps": (
+        normalizer(*[{"type": "Lowercase"}] * 1000),
+        "it has 1003 steps before and after its model",
+    ),
     "added tokens without end": (
         tokenizer(lambda t: t.update(added_tokens=[{"id": 1}] * 300_000)),
         "added_tokens has 300000 entries",

@@ -17,7 +17,7 @@ from tests.support.backends import instructions
 
 needs_kernels = pytest.mark.skipif(
     instructions(torch.float32) is None,
-    reason="there are no kernels for this processor, or none were built: PyTorch's serve",
+    reason="there are no native kernels for this processor, or they were not built",
 )
 
 

@@ -1,1 +1,1 @@
-"""Kernels of our own in C++, and the way to them."""
+"""The native kernels in C++, and the code that builds, finds and calls them."""

@@ -1,4 +1,4 @@
-"""Says which of our kernels run here: `python -m model.pytorch.kernels`."""
+"""Prints which native kernels run on this machine: `python -m model.pytorch.kernels`."""
 
 import torch
 
@@ -7,15 +7,15 @@ from model.pytorch.kernels.library import NoKernels, find_kernels
 
 
 def main() -> None:
-    """Print a line for each precision."""
+    """Print one line for each precision."""
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
         try:
             kernels = find_kernels(dtype)
             find_functions()
-            print(f"{name}: kernels of our own ({kernels.instructions})")  # noqa: T201
+            print(f"{name}: native kernels ({kernels.instructions})")  # noqa: T201
         except NoKernels as error:
-            print(f"{name}: PyTorch's kernels, since {error}.")  # noqa: T201
+            print(f"{name}: PyTorch's kernels, because {error}.")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compiles the kernels, when headlight is installed; nothing here is imported while it runs."""
+"""Compiles the native kernels when headlight is installed; the running service never imports this."""
 
 import os
 import platform
@@ -13,11 +13,12 @@ from tempfile import TemporaryDirectory
 from model.pytorch.kernels.sources import FOLDER, checksum
 
 _COMMON = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
-# GCC 12 takes its own undefined vectors, in the headers of AVX-512, for ours.
+# GCC 12 warns about the deliberately undefined vectors in its own AVX-512 headers.
 _MISTAKEN = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
 _BFLOAT16 = (*_AVX512, "-mavx512bf16")
-# Of what the headers define, the code of the first is linked for all: the least demanding come first.
+# The linker keeps the first copy of each inline function in the headers, so the oldest instruction set goes
+# first: its code runs on every processor.
 _SOURCES: dict[str, tuple[str, ...]] = {
     "layers": (),
     "float32": _AVX512,
@@ -27,26 +28,27 @@ _SOURCES: dict[str, tuple[str, ...]] = {
 
 
 class NotBuilt(Exception):
-    """The kernels cannot be compiled here; the message says why, in one sentence."""
+    """The kernels cannot be compiled on this machine; the message says why, in one sentence."""
 
 
 def find_compiler() -> list[str]:
-    """Find GCC, the compiler whose OpenMP is PyTorch's, or what CXX says: a command; raises NotBuilt."""
+    """Return the compiler command: CXX, or GCC, whose OpenMP PyTorch uses; raises NotBuilt."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise NotBuilt(f"there are no kernels for {platform.machine()} with {sys.platform}.")
+        raise NotBuilt(f"there are no kernels for {platform.machine()} on {sys.platform}.")
     name, *options = shlex.split(os.environ.get("CXX", "")) or ["g++"]
     compiler = shutil.which(name)
     if compiler is None:
-        raise NotBuilt(f"there is no C++ compiler {name}.")
+        raise NotBuilt(f"the C++ compiler {name} is not installed: install it, or set CXX.")
     return [compiler, *options]
 
 
 def build(target: Path, options: Sequence[str] = ()) -> None:
-    """Compile the kernels to a shared library, in the place of an older one; raises NotBuilt.
+    """Compile the kernels into a shared library, replacing an older one; raises NotBuilt.
 
-    It is not linked with OpenMP: PyTorch has loaded its own by the time, and two would fight for the cores.
+    The library is not linked with OpenMP: PyTorch has already loaded its own, and two runtimes would compete
+    for the cores.
     """
-    target.unlink(missing_ok=True)  # processes that have it open keep it
+    target.unlink(missing_ok=True)  # processes that have loaded it keep it
     compiler = find_compiler()
     common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}")
     with TemporaryDirectory() as folder:
@@ -57,7 +59,7 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
             _run(*compiler, *common, *instructions, *options, "-c", source, "-o", objects[-1])
         made = Path(folder) / target.name
         _run(*compiler, "-shared", *options, *objects, "-o", str(made))
-        # Nobody may load half of it.
+        # Rename a complete file into place: no process can load a partial library.
         beside = target.with_suffix(f".{os.getpid()}")
         shutil.copyfile(made, beside)
         beside.replace(target)
@@ -66,6 +68,6 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         error = next((line for line in lines if "error" in line), lines[-1])
         raise NotBuilt(f"the C++ compiler failed: {error}.")

@@ -1,7 +1,8 @@
-"""Tensors and products of PyTorch as its C interface has them, for the kernels to call.
+"""PyTorch's tensors and products through its C interface, for the native kernels to call.
 
-PyTorch keeps that interface stable for models that were compiled ahead of time
-(torch/csrc/inductor/aoti_torch/c/shim_cpu.h): no header of it is needed, and nothing to link with.
+PyTorch keeps this interface stable for models compiled ahead of time
+(torch/csrc/inductor/aoti_torch/c/shim_cpu.h). The kernels need no PyTorch header and link to no PyTorch
+library.
 """
 
 import ctypes
@@ -27,24 +28,24 @@ _content.restype, _content.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 @cache
 def find_functions() -> Torch:
-    """Find the functions that the kernels call; raises NoKernels where this build of PyTorch lacks one."""
+    """Find the functions that the kernels call; raises NoKernels if this build of PyTorch lacks one."""
     try:
         _ = torch._C._aoti
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return Torch(*(ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS))
     except (OSError, AttributeError) as error:
-        raise NoKernels("this build of PyTorch has no C interface to its products") from error
+        raise NoKernels("this build of PyTorch lacks the C interface to its products") from error
 
 
 class Handles:
-    """Keeps tensors alive for the kernels, as long as it lives itself."""
+    """Keeps tensors alive for the kernels for as long as this object lives."""
 
     def __init__(self) -> None:
         self._addresses: list[int] = []
         weakref.finalize(self, _release, find_functions(), self._addresses).atexit = False
 
     def of(self, tensor: Tensor) -> int:
-        """Give a tensor to the kernels: the address of its handle."""
+        """Return the address of a handle for a tensor, to pass to the kernels."""
         (capsule,) = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([tensor])
         address: int = _content(capsule, None)
         self._addresses.append(address)

@@ -1,8 +1,8 @@
-"""The compiled kernels: found, matched with what the processor can do, and called through ctypes.
+"""Loads the compiled kernels, chooses those that the processor can run, and calls them through ctypes.
 
-They are built when headlight is installed, where there is a C++ compiler (`hatch_build.py`), and never while
-it runs. ctypes lets go of the interpreter during a call, and threads are those of PyTorch's own OpenMP: the
-library names none to link with.
+They are built when headlight is installed, if there is a C++ compiler (`hatch_build.py`), and never at
+run time. ctypes releases the interpreter lock during a call. The threads are those of PyTorch's OpenMP: the
+library links to no OpenMP of its own.
 """
 
 import ctypes
@@ -18,13 +18,13 @@ from model.pytorch.kernels.sources import checksum
 FILE = Path(__file__).parent / "libheadlight.so"
 
 Instructions = Literal["avx512", "avx512_bf16", "amx"]
-"""What a kernel is made of."""
+"""The instruction set that a kernel uses."""
 
 _DONE, _NO_MEMORY = 0, -1
 
 
 class NoKernels(Exception):
-    """There are no kernels for what is to be run; the message says why, in one sentence without a dot."""
+    """No native kernels can run this model; the message says why, as a clause without a full stop."""
 
 
 class Kernels(NamedTuple):
@@ -37,39 +37,39 @@ class Kernels(NamedTuple):
 
     @staticmethod
     def of(library: ctypes.CDLL, instructions: Instructions, attend: str, add_norm: str) -> "Kernels":
-        """Take some of a library, by their names."""
+        """Look up the kernels in a library by name."""
         names = (attend, add_norm, "run_layers")
         return Kernels(instructions, *(getattr(library, f"headlight_{name}") for name in names))
 
 
 def check(outcome: int) -> None:
-    """Raise what a kernel's return value stands for."""
+    """Raise MemoryError or ValueError for the return value of a kernel that failed."""
     if outcome == _NO_MEMORY:
-        raise MemoryError("a kernel found no memory")
+        raise MemoryError("a native kernel could not allocate memory")
     if outcome != _DONE:
-        raise ValueError("a kernel was given arrays that do not fit each other")
+        raise ValueError("a native kernel was given arrays whose shapes do not match")
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Open what was built; raises NoKernels."""
-    again = "install headlight again where there is a C++ compiler"
+    """Load the library that was built; raises NoKernels."""
+    again = "install headlight again on a machine with a C++ compiler"
     if not FILE.exists():
-        raise NoKernels(f"none were built: {again}")
+        raise NoKernels(f"they were not built: {again}")
     try:
         library = ctypes.CDLL(str(FILE))
         sources = ctypes.c_uint32.in_dll(library, "headlight_sources").value
     except (OSError, ValueError) as error:
-        raise NoKernels(f"those that were built cannot be loaded ({error}): {again}") from error
+        raise NoKernels(f"the built library cannot be loaded ({error}): {again}") from error
     if sources != checksum():
-        raise NoKernels(f"those that were built are of another version: {again}")
+        raise NoKernels(f"they were built for another version: {again}")
     return library
 
 
 def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = None) -> Kernels:
-    """Find the fastest kernels for a precision; raises NoKernels where none run on this processor.
+    """Find the fastest kernels for a precision; raises NoKernels if none run on this processor.
 
-    `capabilities` are those of `torch.cpu.get_capabilities`, which are asked for by default.
+    `capabilities` are in the form of `torch.cpu.get_capabilities()`, which is also the default.
     """
     library = _library()
     kernels = partial(Kernels.of, library)

@@ -1,4 +1,4 @@
-"""What the kernels record of a layer's attention while it is computed, and where they put it."""
+"""Tells the native kernels what to record of a layer's attention while they compute it, and where."""
 
 from collections.abc import Iterator, Sequence
 from ctypes import addressof
@@ -14,37 +14,40 @@ IntArray = NDArray[np.int64]
 
 
 class Slots:
-    """Which of `count` heads or query positions are wanted, distinct ones, and where each of them goes."""
+    """Maps each of `count` heads or query positions to its place in the result, or to none.
+
+    `numbers` are the selected ones, all different.
+    """
 
     def __init__(self, numbers: Sequence[int] | IntArray, count: int) -> None:
-        self._slots = np.full(count, -1, np.int32)  # -1: nowhere
+        self._slots = np.full(count, -1, np.int32)  # -1: not selected
         self._slots[numbers] = np.arange(len(numbers))
         self.wanted = len(numbers)
         self.address = self._slots.ctypes.data
 
 
 class Observations:
-    """What is recorded of the attention of one layer with `heads` heads, for each sequence of a batch.
+    """The recordings of one layer with `heads` heads, for each sequence of a batch.
 
-    Each method is for neighbouring sequences of one length, from `first` on; of its `out` every sequence
-    has one entry of the first axis, which is C-contiguous.
+    Each method covers consecutive sequences of one length, from `first` on. Each entry on the first axis of
+    `out` belongs to one sequence and is C-contiguous.
     """
 
     def __init__(self, sequences: int, heads: int) -> None:
         self.heads = heads
         self._array = (Observation * sequences)()
-        self._alive: list[object] = []  # what the kernel is given the addresses of
+        self._alive: list[object] = []  # the kernel holds their addresses
 
     @property
     def address(self) -> int:
-        """Where the kernel finds them."""
+        """The address of the array of `Observation` that the kernel reads."""
         return addressof(self._array)
 
     def statistics(self, first: int, out: FloatArray, heads: Slots, special: FloatArray) -> None:
-        """Have statistics written to `out`, float32 (b, heads, 10).
+        """Make the kernel write statistics to `out`, float32 (b, heads, 10).
 
-        They stand in the order of `model.contract.STATISTICS` and are means over the rows. `special`, float32
-        (N,), is 1 where a token is special.
+        They are means over the rows, in the order of `model.contract.STATISTICS`. `special`, float32 (N,), is
+        1 for special tokens, else 0.
         """
         self._alive += [out, heads, special]
         place = special.ctypes.data
@@ -60,10 +63,9 @@ class Observations:
         rows: Slots | None,
         finite: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Have softmax weights written to `out`, float32 or float16 (b, heads, rows, N).
+        """Make the kernel write softmax weights to `out`, float32 or float16 (b, heads, rows, N).
 
-        Without `rows` they are those of all queries. `finite` (b,) becomes False where not all of them are
-        numbers.
+        `rows` None means all queries. `finite` (b,) becomes False for a sequence with a NaN or an infinity.
         """
         self._alive += [out, heads, rows, finite]
         slots, count = (None, out.shape[2]) if rows is None else (rows.address, rows.wanted)

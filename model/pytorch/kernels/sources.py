@@ -1,14 +1,14 @@
-"""What the kernels are compiled from, so that a library of other sources is told from ours."""
+"""The sources of the kernels, and their checksum, which detects a library built from other sources."""
 
 import zlib
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "cpp"
-"""Where the C++ is."""
+"""The folder of the C++ sources."""
 
 
 def checksum() -> int:
-    """Sum up all sources, and what they are called by: unsigned, 32 bits."""
+    """Compute the CRC-32 of all C++ sources and of the ctypes structures that must match them."""
     total = 0
     for path in [*sorted([*FOLDER.glob("*.h"), *FOLDER.glob("*.cpp")]), FOLDER.parent / "structures.py"]:
         total = zlib.crc32(path.read_bytes(), total)

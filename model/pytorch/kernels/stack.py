@@ -1,4 +1,4 @@
-"""All layers of a plain encoder in one call, with the compiled kernels between the products."""
+"""Runs all layers of a plain encoder in one call, with the native kernels between the products."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import Array, addressof, byref, c_void_p, cast
@@ -18,16 +18,16 @@ from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.observations import Observations
 
-# Words of 32 bits in a vector, and in a row of a tile.
+# 32-bit words in a vector, and in a row of a tile.
 _WORDS = 16
-# Numbers that wait to be observed: 16 MB of bfloat16.
+# How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
 
 
 def run_on_kernels(encoder: Encoder) -> Kernels:
-    """Have an encoder's blocks run on kernels; raises NoKernels, with a sentence without a dot.
+    """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
 
-    The encoder is prepacked.
+    The encoder must be prepacked.
     """
     linears = [module for module in encoder.modules() if isinstance(module, Linear)]
     place = linears[0].bias
@@ -39,9 +39,9 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
 
 
 def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
-    """Cut the layers below `last` into those that one call takes, so that little is kept of what is observed.
+    """Split the layers below `last` into ranges, one per call, to bound the memory of observed layers.
 
-    `numbers` are those of a hidden state.
+    `numbers` is how many numbers a hidden state has.
     """
     most = max(1, _ROOM // max(1, 3 * numbers))
     start, waiting = 0, 0
@@ -53,9 +53,9 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
 
 
 class NativeStack:
-    """The layers of one encoder on a CPU, in one precision: products by oneDNN, all else by our kernels.
+    """The layers of one encoder on a CPU, in one precision: products by oneDNN, the rest by native kernels.
 
-    The interpreter is left alone meanwhile: a service under load answers more requests.
+    The call does not hold the interpreter lock, so a service under load answers more requests.
     """
 
     def __init__(self, config: EncoderConfig, blocks: Iterable[nn.Module], kernels: Kernels) -> None:
@@ -64,19 +64,19 @@ class NativeStack:
         self._blocks: list[Any] = list(blocks)
         self._torch = find_functions()
         self._weights = Handles()
-        self._parameters: list[Tensor] = []  # of norms: their addresses are kept
+        self._parameters: list[Tensor] = []  # of norms; the kernels hold their addresses
         layers = [self._layer(block) for block in self._blocks]
         self._layers = (structures.Layer * len(layers))(*layers)
 
     @staticmethod
     def of(config: EncoderConfig, blocks: Iterable[nn.Module], dtype: torch.dtype) -> "NativeStack":
-        """Make one; raises NoKernels where there are none for this encoder or this processor."""
+        """Build a stack; raises NoKernels if none fits this encoder or this processor."""
         plain = config.plain_attention and config.positions != "rotary"
         if not plain or config.norm != "post" or config.gated:
-            raise NoKernels("they are for attention, norms and feed-forward layers as in BERT")
+            raise NoKernels("they support only attention, norms and feed-forward layers as in BERT")
         step = _WORDS * 4 // dtype.itemsize
         if config.head_size % step:
-            raise NoKernels(f"heads are {config.head_size} wide, which is no multiple of {step}")
+            raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
         return NativeStack(config, blocks, find_kernels(dtype))
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
@@ -107,7 +107,7 @@ class NativeStack:
         *,
         ends_observing: bool,
     ) -> None:
-        """Take the hidden state in `room` through some layers."""
+        """Run the hidden state in `room` through some layers."""
         tokens, size = room.x.shape
         attention = structures.Attention(
             starts=room.starts.ctypes.data,
@@ -158,7 +158,7 @@ class NativeStack:
 
 
 class _Room:
-    """The memory of a pass of hidden state 0, float32 (T, C); `x` is the state that it has come to."""
+    """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state."""
 
     def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype) -> None:
         self.x = x
@@ -170,12 +170,12 @@ class _Room:
         self.handles = Handles()
 
     def projected(self) -> Tensor:
-        """Make room for queries, keys and values side by side, (T, 3·C)."""
+        """Allocate a buffer for queries, keys and values side by side, (T, 3·C)."""
         return torch.empty(len(self.mixed), 3 * self.mixed.shape[1], dtype=self.mixed.dtype)
 
 
 def _addresses(tensors: Mapping[int, Tensor], some: range) -> Array[c_void_p]:
-    """List where the tensor of each layer lies, null where there is none."""
+    """List the address of each layer's tensor, null for a layer without one."""
     return _pointers([tensors[number].data_ptr() if number in tensors else None for number in some])
 
 

@@ -1,4 +1,4 @@
-"""What the kernels take, as interface.h declares it."""
+"""The arguments of the native kernels as ctypes structures, declared in interface.h."""
 
 import ctypes
 
@@ -113,4 +113,4 @@ class Norm(ctypes.Structure):
 
 
 STRUCTURES = (Observation, Attention, Norm, Torch, Linear, Layer, Layers)
-"""In the order of `headlight_sizes`."""
+"""All structures, in the order of `headlight_sizes`."""

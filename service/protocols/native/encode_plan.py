@@ -101,7 +101,7 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
 
 def check_exposes(info: ModelInfo, what: str, field: str) -> None:
     """Raise Unsupported if a model returns its last hidden state only."""
-    if not info.opens:
+    if not info.exposes_attention:
         raise Unsupported(
             f"This model runs as a graph that returns its last hidden state but no {what}: export it with "
             "`headlight export MODEL FOLDER`, and serve that folder.",

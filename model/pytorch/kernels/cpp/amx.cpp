@@ -1,4 +1,4 @@
-// Attention in bfloat16, for processors with AMX.
+// Attention in bfloat16 for processors with AMX.
 #include "attention.h"
 #include "tiles.h"
 
@@ -15,7 +15,7 @@ int headlight_enable_amx() {
 #ifdef HEADLIGHT_EMULATE_TILES
     return 1;
 #else
-    // Linux gives tiles only to processes that ask for their state: ARCH_REQ_XCOMP_PERM of XFEATURE_XTILEDATA.
+    // Linux allows tiles only after a process requests them: ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA.
     return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
 #endif
 }

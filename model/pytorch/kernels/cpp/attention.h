@@ -1,8 +1,8 @@
-// Attention of packed sequences: outputs, statistics and chosen weights in one pass over the scores.
+// Attention of packed sequences: outputs, statistics and selected weights in one pass over the scores.
 //
-// Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), for each head of each sequence by itself.
-// A block of query rows at a time: its scores of all keys lie in the cache (8 rows of 512 keys are 16 KB), so that the
-// softmax needs no second pass over keys, and whatever somebody wants to know of the weights is read from there.
+// Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), for each head of each sequence separately.
+// The kernel processes one block of query rows at a time. The block's scores for all keys stay in the cache (8 rows of
+// 512 keys are 16 KB), so the softmax needs no second pass over the keys, and observations read the weights from there.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace headlight {
 
-constexpr int STATISTICS = 10;        // of a head, in the order of `Observation`
-constexpr int ARGMAX[] = {8, 7, 9};  // which of them count a row whose largest weight is before, at or after it
+constexpr int STATISTICS = 10;        // per head, in the order of `Observation`
+constexpr int ARGMAX[] = {8, 7, 9};  // the statistics that count rows whose largest weight is before, at or after them
 
-// Memory of one thread, which grows and is kept until the thread ends.
+// Scratch memory of one thread: it grows on demand and is kept until the thread ends.
 class Scratch {
    public:
     ~Scratch() { std::free(memory_); }
 
-    // Room for `bytes`, on a boundary of cache lines; null when there is no memory.
+    // Returns at least `bytes`, aligned to a cache line; null if out of memory.
     char *reserve(size_t bytes) {
         if (bytes > size_) {
             std::free(memory_);
@@ -37,7 +37,7 @@ class Scratch {
     size_t size_ = 0;
 };
 
-// One head of one sequence; P says how products are formed.
+// One head of one sequence; P is the implementation of the products.
 template <class P>
 class Head {
    public:
@@ -56,7 +56,7 @@ class Head {
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
           every_row_(all.output || slot_ >= 0) {}
 
-    // Compute what is wanted of it; false when there is no memory.
+    // Compute the outputs and observations of this head; false if out of memory.
     bool run(Scratch &scratch) {
         if (!every_row_ && map_ < 0) return true;
         if (!find_room(scratch)) return false;
@@ -64,7 +64,7 @@ class Head {
         lay_out_keys((const uint32_t *)at(all_.k, 0), stride / P::PER_WORD, n_, columns_, words_, keys_);
         if (all_.output) lay_out_values(at(all_.v, 0), stride, n_, columns_, size_, values_);
         const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
-        for (int64_t b = 0; b < blocks; b++) {  // of near-equal size
+        for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
             const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
             if (rows && slot_ >= 0)
                 attend<true>(rows);
@@ -95,7 +95,7 @@ class Head {
         return true;
     }
 
-    // Take the queries of a block that are wanted; returns how many.
+    // Copy the selected queries of a block; returns how many.
     int choose_rows(int64_t start, int64_t stop) {
         int rows = 0;
         for (int64_t i = start; i < stop; i++) {
@@ -123,7 +123,7 @@ class Head {
         if (all_.output) mix(rows, sums);
     }
 
-    // Mix the values by the weights of a block, and write the outputs.
+    // Multiply the weights of a block with the values, and write the outputs.
     void mix(int rows, const float *sums) {
         for (int64_t j = 0; j < rows * columns_; j += LANES) P::store(weights_ + j, _mm512_load_ps(scores_ + j));
         P::product(rows, (const uint32_t *)weights_, columns_ / P::PER_WORD, values_, size_, mixed_);
@@ -139,7 +139,7 @@ class Head {
     void measure(const Row &row, const float *e, int64_t query) {
         const double by = 1 / (double)row.sum;
         const double entropy = std::log((double)row.sum) - row.product * by;
-        sums_[0] += entropy < 0 ? 0 : entropy;  // rounding may fall below; what is no number stays none
+        sums_[0] += entropy < 0 ? 0 : entropy;  // rounding may fall below 0; a NaN stays a NaN
         sums_[1] += by;
         sums_[2] += row.distance * by;
         sums_[3] += e[query] * by;
@@ -148,10 +148,10 @@ class Head {
         sums_[6] += row.special * by;
         for (int shift = -1; shift <= 1; shift++)
             if (peaks_at(e, query + shift)) sums_[ARGMAX[shift + 1]] += 1;
-        if (by != by) sums_[7] = sums_[8] = sums_[9] = by;  // what is no number stays none
+        if (by != by) sums_[7] = sums_[8] = sums_[9] = by;  // a NaN stays a NaN
     }
 
-    // Whether the largest weight of a row is at a key, and none as large before it; the largest eˣ is e⁰, which is 1.
+    // Whether a row's largest weight is at this key, and at no earlier key; the largest eˣ is e⁰ = 1.
     bool peaks_at(const float *e, int64_t key) const {
         if (key < 0 || key >= n_ || e[key] < 1) return false;
         int before = 0;
@@ -159,7 +159,7 @@ class Head {
         return !before;
     }
 
-    // Hand a row of weights over, if it is wanted.
+    // Write a row of weights to the map if the row is selected.
     void store(const float *e, float inverse, int64_t query) {
         const int64_t slot = row_slot(query);
         if (slot < 0) return;
@@ -197,7 +197,7 @@ inline bool slots_fit(const int32_t *slots, int64_t count, int64_t below) {
     return true;
 }
 
-// Whether nothing outside of the arrays would be read or written.
+// Whether all reads and writes stay within the arrays.
 inline bool fits(const Attention &all, int64_t per_word) {
     const int64_t step = LANES * per_word;
     if (all.tokens && !(all.q && all.k && all.v)) return false;
@@ -218,7 +218,7 @@ inline bool fits(const Attention &all, int64_t per_word) {
     return true;
 }
 
-// All heads of all sequences, on as many threads as OpenMP has for the caller.
+// All heads of all sequences, on as many threads as OpenMP gives the caller.
 template <class P>
 int attend(const Attention *all) {
     if (all == nullptr || !fits(*all, P::PER_WORD)) return BAD_ARGUMENT;
@@ -230,7 +230,7 @@ int attend(const Attention *all) {
         P::begin();
 #pragma omp for schedule(dynamic, 4)
         for (int64_t task = 0; task < tasks; task++) {
-            // The longest are last where a batch is sorted, and are begun first.
+            // A sorted batch has its longest sequences last: start with them, to balance the threads.
             const int64_t sequence = all->sequences - 1 - task / all->heads;
             if (all->starts[sequence + 1] > all->starts[sequence])
                 whole = Head<P>(*all, sequence, task % all->heads).run(scratch) && whole;

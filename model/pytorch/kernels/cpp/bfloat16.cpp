@@ -1,4 +1,4 @@
-// The kernels in bfloat16, for processors with AVX512-BF16: products in VDPBF16PS, all else in float32.
+// The kernels in bfloat16, for processors with AVX512-BF16: products use VDPBF16PS, all other steps float32.
 #include "attention.h"
 #include "norm.h"
 #include "products.h"

@@ -1,14 +1,14 @@
-// Layers of an encoder in one call: products by PyTorch, all between them by our kernels.
+// Runs layers of an encoder in one call: PyTorch computes the products, these kernels the steps between them.
 //
-// In Python the same is some twenty steps a layer, and between any two of them the interpreter takes its lock, for which
-// the threads of a service compete.
+// In Python each layer would take some twenty steps, and between any two of them the thread would have to take the
+// interpreter lock, for which the threads of a service compete.
 #include <cstring>
 
 #include "interface.h"
 
 namespace {
 
-// A tensor that is let go of when it is no longer needed.
+// Owns a tensor and releases it when it goes out of scope or is replaced.
 class Owned {
    public:
     explicit Owned(const Torch &torch) : torch_(torch) {}
@@ -18,7 +18,7 @@ class Owned {
         if (tensor_) torch_.release(tensor_);
     }
 
-    // Become linear(x); false where it cannot be computed: since all shapes fit, that is for want of memory.
+    // Become linear(x); false on failure, which can only be a lack of memory, since all shapes fit.
     bool compute(const Linear &linear, Tensor x) {
         Tensor bias = linear.bias;
         const char *algorithm = linear.algorithm;
@@ -65,7 +65,7 @@ class Run {
         return add_norm(outer.data(), layer.feed_forward_gain, layer.feed_forward_bias, next);
     }
 
-    // Form queries, keys and values, (T, 3·C) side by side, and attend: to `mixed`, unless it is only observed.
+    // Compute queries, keys and values, (T, 3·C) side by side, and attend: into `mixed`, unless only observed.
     int attend(int64_t i, const Layer &layer, bool only_observed) {
         Owned qkv(*all_.torch);
         if (!qkv.compute(layer.qkv, all_.rounded)) return NO_MEMORY;
@@ -82,7 +82,7 @@ class Run {
         return all_.attend(&attention);
     }
 
-    // Add to the residual stream and normalise it: it goes on at `output`, and rounded.
+    // Add to the residual stream and normalise it: into `output` and, rounded, into `rounded`.
     int add_norm(const void *added, const float *gain, const float *bias, float *output) {
         const Norm norm{x_, added, gain, bias, output, rounded_, all_.tokens, all_.size, all_.epsilon};
         x_ = output;

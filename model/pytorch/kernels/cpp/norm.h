@@ -1,4 +1,4 @@
-// The residual stream: what a sublayer gives is added to it, and it is normalised, in one pass over each row.
+// Adds a sublayer's output to the residual stream and normalises it, one row at a time.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace headlight {
 
-// y = (s − mean s) / √(var s + ε) · gain + bias, with s = x + added; the row stays in the cache between the passes.
+// y = (s − mean s) / √(var s + ε) · gain + bias, with s = x + added; a row stays in the cache between passes.
 template <class P>
 void add_norm_row(const Norm &all, int64_t row) {
     const int64_t size = all.size, place = row * size;

@@ -1,4 +1,4 @@
-// Products of a block of rows with a whole matrix, on vectors: words are broadcast, columns are the lanes.
+// Products of a block of rows with a whole matrix, with vector instructions: words are broadcast, columns are lanes.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace headlight {
 
-// R rows of `words` words, times (words, columns), into V vectors of columns.
+// Multiply R rows of `words` words by (words, columns), for V vectors of columns.
 //
-// Sums of P::SUMMED words stay in registers; these sums are added up in `out`, since in one long sum rounding would grow
-// with its length.
+// Partial sums of P::SUMMED words stay in registers and are then added to `out`: the rounding error of a single long
+// sum would grow with its length.
 template <class P, int R, int V>
 inline void multiply(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
     for (int64_t start = 0; start < words; start += P::SUMMED) {
@@ -34,7 +34,7 @@ inline void multiply(const uint32_t *left, int64_t words, const uint32_t *right,
     }
 }
 
-// The same for all columns, three vectors of them at a time: with eight rows, 24 sums of 32 registers.
+// The same for all columns, three vectors at a time: with eight rows, the sums take 24 of 32 registers.
 template <class P, int R>
 inline void multiply_columns(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
     int64_t j = 0;
@@ -45,11 +45,11 @@ inline void multiply_columns(const uint32_t *left, int64_t words, const uint32_t
         multiply<P, R, 1>(left, words, right + j, columns, out + j);
 }
 
-// Products on vectors, in the precision P: Float32 or Bfloat16.
+// Products with vector instructions, in the precision P: Float32 or Bfloat16.
 template <class P>
 struct Vectors : P {
-    static constexpr int ROWS = 8;             // of a block
-    static constexpr int COLUMN_STEP = LANES;  // what columns are padded to
+    static constexpr int ROWS = 8;             // in a block
+    static constexpr int COLUMN_STEP = LANES;  // columns are padded to a multiple of this
 
     static void begin() {}
     static void end() {}

@@ -1,4 +1,4 @@
-// From scores to weights, a row at a time, and what is measured on the way.
+// Turns scores into weights, one row at a time, and sums the terms of the statistics on the way.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace headlight {
 
-// What a row of weights tells, before it is divided by `sum`; x are the scores less the largest of them.
+// Sums over a row of weights before division by `sum`; x are the scores minus the largest score.
 struct Row {
     float sum;       // Σ eˣ: the largest weight is 1 / sum
     float product;   // Σ eˣ·x: the entropy is log sum − product / sum
@@ -15,9 +15,9 @@ struct Row {
     float special;   // Σ eˣ of special tokens
 };
 
-// eˣ for x in [−1000, 0]: 2ᶠ by the polynomial of degree six that is closest to it on [−½, ½] (relatively, 7e-9), then
-// the exponent. x·log₂e is formed with log₂e in two parts, the second what the first lacks, so that its rounding does
-// not grow with x.
+// eˣ for x in [−1000, 0]: 2ᶠ by the minimax polynomial of degree six on [−½, ½] (relative error 7e-9), then the
+// exponent. x·log₂e uses log₂e in two parts, the second being the rounding error of the first, so that the error of the
+// product does not grow with x.
 inline __m512 exponential(__m512 x) {
     const __m512 log2e = _mm512_set1_ps(1.44269502f), rest = _mm512_set1_ps(1.92596299e-8f);
     const __m512 whole =
@@ -41,9 +41,9 @@ inline float largest(const float *scores, int64_t n) {
     return _mm512_reduce_max_ps(most);
 }
 
-// Turn a row of n products q·k into eˣ, in place, with x = scale·(q·k − the largest); padding, up to `columns`, becomes 0.
+// Turn a row of n products q·k into eˣ, in place, with x = scale·(q·k − the largest); padding to `columns` becomes 0.
 //
-// Instantiated twice: where nothing is measured, only the sum is formed.
+// Instantiated twice: without statistics, only the sum is computed.
 template <bool MEASURED>
 inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, int64_t query, const float *special) {
     const __m512 most = _mm512_set1_ps(largest(scores, n)), by = _mm512_set1_ps(scale);
@@ -53,13 +53,13 @@ inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, 
                                 _mm512_set1_ps((float)query));
     for (int64_t j = 0; j < columns; j += LANES) {
         const __mmask16 real = lanes_below(j, n);
-        // Below −1000 eˣ is 0 all the same; `max` gives its second operand where that is no number.
+        // Below −1000, eˣ is 0 anyway; `max` returns its second operand if that is a NaN.
         const __m512 x = _mm512_max_ps(_mm512_set1_ps(-1000),
                                        _mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + j), most), by));
         const __m512 e = _mm512_maskz_mov_ps(real, exponential(x));
         sum = _mm512_add_ps(sum, e);
         if constexpr (MEASURED) {
-            product = _mm512_mask3_fmadd_ps(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is no number
+            product = _mm512_mask3_fmadd_ps(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is a NaN
             distances = _mm512_fmadd_ps(e, _mm512_abs_ps(away), distances);
             specials = _mm512_fmadd_ps(e, _mm512_maskz_loadu_ps(real, special + j), specials);
             away = _mm512_add_ps(away, step);

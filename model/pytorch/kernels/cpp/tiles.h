@@ -1,8 +1,8 @@
 // Products of a block of rows with a whole matrix, on AMX: bfloat16 tiles of 16 rows × 64 bytes.
 //
 // TDPBF16PS adds to a tile C (16 rows, 16 float32) the product of A (16 rows, 16 words: 32 bfloat16) and B (16 words,
-// 16 columns): the layouts of words.h as they are. Two tiles of A and two of B make four products of every load.
-// With HEADLIGHT_EMULATE_TILES the instructions are functions, so that tests run this file on any processor.
+// 16 columns), which are the layouts of words.h. With two tiles of A and two of B, four loads give four products.
+// With HEADLIGHT_EMULATE_TILES, functions replace the instructions, so that tests run this file on any processor.
 #pragma once
 
 #include "words.h"
@@ -42,7 +42,7 @@ inline void tile_multiply(int c, int a, int b) {
 inline void tile_configure(const void *) {}
 inline void tile_release() {}
 #else
-// Macros, since the numbers of tiles become a part of the instructions' names.
+// Macros, because the intrinsics need the tile numbers as literals.
 #define tile_zero(t) _tile_zero(t)
 #define tile_load(t, from, bytes) _tile_loadd(t, from, bytes)
 #define tile_store(t, to, bytes) _tile_stored(t, to, bytes)
@@ -51,28 +51,28 @@ inline void tile_release() {}
 #define tile_release() _tile_release()
 #endif
 
-// The memory of LDTILECFG: palette 1, and the rows and bytes per row of eight tiles.
+// The operand of LDTILECFG: palette 1, and the rows and bytes per row of eight tiles.
 struct alignas(64) Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
     uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
     uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Products on tiles, in bfloat16.
+// Products with tiles, in bfloat16.
 struct Tiles : Bfloat16 {
     static constexpr int ROWS = 32;
     static constexpr int COLUMN_STEP = 32;  // words of weights come in whole tiles
 
     static void begin() {
-        static constexpr Configuration configuration;  // in memory as it stands: compilers take LDTILECFG to read 8 bytes
+        static constexpr Configuration configuration;  // static, so fully in memory: compilers assume that LDTILECFG reads 8 bytes
         tile_configure(&configuration);
     }
     static void end() { tile_release(); }
 
-    // As `Vectors::product`; `left` and `out` have room for ROWS rows, whatever `rows` is.
+    // Like `Vectors::product`; `left` and `out` have room for ROWS rows even if `rows` is smaller.
     static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns,
                         float *out) {
-        asm volatile("" ::: "memory");  // what tiles load must be written by now: compilers do not know that they do
+        asm volatile("" ::: "memory");  // force pending stores: compilers do not know that tiles load this memory
         for (int64_t j = 0; j < columns; j += 32) {
             if (rows > 16)
                 block<true>(left, words, right + j, columns, out + j);
@@ -82,7 +82,7 @@ struct Tiles : Bfloat16 {
     }
 
    private:
-    // 32 columns of 16 rows, or of 32: tiles 0 to 3 are sums, 4 and 5 of `left`, 6 and 7 of `right`.
+    // 32 columns of 16 or 32 rows: tiles 0 to 3 hold sums, 4 and 5 `left`, 6 and 7 `right`.
     template <bool TWO>
     static void block(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
         tile_zero(0);

@@ -1,7 +1,7 @@
-// Matrices as words of 32 bits, laid out for products that broadcast one word and multiply it with sixteen.
+// Matrices of 32-bit words, laid out for products that broadcast one word and multiply it by sixteen.
 //
-// A word is one float32, or two bfloat16 side by side: then one instruction multiplies both with another pair and adds
-// both products up (VDPBF16PS), and tiles of AMX want the same layout. So all layouts here serve both precisions.
+// A word is one float32 or a pair of bfloat16. One instruction (VDPBF16PS) multiplies two pairs and adds both
+// products, and AMX tiles need the same layout. So all layouts here serve both precisions.
 #pragma once
 
 #include <immintrin.h>
@@ -11,15 +11,15 @@
 
 namespace headlight {
 
-constexpr int LANES = 16;  // words in a vector of 512 bits
+constexpr int LANES = 16;  // words in a 512-bit vector
 
 inline int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// A precision: its elements, the step of a product (acc + a·b, summed over what is in a word), and rounding to it.
+// A precision: its elements, the step of a product (acc + a·b, summed over the elements of a word), and rounding to it.
 struct Float32 {
     using Element = float;
     static constexpr int PER_WORD = 1;
-    static constexpr int64_t SUMMED = 16;  // words: longer sums of products are summed up in parts
+    static constexpr int64_t SUMMED = 16;  // words: longer sums are split into partial sums
     static __m512 load(const float *from, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
     static void store(float *to, __m512 x, __mmask16 lanes = 0xffff) { _mm512_mask_storeu_ps(to, lanes, x); }
     static __m512 step(__m512 acc, __m512i a, __m512i b) {
@@ -45,7 +45,7 @@ struct Bfloat16 {
 };
 #endif
 
-// The lanes of a vector at j that are below n.
+// The lanes of the vector starting at j whose index is below n.
 inline __mmask16 lanes_below(int64_t j, int64_t n) {
     return n - j >= LANES ? (__mmask16)0xffff : n > j ? (__mmask16)((1u << (n - j)) - 1) : (__mmask16)0;
 }
@@ -57,7 +57,7 @@ inline void transpose(__m512i r[16]) {
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
-    for (int i = 0; i < 16; i += 4) {  // four words of four rows, in lanes of 128 bits
+    for (int i = 0; i < 16; i += 4) {  // four words of four rows, in 128-bit lanes
         r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
         r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
         r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
@@ -77,7 +77,7 @@ inline void transpose(__m512i r[16]) {
     }
 }
 
-// Lay keys out by word: n rows of `words` words, `stride` words apart, to (words, columns); padding is zero.
+// Transpose keys: n rows of `words` words, `stride` words apart, into (words, columns); padding is zero.
 inline void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_t columns, int64_t words,
                          uint32_t *laid_out) {
     for (int64_t j = 0; j < columns; j += LANES) {
@@ -91,7 +91,7 @@ inline void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_
     }
 }
 
-// Lay values out by words of tokens: n rows of `size` elements to (tokens / PER_WORD, size); padding is zero.
+// Pack values into words of tokens: n rows of `size` elements into (tokens / PER_WORD, size); padding is zero.
 inline void lay_out_values(const float *rows, int64_t stride, int64_t n, int64_t tokens, int64_t size,
                            uint32_t *laid_out) {
     for (int64_t j = 0; j < tokens; j++)
