@@ -84,7 +84,9 @@ class _Processes(Collector):
         )
         yield GaugeMetricFamily("process_open_fds", "Open files of all processes.", sum(map(_files, folders)))
         yield GaugeMetricFamily(
-            "process_max_fds", "Limit of open files of each process.", _limit_of_files(supervisor)
+            "process_max_fds",
+            "Limit of open files of all processes.",
+            len(folders) * _limit_of_files(supervisor),
         )
 
 

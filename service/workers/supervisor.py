@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 
 from model.errors import ModelError
+from model.lanes import count_cores
+from service.clients.keys import Keys
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
 from service.process import freeze
@@ -55,12 +57,20 @@ class _Worker:
 
 
 def count_processes(settings: Settings) -> int:
-    """Return how many processes serve: the setting, or one for each core; raises SettingsError."""
+    """Return how many processes serve: the setting, or one for each core; raises SettingsError.
+
+    A CUDA device has one process: each would load the weights once more, and they would compete for it.
+    """
     cuda = settings.device.startswith("cuda")
-    if settings.processes is not None and settings.processes > 1 and (cuda or sys.platform != "linux"):
-        where = f"HEADLIGHT_DEVICE is {settings.device}" if cuda else "this system is not Linux"
-        raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {where}: set it to 1.")
-    return settings.processes or 1
+    linux = sys.platform == "linux"
+    if settings.processes is not None:
+        if settings.processes > 1 and (cuda or not linux):
+            where = f"HEADLIGHT_DEVICE is {settings.device}" if cuda else "this system is not Linux"
+            raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {where}: set it to 1.")
+        return settings.processes
+    if cuda or not linux or (settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*"))):
+        return 1
+    return min(settings.threads or count_cores(), count_cores())
 
 
 class Supervisor:
@@ -82,7 +92,8 @@ class Supervisor:
         self._lost = 0
 
     def run(self) -> int:
-        """Serve; returns the exit code. Raises ListenError before anything is loaded."""
+        """Serve; returns the exit code. Raises KeyFileError and ListenError before anything is loaded."""
+        Keys(self._settings.keys, self._settings.api_keys_file)
         self._listener = open_listener(self._settings)
         shared_memory = "/dev/shm"  # noqa: S108 - a private folder is made in it
         in_memory = shared_memory if os.access(shared_memory, os.W_OK) else None

@@ -21,8 +21,9 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.processes import share_values
 from service.telemetry.traces import TracesError
 
-# What every process would log alike: one of them does.
-_COMMON = ("service.clients.keys", "service.lifecycle")
+# Every process would log the same about keys: the supervisor does at the start, and one worker from then on.
+_KEYS_LOG = logging.getLogger("service.clients.keys")
+_LIFECYCLE_LOG = logging.getLogger("service.lifecycle")
 
 
 def fork(work: Callable[[], None]) -> int:
@@ -81,9 +82,9 @@ def _serve(
     load: Callable[[Settings, Metrics], dict[str, Engine]],
 ) -> None:
     share_values(siblings.metrics, name)
-    if name != "worker-0":
-        for logger in _COMMON:
-            logging.getLogger(logger).setLevel(logging.ERROR)
+    _KEYS_LOG.setLevel(logging.ERROR)
+    if siblings.column.slot or name == "greeter":
+        _LIFECYCLE_LOG.setLevel(logging.ERROR)
     try:
         app = create_app(settings, load, siblings=siblings)
     except (KeyFileError, TracesError) as error:
@@ -92,6 +93,8 @@ def _serve(
         os._exit(2)
     state: ServiceState = app.state.service
     state.greets = name == "greeter"
+    if not (siblings.column.slot or state.greets):
+        _KEYS_LOG.setLevel(logging.NOTSET)
     state.on_ready = freeze
     serve(app, state, listener)
 
