@@ -93,7 +93,7 @@ def drive(
         raise SystemExit("This program drives its load with wrk: install it (Debian: apt install wrk).")
     with tempfile.TemporaryDirectory() as folder:
         script, file = Path(folder) / "load.lua", Path(folder) / "bodies"
-        named = {"Content-Type": "application/json", **(headers or {})}
+        named = {"Host": server.url.partition("//")[2], "Content-Type": "application/json", **(headers or {})}
         table = ", ".join(f"[{json.dumps(name)}] = {json.dumps(value)}" for name, value in named.items())
         filled = _SCRIPT.replace("HEADERS", table).replace("RAMP_S", str(RAMP_S))
         script.write_text(filled, encoding="utf-8")
