@@ -1,16 +1,14 @@
-"""Pools the hidden states of a sequence into one vector, in PyTorch, on the device that holds them."""
+"""Pools the hidden states of a sequence into one vector, with any array library.
 
-from collections.abc import Sequence
+Steps that read every token run on the device that holds the states; numpy does the rest, on (B, C).
+"""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
 
-from model.contract import PoolingMode
-
-IntArray = NDArray[np.int64]
+from model.arrays import Array, IntArray, Operations, Reduction
+from model.contract import FloatArray, PoolingMode, SentenceWant
 
 
 class Bags:
@@ -20,45 +18,61 @@ class Bags:
     ValueError if a sequence has no tokens left.
     """
 
-    def __init__(self, starts: IntArray, lengths: IntArray, skip: int, device: torch.device) -> None:
-        self.skip = skip
-        counts = lengths - skip
-        if (counts < 1).any():
+    def __init__(self, starts: IntArray, lengths: IntArray, skip: int, ops: Operations) -> None:
+        self._counts = lengths - skip
+        if (self._counts < 1).any():
             raise ValueError("a sequence has no tokens to pool")
-        offsets = np.cumsum(counts) - counts
-        position = np.arange(int(counts.sum())) - np.repeat(offsets, counts) + skip
-        rows = np.repeat(starts, counts) + position
-        self.rows, self.offsets = (torch.from_numpy(x).to(device) for x in (rows, offsets))
-        self.position, self.counts = (
-            torch.from_numpy(x.astype(np.float32)).to(device) for x in (position, counts)
-        )
+        self._first, self._skip, self._ops = starts + skip, skip, ops
+        ends = self._counts.cumsum()
+        self._starts = ends - self._counts  # in the pooled tokens, end to end
+        shifts = set((self._first - self._starts).tolist())
+        start = int(self._first[0])
+        # Without gaps between the sequences, their tokens are a slice, which needs no copy.
+        self._rows = slice(start, start + int(ends[-1])) if len(shifts) == 1 else self._number(self._first)
 
-    def pool(self, hidden: Tensor, modes: Sequence[PoolingMode]) -> Tensor:
-        """Pool each of B sequences of the packed hidden states (T, C): (B, len(modes)·C), in float32.
+    def _number(self, first: IntArray | int) -> IntArray:
+        """Number the tokens of each sequence from `first` on."""
+        return np.arange(self._counts.sum()) + np.repeat(first - self._starts, self._counts)
+
+    def pool(self, read: Callable[[int], Array], want: SentenceWant) -> FloatArray:
+        """Pool each of B sequences, in float32: (B, layers·modes·C); `read` returns a layer's states (T, C).
 
         `cls` takes the first token and `last` the last; `mean_sqrt_len` divides the sum by √N;
         `weighted_mean` weights token i (from 1) by i (Muennighoff 2022, SGPT, §3), where i includes the
-        skipped tokens. Several modes are concatenated in their order.
+        skipped tokens. Layers, and the modes of each, are concatenated in their order.
         """
-        hidden = hidden.float()
-        pooled = [self._pool_one(hidden, mode) for mode in modes]
-        return pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=-1)
+        by_layer = {layer: self._pool_layer(read(layer), want.modes) for layer in set(want.layers)}
+        return np.concatenate([x for layer in want.layers for x in by_layer[layer]], axis=-1)
 
-    def _pool_one(self, hidden: Tensor, mode: PoolingMode) -> Tensor:
+    def _pool_layer(self, hidden: Array, modes: Sequence[PoolingMode]) -> list[FloatArray]:
+        hidden = self._ops.float32(hidden)
+        return [self._pool_one(hidden, mode) for mode in modes]
+
+    def _pool_one(self, hidden: Array, mode: PoolingMode) -> FloatArray:
         match mode:
             case "cls":
-                return hidden[self.rows[self.offsets]]
+                return self._take(hidden, self._first)
             case "last":
-                return hidden[self.rows[self.offsets + self.counts.long() - 1]]
-            case "mean" | "max":
-                return self._reduce(hidden, mode)
+                return self._take(hidden, self._first + self._counts - 1)
+            case "max":
+                return self._reduce(hidden, "max")
+            case "mean":
+                return self._reduce(hidden, "sum") / _column(self._counts)
             case "mean_sqrt_len":
-                return self._reduce(hidden, "sum") / self.counts.sqrt()[:, None]
+                roots = self._ops.array(_column(self._counts)) ** 0.5  # the libraries round it differently
+                return self._reduce(hidden, "sum") / self._ops.numpy(roots)
             case "weighted_mean":
+                weights = self._number(self._skip + 1).astype(np.float32)
                 # The weights skip + 1, …, skip + n of n tokens sum to n · (2·skip + n + 1) / 2.
-                total = self.counts * (2 * self.skip + self.counts + 1) / 2
-                return self._reduce(hidden, "sum", self.position + 1) / total[:, None]
+                totals = self._counts * (2 * self._skip + self._counts + 1) // 2
+                return self._reduce(hidden, "sum", weights) / _column(totals)
 
-    def _reduce(self, hidden: Tensor, how: str, weights: Tensor | None = None) -> Tensor:
-        # embedding_bag reduces rows of a table in bags: here the rows are tokens and the bags sequences.
-        return F.embedding_bag(self.rows, hidden, self.offsets, mode=how, per_sample_weights=weights)
+    def _take(self, hidden: Array, tokens: IntArray) -> FloatArray:
+        return self._ops.numpy(self._ops.take(hidden, tokens, 0))
+
+    def _reduce(self, hidden: Array, how: Reduction, weights: FloatArray | None = None) -> FloatArray:
+        return self._ops.numpy(self._ops.reduce_rows(hidden, self._rows, self._starts, how, weights))
+
+
+def _column(numbers: IntArray) -> FloatArray:
+    return numbers[:, None].astype(np.float32)

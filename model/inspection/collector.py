@@ -6,10 +6,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from model.arrays import NUMPY, Array, IntArray, Operations
 from model.contract import AttentionWant, FloatArray, Output, Top
 from model.inspection import reduction
-from model.inspection.arrays import NUMPY, Array, Operations
-from model.inspection.selection import AxisSelection, IntArray
+from model.inspection.selection import AxisSelection
 
 
 class Collector:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from model.arrays import Array, Operations, Places
 from model.contract import Aggregate, Weights
-from model.inspection.arrays import Array, Operations
-from model.inspection.selection import HeadSelection, Places
+from model.inspection.selection import HeadSelection
 
 
 class LayerAttention(Protocol):

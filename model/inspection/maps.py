@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.arrays import IntArray, Operations
 from model.contract import AttentionWant, Output
-from model.inspection.arrays import Operations
 from model.inspection.collector import Collector
 from model.inspection.layer import LayerAttention, aggregate_heads, read_weights
-from model.inspection.selection import AxisSelection, HeadSelection, IntArray, in_blocks, unless_in_order
+from model.inspection.selection import AxisSelection, HeadSelection, in_blocks, unless_in_order
 
 
 class MapObserver:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from model.arrays import NUMPY, Array, IntArray, Operations
 from model.contract import FloatArray
-from model.inspection.arrays import NUMPY, Array, Operations
-from model.inspection.selection import IntArray
 
 _CHUNK = 1 << 18
 """Values ranked at a time: their 8-byte keys then fit into a core's own cache."""

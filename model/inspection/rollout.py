@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from model.arrays import Array, Operations
 from model.contract import AttentionWant, Output
-from model.inspection.arrays import Array, Operations
 from model.inspection.collector import Collector
 from model.inspection.layer import LayerAttention, aggregate_heads
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks

@@ -7,13 +7,9 @@ the memory of one block.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from model.arrays import IntArray, Places
 from model.contract import Axis
-
-IntArray = NDArray[np.int64]
-Places = slice | IntArray
-"""A selection along an axis: a slice of neighbours, or positions."""
 
 ROOM = 2**19
 """Weights in a block: two megabytes."""

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from model.arrays import Array, IntArray, Operations
 from model.contract import STATISTICS, FloatArray, Statistic, SummaryWant
-from model.inspection.arrays import Array, Operations
 from model.inspection.layer import LayerAttention
 from model.inspection.reduction import merge_pieces, renormalize
-from model.inspection.selection import AxisSelection, HeadSelection, IntArray, in_blocks
+from model.inspection.selection import AxisSelection, HeadSelection, in_blocks
 
 
 class StatisticsObserver:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.arrays import IntArray, Places
 from model.contract import FloatArray
-from model.inspection.selection import IntArray, Places
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.arrays import NUMPY
 from model.contract import Batch, FloatArray, Output, SentenceWant, Want
-from model.heads.vectors import pool, sentences
-from model.inspection.arrays import NUMPY
+from model.heads.pooling import Bags
+from model.heads.vectors import sentences
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
@@ -134,16 +135,15 @@ class PaddedBatch:
 
     def _pool(self, results: Mapping[str, Array], want: SentenceWant, some: list[int]) -> FloatArray:
         """Pool some members with the same want: (members, C′)."""
-        by_layer = {i: self._pool_layer(results, i, some, want) for i in set(want.layers)}
-        return np.concatenate([by_layer[i] for i in want.layers], axis=-1)
 
-    def _pool_layer(
-        self, results: Mapping[str, Array], layer: int, some: list[int], want: SentenceWant
-    ) -> FloatArray:
-        hidden = results[graph.state(layer)]
-        if some != self._wanting[layer]:
-            hidden = np.concatenate([hidden[self._span(layer, i)] for i in some])
-        return pool(hidden, self._lengths[some], want.skip, want.modes)
+        def read(layer: int) -> Array:
+            hidden = results[graph.state(layer)]
+            if some == self._wanting[layer]:
+                return hidden
+            return np.concatenate([hidden[self._span(layer, i)] for i in some])
+
+        lengths = self._lengths[some]
+        return Bags(np.cumsum(lengths) - lengths, lengths, want.skip, NUMPY).pool(read, want)
 
     def _observe(self, member: int, want: Want, results: Mapping[str, Array]) -> Output:
         """Compute the attention results that a sequence wants."""

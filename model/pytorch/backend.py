@@ -21,6 +21,7 @@ from model.lanes import choose_lanes
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
+from model.pytorch.tensor_operations import TensorOperations
 
 # One size only, so startup measures none: on a busy machine the winner would change from start to start.
 # 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/README.md`).
@@ -184,11 +185,11 @@ class TorchBackend:
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
     ) -> dict[int, FloatArray]:
         starts, lengths = (np.array(x, np.int64) for x in (packing.starts[:-1], packing.lengths))
+        ops = TensorOperations(self.device)
 
         def pool(want: SentenceWant, which: list[int]) -> FloatArray:
-            bags = Bags(starts[which], lengths[which], want.skip, self.device)
-            by_layer = {layer: bags.pool(states[layer], want.modes) for layer in set(want.layers)}
-            return _to_numpy(torch.cat([by_layer[layer] for layer in want.layers], dim=-1))
+            bags = Bags(starts[which], lengths[which], want.skip, ops)
+            return bags.pool(states.__getitem__, want)
 
         return sentences(wants, pool, self.dense)
 
@@ -200,8 +201,5 @@ def _token_states(
     if not layers:
         return None
     rows = slice(packing.starts[index], packing.starts[index + 1])
-    return _to_numpy(torch.stack([states[layer][rows] for layer in layers]))
-
-
-def _to_numpy(x: Tensor) -> FloatArray:
-    return cast(FloatArray, x.float().cpu().contiguous().numpy())
+    stacked = torch.stack([states[layer][rows] for layer in layers])
+    return cast(FloatArray, stacked.float().cpu().numpy())

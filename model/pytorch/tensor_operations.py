@@ -1,4 +1,4 @@
-"""The array operations of inspection in PyTorch, on the device that holds the attention."""
+"""The array operations of pooling and inspection in PyTorch, on the device that holds the data."""
 
 from typing import Any
 
@@ -6,14 +6,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
+from model.arrays import IntArray, Places, Reduction
 from model.contract import FloatArray
 from model.encoder.attention import Indices, chosen
-from model.inspection.selection import IntArray
 
 
 class TensorOperations:
-    """`model.inspection.arrays.Operations` on a device."""
+    """`model.arrays.Operations` on a device."""
 
     measured_at_once = 2**19  # two megabytes: smaller steps are slower on several cores and on a GPU
 
@@ -32,6 +33,10 @@ class TensorOperations:
     def numpy_float16(self, x: Tensor) -> NDArray[np.float16]:
         """Round on the device to the nearest float16, ties to even, and convert to numpy."""
         return self.numpy(x.half())
+
+    def float32(self, x: Tensor) -> Tensor:
+        """Convert numbers to float32, without a copy if they already are."""
+        return x.float()
 
     def finite(self, x: Tensor) -> NDArray[np.bool_]:
         """Whether all numbers of each entry of the first axis are finite: (b, …) -> (b,)."""
@@ -93,6 +98,18 @@ class TensorOperations:
             words = self.array(np.searchsorted(starts, further, side="right") - 1)
             merged.index_add_(axis, words, x.index_select(axis, self.array(further)))
         return merged
+
+    def reduce_rows(
+        self, x: Tensor, rows: Places, starts: IntArray, how: Reduction, weights: FloatArray | None = None
+    ) -> Tensor:
+        """Sum groups of rows of a table (T, C), or take their maximum: (B, C)."""
+        if isinstance(rows, slice):
+            positions = torch.arange(rows.start, rows.stop, device=self._device)
+        else:
+            positions = self.array(rows)
+        factors = None if weights is None else self.array(weights)
+        # embedding_bag gathers and reduces in one pass, without a copy of the rows.
+        return F.embedding_bag(positions, x, self.array(starts), mode=how, per_sample_weights=factors)
 
     def stack(self, arrays: list[Tensor]) -> Tensor:
         """Join tensors of one shape along a new first axis."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from model.inspection.float16 import to_float16
+from model.float16 import to_float16
 
 
 def same(values: np.ndarray) -> bool:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from model.arrays import NUMPY, NumpyOperations, Operations
 from model.contract import Aggregate, AttentionWant, Axis, Output, SummaryWant, Weights
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.inspection.arrays import NUMPY, NumpyOperations, Operations
 from model.inspection.layer import LayerAttention, read_weights
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.contract import PoolingMode
+from model.arrays import NUMPY, Operations
+from model.contract import PoolingMode, SentenceWant
 from model.encoder.attention import similarity_scores
-from model.heads import vectors
 from model.heads.pooling import Bags
 from model.heads.vectors import finish
+from model.pytorch.tensor_operations import TensorOperations
 from tests.references.comparing import distance
 from tests.support.product import Array
 
+TENSORS = TensorOperations(torch.device("cpu"))
 MODES: tuple[PoolingMode, ...] = ("cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last")
 
 
@@ -24,21 +26,24 @@ def states(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
+def pool_rectangle(
+    shape: torch.Size, rows: Tensor | Array, modes: tuple[PoolingMode, ...], skip: int, ops: Operations
+) -> Tensor:
+    count, length = shape[:2]
+    bags = Bags(np.arange(count) * length, np.full(count, length), skip, ops)
+    pooled = bags.pool(lambda _: rows, SentenceWant(modes))
+    assert pooled.dtype == np.float32
+    return torch.from_numpy(pooled)
+
+
 def pool(hidden: Tensor, modes: tuple[PoolingMode, ...], skip: int = 0) -> Tensor:
     """Pool a (B, N, C) rectangle, laid out as a packed batch."""
-    count, length = hidden.shape[:2]
-    starts = np.arange(count) * length
-    bags = Bags(starts, np.full(count, length), skip, hidden.device)
-    return bags.pool(hidden.flatten(0, 1), modes)
+    return pool_rectangle(hidden.shape, hidden.flatten(0, 1), modes, skip, TENSORS)
 
 
 def pool_arrays(hidden: Tensor, modes: tuple[PoolingMode, ...], skip: int = 0) -> Tensor:
-    """The same in numpy."""
-    count, length = hidden.shape[:2]
-    states = hidden.flatten(0, 1).float().numpy()
-    pooled = vectors.pool(states, np.full(count, length), skip, modes)
-    assert pooled.dtype == np.float32
-    return torch.from_numpy(pooled)
+    """The same in numpy, which has no bfloat16."""
+    return pool_rectangle(hidden.shape, hidden.flatten(0, 1).float().numpy(), modes, skip, NUMPY)
 
 
 both = pytest.mark.parametrize("pool", [pool, pool_arrays], ids=["tensors", "arrays"])
@@ -81,6 +86,23 @@ def test_several_modes_are_concatenated_in_their_order(pool: Pool) -> None:
     assert distance(pool(hidden, ("max", "mean")), expected) < 1e-6
 
 
+@pytest.mark.parametrize("ops", [TENSORS, NUMPY], ids=["tensors", "arrays"])
+def test_layers_are_concatenated_in_their_order(ops: Operations) -> None:
+    """Each layer is read once, as often as it is listed, with all its modes side by side."""
+    layers = {number: states(4, 2) + number for number in (3, 5)}
+    read = []
+
+    def give(layer: int) -> Tensor | Array:
+        read.append(layer)
+        return layers[layer] if ops is TENSORS else layers[layer].numpy()
+
+    want = SentenceWant(("last", "max"), layers=(5, 3, 5))
+    pooled = Bags(np.array([0]), np.array([4]), 0, ops).pool(give, want)
+    expected = [x for layer in (5, 3, 5) for x in (layers[layer][-1], layers[layer].amax(0))]
+    assert distance(pooled, torch.cat(expected)[None]) == 0
+    assert sorted(read) == [3, 5]
+
+
 @given(lengths=st.lists(st.integers(3, 20), min_size=1, max_size=8), data=st.data())
 def test_sequences_of_any_length_and_place_are_pooled_apart(lengths: list[int], data: st.DataObject) -> None:
     """Some sequences of a packed batch, in any order, are pooled as if each were alone."""
@@ -88,14 +110,14 @@ def test_sequences_of_any_length_and_place_are_pooled_apart(lengths: list[int], 
     starts = np.cumsum(lengths, dtype=np.int64) - np.array(lengths)
     chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, unique=True))
     skip = data.draw(st.integers(0, 2))
-    bags = Bags(starts[chosen], np.array(lengths, np.int64)[chosen], skip, hidden.device)
+    counts = np.array(lengths, np.int64)[chosen]
     for mode in MODES:
         alone = [hidden[starts[i] : starts[i] + lengths[i]].double().numpy() for i in chosen]
         expected = [by_mask(x, mode, skip) for x in alone]
-        assert distance(bags.pool(hidden, (mode,)), expected) < 1e-6
-        arrays = np.concatenate(alone).astype(np.float32)
-        ours = vectors.pool(arrays, np.array(lengths, np.int64)[chosen], skip, (mode,))
-        assert distance(ours, expected) < 1e-6
+        for ops, rows in ((TENSORS, hidden), (NUMPY, hidden.numpy())):
+            bags = Bags(starts[chosen], counts, skip, ops)
+            pooled = bags.pool({0: rows}.__getitem__, SentenceWant((mode,), layers=(0,)))
+            assert distance(pooled, expected) < 1e-6
 
 
 def test_a_sequence_of_which_nothing_is_left_cannot_be_pooled() -> None:

@@ -1,16 +1,19 @@
-"""The array operations of inspection that have different names in numpy and PyTorch."""
+"""The array operations of pooling and inspection that have different names in numpy and PyTorch."""
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.contract import FloatArray
-from model.inspection.float16 import to_float16
-from model.inspection.selection import IntArray, Places
+from model.float16 import to_float16
 
 Array = Any
 """A numpy array or a tensor, float32 unless stated otherwise."""
+IntArray = NDArray[np.int64]
+Places = slice | IntArray
+"""A selection along an axis: a slice of neighbours, or positions."""
+Reduction = Literal["sum", "max"]
 
 
 class Operations(Protocol):
@@ -32,6 +35,10 @@ class Operations(Protocol):
 
     def numpy_float16(self, x: Array) -> NDArray[np.float16]:
         """Round to the nearest float16, ties to even, and convert to numpy."""
+        ...
+
+    def float32(self, x: Array) -> Array:
+        """Convert numbers to float32, without a copy if they already are."""
         ...
 
     def finite(self, x: Array) -> NDArray[np.bool_]:
@@ -89,6 +96,16 @@ class Operations(Protocol):
         """Sum the entries along an axis from each start to the next."""
         ...
 
+    def reduce_rows(
+        self, x: Array, rows: Places, starts: IntArray, how: Reduction, weights: FloatArray | None = None
+    ) -> Array:
+        """Sum groups of rows of a table (T, C), or take their maximum: (B, C).
+
+        `starts` (B,) is where among `rows` each group begins. A sum multiplies each row by its weight, if
+        there are `weights`. Each library adds in an order of its own, which rounds differently.
+        """
+        ...
+
     def stack(self, arrays: list[Array]) -> Array:
         """Join arrays of one shape along a new first axis."""
         ...
@@ -118,6 +135,10 @@ class NumpyOperations:
     def numpy_float16(self, x: FloatArray) -> NDArray[np.float16]:
         """Round to the nearest float16, ties to even."""
         return to_float16(x)
+
+    def float32(self, x: NDArray[Any]) -> FloatArray:
+        """Convert numbers to float32, without a copy if they already are."""
+        return x.astype(np.float32, copy=False)
 
     def finite(self, x: FloatArray) -> NDArray[np.bool_]:
         """Whether all numbers of each entry of the first axis are finite: (b, …) -> (b,)."""
@@ -171,6 +192,15 @@ class NumpyOperations:
     def merge(self, x: FloatArray, starts: IntArray, axis: int) -> FloatArray:
         """Sum the entries along an axis from each start to the next."""
         return np.asarray(np.add.reduceat(x, starts, axis=axis))
+
+    def reduce_rows(
+        self, x: FloatArray, rows: Places, starts: IntArray, how: Reduction, weights: FloatArray | None = None
+    ) -> FloatArray:
+        """Sum groups of rows of a table (T, C), or take their maximum: (B, C)."""
+        x = x[rows] if isinstance(rows, slice) else x.take(rows, 0)
+        if weights is not None:
+            x = x * weights[:, None]
+        return np.asarray((np.maximum if how == "max" else np.add).reduceat(x, starts, axis=0))
 
     def stack(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
         """Join arrays of one shape along a new first axis."""
