@@ -70,7 +70,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--model", default=EMBEDDED, help="the embedded model, a folder or a hub name")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=6, help="of each turn")
-    parser.add_argument("--connections", type=_numbers, default=_CONNECTIONS, help="of single sentences")
+    parser.add_argument(
+        "--connections", type=_numbers, default=list(_CONNECTIONS), help="of single sentences"
+    )
     others = ("mixed", "long", "lone")
     parser.add_argument("--workloads", type=common.some_of(others), default=others, help=",".join(others))
     return parser.parse_args()

@@ -61,6 +61,7 @@ def prepare_model(
     device: str = "auto",
     dtype: str = "auto",
     threads: int | None = None,
+    tensorrt: bool = False,
     native: bool = True,
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:
     """Load what forked processes can share, and return how each of them gets its model; raises ModelError.
@@ -72,9 +73,18 @@ def prepare_model(
     if graph is None:
         from model.pytorch.backend import choose_device  # noqa: PLC0415
 
-        if choose_device(device) == "cpu":
+        if choose_device(device) == "cpu" and not tensorrt:
             return _load_forkable(path, dtype, threads, native=native)
-    return partial(load_model, source, kind=kind, device=device, dtype=dtype, threads=threads, native=native)
+    return partial(
+        load_model,
+        source,
+        kind=kind,
+        device=device,
+        dtype=dtype,
+        threads=threads,
+        tensorrt=tensorrt,
+        native=native,
+    )
 
 
 def _load_forkable(

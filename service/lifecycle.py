@@ -74,6 +74,7 @@ def prepare_models(settings: Settings) -> dict[str, PreparedModel]:
             device=settings.device,
             dtype=settings.dtype,
             threads=settings.threads,
+            tensorrt=settings.tensorrt,
             native=settings.native == "on",
         )
     return prepared

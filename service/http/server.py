@@ -19,7 +19,7 @@ from service.http.connection import Protocol
 from service.http.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
-from service.sharing.board import HEARTBEAT
+from service.sharing.board import CUT_OFF, HEARTBEAT
 from service.telemetry.logs import write_at_once
 
 log = logging.getLogger(__name__)
@@ -184,6 +184,7 @@ class Server(uvicorn.Server):
         left = self._drain_since + self.state.settings.drain_timeout_s - time.monotonic()
         if left <= _CANCEL_S:
             self._cut_off = max(self._cut_off, self.state.in_flight)
+            self.state.column.own[CUT_OFF] = self._cut_off
             self.state.cancel_running()
         # The remaining time is for clients that are still reading their responses.
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]

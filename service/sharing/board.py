@@ -29,6 +29,8 @@ ANSWERS = 8
 """Bytes of its large responses."""
 GROWTH = 9
 """Its resident size, less what it had when it was forked."""
+CUT_OFF = 10
+"""Requests that had no answer when the drain timed out."""
 _FIXED = 16
 
 # Amounts by client are summed in rows chosen by the client's hash: two clients that share a row are, for each

@@ -26,7 +26,7 @@ from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_m
 from service.process import freeze
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, SettingsError
-from service.sharing.board import ANSWERED, HEARTBEAT, IN_FLIGHT, Board
+from service.sharing.board import ANSWERED, CUT_OFF, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
@@ -179,7 +179,7 @@ class Supervisor:
         column = self._board.column(worker.slot)
         lost, answered = column.own[IN_FLIGHT], column.own[ANSWERED]
         if self._drain_since is not None:
-            self._lost += lost
+            self._lost += max(lost, column.own[CUT_OFF])
             self._board.clear(worker.slot)
             return None
         if not column.opened and code > 0:
