@@ -101,6 +101,7 @@ def parse_arguments() -> argparse.Namespace:
         "--graph", type=Path, help="an exported folder of that model, which headlight serves in its place"
     )
     parser.add_argument("--plain", action="store_true", help="also measure it on PyTorch's kernels alone")
+    parser.add_argument("--processes", default="auto", help="of headlight")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
     parser.add_argument("--workloads", type=common.some_of(NAMES), default=NAMES, help=",".join(NAMES))
@@ -111,7 +112,7 @@ def start(
     stack: ExitStack, arguments: argparse.Namespace, mixed: Workload
 ) -> tuple[dict[str, tuple[Process, Loaded]], list[tuple[str, str]]]:
     """Start the contestants one by one, and pause each; the stack ends them. Also returns the facts."""
-    headlight = Headlight(model=arguments.graph or arguments.model)
+    headlight = Headlight(model=arguments.graph or arguments.model, processes=arguments.processes)
     stack.callback(headlight.end)
     headlight.wait_until_ready(_START_S)
     info = httpx.get(f"{headlight.url}/info", trust_env=False).json()["models"][0]
@@ -128,7 +129,7 @@ def start(
     if info["backend"] == "torch":
         facts.append(("kernels", info["kernels"] or "PyTorch's"))
     if arguments.plain:
-        plain = Headlight(model=arguments.model, native="off")
+        plain = Headlight(model=arguments.model, native="off", processes=arguments.processes)
         stack.callback(plain.end)
         plain.wait_until_ready(_START_S)
         plain.pause()

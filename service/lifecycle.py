@@ -93,7 +93,6 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             tensorrt=settings.tensorrt,
             native=settings.native == "on",
         )
-        log.info("%s: %s", name, describe(loaded[name][1].info))
     return build_engines(loaded, settings, metrics)
 
 
@@ -115,6 +114,7 @@ def build_engines(
     device = Device(min(backend.lanes for _, backend in loaded.values()), column)
     engines = {}
     for name, (tokenizer, backend) in loaded.items():
+        log.info("%s: %s", name, describe(backend.info))
         engines[name] = Engine(
             name,
             tokenizer,

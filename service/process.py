@@ -59,19 +59,19 @@ def limit_products() -> None:
     threadpool_limits(limits=1, user_api="blas")
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(processes: int = 1) -> None:
     """Have glibc keep freed memory for the next pass; a no-op with other C libraries.
 
     The arrays of a pass take megabytes. If returned to the system, their pages have to be faulted in and
     zeroed again: a pass with the first row of all maps takes 1.06 times as long as one without maps, and 1.14
     times without this (`benchmarks/attention.py`). Blocks above 8 MB are still returned at once. This costs
-    about 150 MB under load.
+    about 150 MB under load, which several processes share between them.
     """
     own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in own):
         mallopt(_M_ARENA_MAX, _ARENAS)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES // processes)
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 

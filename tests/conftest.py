@@ -31,6 +31,7 @@ THOROUGH = frozenset(
         "contract/test_hostile_attention",
         "contract/test_keys",
         "contract/test_open_files",
+        "contract/test_processes",
         "contract/test_protocol",
         "contract/test_server",
         "contract/test_streaming",

@@ -20,6 +20,7 @@ from types import FrameType
 
 from model.errors import ModelError
 from model.lanes import count_cores
+from model.loading import likely_kind
 from service.clients.keys import Keys
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
@@ -59,7 +60,8 @@ class _Worker:
 def count_processes(settings: Settings) -> int:
     """Return how many processes serve: the setting, or one for each core; raises SettingsError.
 
-    A CUDA device has one process: each would load the weights once more, and they would compete for it.
+    A CUDA device has one process: each would load the weights once more, and they would compete for it. With
+    ONNX Runtime too, auto is one: its sessions cannot be shared, and each takes some 150 MB.
     """
     cuda = settings.device.startswith("cuda")
     linux = sys.platform == "linux"
@@ -69,6 +71,8 @@ def count_processes(settings: Settings) -> int:
             raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {where}: set it to 1.")
         return settings.processes
     if cuda or not linux or (settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*"))):
+        return 1
+    if any(likely_kind(source, settings.backend) == "onnx" for source in settings.models.values()):
         return 1
     return min(settings.threads or count_cores(), count_cores())
 

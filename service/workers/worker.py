@@ -14,7 +14,7 @@ from service.clients.keys import KeyFileError
 from service.engine.engine import Engine
 from service.http.server import serve
 from service.lifecycle import PreparedModel, ServiceState, build_engines
-from service.process import die_with_parent, freeze
+from service.process import die_with_parent, freeze, keep_freed_memory, trim_memory
 from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.telemetry.metrics import Metrics
@@ -81,6 +81,7 @@ def _serve(
     name: str,
     load: Callable[[Settings, Metrics], dict[str, Engine]],
 ) -> None:
+    keep_freed_memory(siblings.column.processes)
     share_values(siblings.metrics, name)
     _KEYS_LOG.setLevel(logging.ERROR)
     if siblings.column.slot or name == "greeter":
@@ -95,8 +96,14 @@ def _serve(
     state.greets = name == "greeter"
     if not (siblings.column.slot or state.greets):
         _KEYS_LOG.setLevel(logging.NOTSET)
-    state.on_ready = freeze
+    state.on_ready = _settle
     serve(app, state, listener)
+
+
+def _settle() -> None:
+    """Give up what only the start needed."""
+    freeze()
+    trim_memory()
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -39,7 +39,10 @@ def test_pipelined_requests_wait_as_the_bytes_they_are() -> None:
     """Thousands of requests behind one that takes long cost their bytes, not a request's memory each."""
     work = request_bytes(body=b'{"inputs": ["%b"]}' % b'", "'.join([LONG.encode()] * 4))
     flood = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 9_000
-    with serve(max_queue_tokens=1_000_000, drain_timeout_s=1) as service, ExitStack() as stack:
+    with (
+        serve(max_queue_tokens=1_000_000, drain_timeout_s=1, processes=1) as service,
+        ExitStack() as stack,
+    ):
         service.encode([LONG] * 4)
         before = vitals(service).resident_mib
         for _ in range(24):

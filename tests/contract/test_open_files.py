@@ -28,7 +28,7 @@ def limit(service: Service, files: int) -> None:
 
 def test_idle_connections_make_room_where_files_run_out() -> None:
     """A new client is served within seconds, though three times as many stay connected as there are files."""
-    with serve() as service, ExitStack() as stack:
+    with serve(processes=1) as service, ExitStack() as stack:
         service.http.close()
         limit(service, len(open_files(service)) + 20)
         for _ in range(60):
@@ -52,7 +52,7 @@ def test_idle_connections_make_room_where_files_run_out() -> None:
 
 def test_a_request_that_finds_no_file_is_told_so() -> None:
     """A part of /docs is a file: where it cannot be opened, that is a 503, and no traceback."""
-    with serve() as service, service.connect() as connection:
+    with serve(processes=1) as service, service.connect() as connection:
         service.http.close()
         connection.sendall(GET)
         assert read_answer(connection, "GET").status_code == 200
