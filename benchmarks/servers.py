@@ -138,9 +138,9 @@ class Server(Process):
 
 
 class Headlight(Server):
-    """The service, in one process unless the settings say otherwise; settings without their prefix go before those of this program's environment.
+    """The service, in one process unless the settings say otherwise.
 
-    `python` is that of the environment it is installed in, this program's by default; `folder` is a checkout
+    Settings without their prefix go before those of this program's environment. `python` is that of the environment it is installed in, this program's by default; `folder` is a checkout
     to run instead of this one.
     """
 
@@ -150,7 +150,7 @@ class Headlight(Server):
         environment = {
             "HEADLIGHT_LOG_LEVEL": os.environ.get("HEADLIGHT_LOG_LEVEL", "warning"),
             "HEADLIGHT_HOST": "127.0.0.1",
-            **_variables({"processes": os.environ.get("HEADLIGHT_PROCESSES", 1), **settings}),
+            **_variables({"processes": os.environ.get("HEADLIGHT_PROCESSES", "1"), **settings}),
         }
         super().__init__(
             [str(python), "-m", "service", "--port", "{port}"], environment, ready="/readyz", folder=folder
