@@ -140,8 +140,9 @@ class Server(Process):
 class Headlight(Server):
     """The service, in one process unless the settings say otherwise.
 
-    Settings without their prefix go before those of this program's environment. `python` is that of the environment it is installed in, this program's by default; `folder` is a checkout
-    to run instead of this one.
+    Settings without their prefix go before those of this program's environment. `python` is that of the
+    environment it is installed in, this program's by default; `folder` is a checkout to run instead of this
+    one.
     """
 
     def __init__(
