@@ -41,7 +41,7 @@ _TICK_S = 0.1
 _SILENT_S = 5.0
 # If the supervisor itself was this late, the whole service was suspended.
 _LATE_S = 1.0
-# This many processes in a row that end without having answered a request end the service.
+# This many workers that end in a row, without a request being answered meanwhile, end the service.
 _FRUITLESS = 5
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
@@ -88,6 +88,8 @@ class Supervisor:
         self._greeter: int | None = None
         self._models: dict[str, PreparedModel] = {}
         self._fruitless = 0
+        self._answered = self._answered_by_ended = 0
+        """Requests answered by all workers when one last ended, and by those that have ended."""
         self._resumed = 0.0
         """When the whole service was last suspended, in `time.monotonic` seconds: no worker is to blame."""
         self._drain_since: float | None = None
@@ -188,7 +190,12 @@ class Supervisor:
             return None
         if not column.opened and code > 0:
             return code  # it could not start, and has said why
-        self._fruitless = 0 if answered else self._fruitless + 1
+        self._answered_by_ended += answered
+        in_all = self._answered_by_ended + sum(
+            self._board.column(other.slot).own[ANSWERED] for other in self._workers.values()
+        )
+        self._fruitless = self._fruitless + 1 if in_all == self._answered else 1
+        self._answered = in_all
         reason = "hung" if code == STUCK_EXIT_CODE else worker.reason
         self._metrics.worker_exits.labels(reason).inc()
         self._metrics.lost.inc(lost)
@@ -196,8 +203,8 @@ class Supervisor:
         log.error("worker %d ended (%s, %s), requests lost: %d", worker.slot, reason, how, lost)
         if self._fruitless >= _FRUITLESS:
             sys.stderr.write(
-                f"headlight: {self._fruitless} worker processes in a row ended without having answered a "
-                f"request, the last with {how}: see the log, and the memory limit.\n"
+                f"headlight: {self._fruitless} worker processes in a row ended, and no request was answered "
+                f"meanwhile; the last ended with {how}: see the log, and the memory limit.\n"
             )
             return STUCK_EXIT_CODE
         self._start(worker.slot)
