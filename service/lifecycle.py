@@ -307,6 +307,7 @@ class ServiceState:
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
+        self.memory.measure()
         if self._trimmer is not None:
             self._trimmer.check()
         for name, engine in self._engines.items():

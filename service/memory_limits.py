@@ -69,7 +69,7 @@ class Memory:
     def __init__(self, answers_limit: int, column: Column | None = None) -> None:
         self._column = column or alone()
         self._ledger = self._column.ledger()
-        self._first_resident_bytes = resident_bytes()
+        self._first_resident_bytes = sys.maxsize
         self.limit = sys.maxsize
         self.bytes = 0
         self.answers_limit = answers_limit
@@ -88,11 +88,18 @@ class Memory:
         """Set the limit once the models are loaded and warm; `given` is the process's memory limit."""
         most = int(given * (1 - _FREE))
         self._small_share = int(given * _SMALL_SHARE)
+        self._first_resident_bytes = resident_bytes()
         further = (self._column.processes - 1) * _PROCESS_BYTES
         left = most - resident_bytes() - _COMPUTE_BYTES - further - self._small_share
         self.limit = self._column.agreed_memory or max(_LEAST_BYTES, left)
         self._column.agree_memory(self.limit)
         self._most = most
+
+    def measure(self) -> None:
+        """Read the resident size, and tell the other processes; called several times a second."""
+        with self._lock:
+            self._read_at = -math.inf
+            self._resident()
 
     def largest_answer(self, setting: int) -> int:
         """Return the maximum size of a response: `setting`, or less if the budget is smaller."""

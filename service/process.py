@@ -86,11 +86,13 @@ def freeze() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent dies; a no-op where the system is not Linux."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has died already
+        os._exit(1)
 
 
 def resident_bytes() -> int:

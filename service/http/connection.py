@@ -76,6 +76,8 @@ class Protocol(HttpToolsProtocol):
         self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
         self._leaves_to: Channel | None = None
+        self.joins = False
+        """Whether another process has answered requests on it before."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Set up; a connection on which no request arrives is closed."""
@@ -88,7 +90,11 @@ class Protocol(HttpToolsProtocol):
             cut_off=self._cut_off,
             held_bytes=self._held_bytes,
         )
-        self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+        if self.joins:
+            self._used = True
+            self._idle_again()
+        else:
+            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up: cancel the timers and the request in flight, whose client is gone."""
@@ -242,19 +248,13 @@ class Protocol(HttpToolsProtocol):
         elif self._leaves_to is not None:
             self.leave(self._leaves_to)
 
-    def join(self) -> None:
-        """Continue a connection on which another process has answered requests."""
-        self._used = True
-        _cancel(self._head_timer)
-        self._idle_again()
-
     def leave(self, channel: Channel | None) -> None:
         """Have another process serve the next request; None stays here after all.
 
         Between two requests it leaves at once, otherwise after the response.
         """
         self._leaves_to = channel
-        if channel is None or self.idle_since is None or self._refusal is not None:
+        if channel is None or self._state.draining or self.idle_since is None or self._refusal is not None:
             return
         self.transport.pause_reading()  # what arrives from here on is for the other process
         if not self.transport.get_write_buffer_size() and channel.send(

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import itertools
 import logging
 import os
 import signal
@@ -29,6 +28,8 @@ _ECHO_S = 0.5
 _BACKLOG = 2048
 # How often a process that does not listen yet looks whether it should, in seconds.
 _POLL_S = 0.005
+# How long a worker that fails goes on answering what it can, in seconds.
+_END_S = 5
 # Connections are spread every this many ticks of a tenth of a second.
 _SPREAD_TICKS = 2
 # This long before the drain times out, the requests in flight are answered with a 503.
@@ -85,6 +86,7 @@ class Server(uvicorn.Server):
         self._beat()
         while not (self.state.column.opened or self.state.greets) and self.state.phase is Phase.READY:
             await asyncio.sleep(_POLL_S)
+            self._beat()
         await self._listen(sockets or [])
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
@@ -100,6 +102,11 @@ class Server(uvicorn.Server):
         )
         return protocol
 
+    def _joining_protocol(self) -> Protocol:
+        protocol = self._protocol()
+        protocol.joins = True  # before any data arrives
+        return protocol
+
     def _receive(self) -> None:
         """Continue the connections that siblings have passed on."""
         assert self.state.siblings is not None  # noqa: S101 - the channel is only read where there are some
@@ -109,13 +116,10 @@ class Server(uvicorn.Server):
             task.add_done_callback(self.server_state.tasks.discard)
 
     async def _join(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            _, protocol = await loop.connect_accepted_socket(self._protocol, connection)
+            await asyncio.get_running_loop().connect_accepted_socket(self._joining_protocol, connection)
         except OSError:  # the client has gone
             connection.close()
-        else:
-            protocol.join()
 
     def _beat(self) -> None:
         """Tell the supervisor that the event loop runs."""
@@ -130,7 +134,9 @@ class Server(uvicorn.Server):
         leaving = self.state.siblings.surplus(len(active))
         # Those between two requests first: they can move at once.
         active.sort(key=lambda connection: connection.idle_since is None)
-        for connection, slot in itertools.zip_longest(active, leaving[: len(active)]):
+        chosen = dict(zip(active, leaving, strict=False))
+        for connection in connections:
+            slot = chosen.get(connection)
             connection.leave(None if slot is None else self.state.siblings.channels[slot])
 
     def _send_all_away(self) -> bool:
@@ -143,6 +149,16 @@ class Server(uvicorn.Server):
         for i, connection in enumerate(connections):
             connection.leave(self.state.siblings.channels[i % len(self.state.siblings.channels)])
         return not connections
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End: siblings send no more connections, and the supervisor does not wait for the event loop."""
+        if self.state.siblings is not None:
+            self.state.column.own[HEARTBEAT] = 0
+            if not self.state.greets:
+                asyncio.get_running_loop().remove_reader(self.state.siblings.channel.exit)
+            if self.config.timeout_graceful_shutdown is None:
+                self.config.timeout_graceful_shutdown = _END_S
+        await super().shutdown(sockets)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal or a failure, and end the process."""

@@ -55,7 +55,7 @@ class _Layout:
 
 
 class Board:
-    """Columns of numbers for `processes` workers, and one that belongs to the supervisor.
+    """Columns of numbers for `processes` workers, one for what they agree on, and a spare one.
 
     Forked processes share it; create it before the fork.
     """
@@ -63,7 +63,7 @@ class Board:
     def __init__(self, processes: int, models: Iterable[str] = ()) -> None:
         self.processes = processes
         self._layout = _Layout(tuple(models))
-        self._memory = mmap.mmap(-1, 8 * self._layout.rows * (processes + 1))
+        self._memory = mmap.mmap(-1, 8 * self._layout.rows * (processes + 2))
         self._numbers = memoryview(self._memory).cast("q")
 
     def column(self, slot: int) -> "Column":
@@ -71,7 +71,12 @@ class Board:
         rows = self._layout.rows
         own = self._numbers[slot * rows : (slot + 1) * rows]
         others = [self._numbers[i * rows : (i + 1) * rows] for i in range(self.processes) if i != slot]
-        return Column(slot, own, others, self._numbers[self.processes * rows :], self._layout)
+        common = self._numbers[self.processes * rows : (self.processes + 1) * rows]
+        return Column(slot, own, others, common, self._layout)
+
+    def spare_column(self) -> "Column":
+        """Return the column of a process that is no worker: it reads those of all, and none reads it."""
+        return self.column(self.processes + 1)
 
     def clear(self, slot: int) -> None:
         """Forget the numbers of a worker that has ended."""

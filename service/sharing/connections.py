@@ -5,12 +5,16 @@ keep for hours. So that no worker is busy while others idle, a connection may mo
 file descriptor is sent to a sibling, which serves the next request on it. The client notices nothing.
 """
 
+import os
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from service.sharing.board import CONNECTIONS, HEARTBEAT, Column
 
+# A sibling whose event loop has not run for this long gets no connections: it beats every tenth of a second.
+_ALIVE_NS = 500_000_000
 # Received at once; more wait in the channel.
 _MOST = 64
 
@@ -41,8 +45,10 @@ class Channel:
         arrived: list[socket.socket] = []
         while len(arrived) < _MOST:
             try:
-                _, numbers, _, _ = socket.recv_fds(self.exit, 16, 4)
-            except OSError:  # nothing left, or no file descriptor left
+                # Without a free file descriptor the system would close the connection that arrives.
+                os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                _, numbers, _, _ = socket.recv_fds(self.exit, 16, 1)
+            except OSError:  # nothing left, or no file descriptor
                 break
             if not numbers:
                 break
@@ -71,10 +77,11 @@ class Siblings:
         the mean, rounded up. Two that choose the same sibling may overshoot; the next call corrects that.
         """
         self.column.own[CONNECTIONS] = active
+        alive_since = time.monotonic_ns() - _ALIVE_NS
         others = {
             slot: other[CONNECTIONS]
             for slot, other in zip(self._slots(), self.column.others, strict=True)
-            if other[HEARTBEAT]
+            if other[HEARTBEAT] > alive_since
         }
         mean = -(-(active + sum(others.values())) // (len(others) + 1))
         gaps = {slot: mean - number for slot, number in others.items() if number < mean}

@@ -43,6 +43,7 @@ _SILENT_S = 5.0
 _LATE_S = 1.0
 # This many workers that end in a row, without a request being answered meanwhile, end the service.
 _FRUITLESS = 5
+_IN_A_ROW_S = 60.0
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
 # What workers may take to end beyond the drain's timeout.
@@ -65,12 +66,15 @@ def count_processes(settings: Settings) -> int:
     """
     cuda = settings.device.startswith("cuda")
     linux = sys.platform == "linux"
+    cuda = cuda or (settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*")))
     if settings.processes is not None:
         if settings.processes > 1 and (cuda or not linux):
-            where = f"HEADLIGHT_DEVICE is {settings.device}" if cuda else "this system is not Linux"
+            where = "this system is not Linux"
+            if cuda:
+                where = f"HEADLIGHT_DEVICE is {settings.device}, and a CUDA device is served by one process"
             raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {where}: set it to 1.")
         return settings.processes
-    if cuda or not linux or (settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*"))):
+    if cuda or not linux:
         return 1
     if any(likely_kind(source, settings.backend) == "onnx" for source in settings.models.values()):
         return 1
@@ -90,6 +94,9 @@ class Supervisor:
         self._fruitless = 0
         self._answered = self._answered_by_ended = 0
         """Requests answered by all workers when one last ended, and by those that have ended."""
+        self._last_end = self._opened = 0.0
+        self._missing: set[int] = set()
+        """Workers that could not be forked."""
         self._resumed = 0.0
         """When the whole service was last suspended, in `time.monotonic` seconds: no worker is to blame."""
         self._drain_since: float | None = None
@@ -116,7 +123,8 @@ class Supervisor:
 
     def _supervise(self) -> int:
         freeze()
-        self._greeter = fork(partial(greet, self._settings, self._siblings(0), self._listener))
+        spare = Siblings(self._board.spare_column(), self._channels, self._folder)
+        self._greeter = fork(partial(greet, self._settings, spare, self._listener))
         share_values(self._folder, "supervisor")
         self._metrics = Metrics(VERSION, ENDPOINTS, self._folder)
         try:
@@ -150,35 +158,52 @@ class Supervisor:
                 if now - self._drain_since > self._settings.drain_timeout_s + _GRACE_S:
                     return self._drained()
             else:
-                self._open_if_ready()
+                self._start_missing()
+                self._open_if_ready(now)
                 self._check_heartbeats(now)
 
     def _start(self, slot: int) -> None:
+        """Fork a worker; where the system cannot now, it is tried again at the next tick."""
         self._board.clear(slot)
-        siblings = self._siblings(slot)
-        pid = fork(partial(work, self._settings, siblings, self._listener, self._models))
+        siblings = Siblings(self._board.column(slot), self._channels, self._folder)
+        try:
+            pid = fork(partial(work, self._settings, siblings, self._listener, self._models))
+        except OSError as error:
+            log.warning("cannot fork a worker (%s): trying again", error.strerror)
+            self._missing.add(slot)
+            return
         self._workers[pid] = _Worker(pid, slot)
+        if self._drain_since is not None:  # the signal came during the fork
+            _kill(pid, self._signal)
 
-    def _siblings(self, slot: int) -> Siblings:
-        return Siblings(self._board.column(slot), self._channels, self._folder)
+    def _start_missing(self) -> None:
+        missing, self._missing = self._missing, set()
+        for slot in missing:
+            self._start(slot)
 
-    def _open_if_ready(self) -> None:
+    def _open_if_ready(self, now: float) -> None:
         """Start the other workers once the first is ready, and open the service once all are."""
         column = self._board.column(0)
-        if column.opened or not column.own[HEARTBEAT]:
+        if column.opened:
+            if self._greeter is not None and now - self._opened > _SILENT_S:
+                _kill(self._greeter, signal.SIGKILL)  # its last connections hang
             return
-        if len(self._workers) == 1 and self._board.processes > 1:
+        if not column.own[HEARTBEAT]:
+            return
+        if len(self._workers) == 1 and self._board.processes > 1 and not self._missing:
             for slot in range(1, self._board.processes):
                 self._start(slot)
         elif all(other[HEARTBEAT] for other in column.others):
             column.open()
+            self._opened = now
             log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
 
     def _on_end(self, pid: int, code: int) -> int | None:
         """Replace a worker that has ended; returns the exit code if the service must end."""
         if pid == self._greeter:
             self._greeter = None
-            return None if code == 0 or self._drain_since is not None else max(code, 1)
+            started = self._board.column(0).opened or self._drain_since is not None
+            return None if code <= 0 or started else code
         worker = self._workers.pop(pid, None)
         if worker is None:
             return None
@@ -194,8 +219,10 @@ class Supervisor:
         in_all = self._answered_by_ended + sum(
             self._board.column(other.slot).own[ANSWERED] for other in self._workers.values()
         )
-        self._fruitless = self._fruitless + 1 if in_all == self._answered else 1
-        self._answered = in_all
+        now = time.monotonic()
+        in_a_row = in_all == self._answered and now - self._last_end < _IN_A_ROW_S
+        self._fruitless = self._fruitless + 1 if in_a_row else 1
+        self._answered, self._last_end = in_all, now
         reason = "hung" if code == STUCK_EXIT_CODE else worker.reason
         self._metrics.worker_exits.labels(reason).inc()
         self._metrics.lost.inc(lost)
@@ -253,7 +280,8 @@ class Supervisor:
             )
 
     def _drained(self) -> int:
-        lost = self._lost + self._in_flight()
+        left = [self._board.column(worker.slot).own for worker in self._workers.values()]
+        lost = self._lost + sum(max(own[IN_FLIGHT], own[CUT_OFF]) for own in left)
         log.info(
             "stopped after %.1f s, requests cut off: %d", time.monotonic() - (self._drain_since or 0.0), lost
         )

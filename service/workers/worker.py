@@ -29,12 +29,13 @@ _LIFECYCLE_LOG = logging.getLogger("service.lifecycle")
 def fork(work: Callable[[], None]) -> int:
     """Run `work` in a forked process, which must end itself; returns its process id."""
     signals = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD))
+    parent = os.getpid()
     try:
         pid = os.fork()
         if pid:
             return pid
         try:
-            die_with_parent()
+            die_with_parent(parent)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for signum in (signal.SIGINT, signal.SIGTERM):

@@ -46,9 +46,10 @@ def connections(service: Service, pid: int) -> int:
         if int(fields[1].partition(":")[2], 16) == service.port and fields[3] == "01":
             established.add(f"socket:[{fields[9]}]")
     held = 0
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            held += str(file.readlink()) in established
+    with suppress(OSError):  # it has just ended
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                held += str(file.readlink()) in established
     return held
 
 
@@ -121,6 +122,15 @@ def two_workers(**settings: object) -> Iterator[Service]:
         yield service
 
 
+def wait_until_all_serve(service: Service) -> None:
+    """Wait until each worker holds connections, and for some answers on them."""
+    until = time.monotonic() + START_S
+    while not all(connections(service, pid) for pid in workers(service)):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    time.sleep(0.3)
+
+
 @pytest.fixture(scope="module")
 def several() -> Iterator[Service]:
     """A service of two processes."""
@@ -176,7 +186,7 @@ def test_a_killed_worker_is_replaced_and_its_siblings_go_on() -> None:
         with clients(service, 6) as ends:
             first = open_files(service)
             for _ in range(kills):
-                time.sleep(0.4)
+                wait_until_all_serve(service)
                 victim = workers(service)[0]
                 os.kill(victim, signal.SIGKILL)
                 assert wait_for_workers(service, [victim]) < 1.0
@@ -290,7 +300,7 @@ def test_no_worker_outlives_a_killed_supervisor() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        (["--device", "cuda"], "HEADLIGHT_PROCESSES is 2, but HEADLIGHT_DEVICE is cuda: set it to 1."),
+        (["--device", "cuda"], "HEADLIGHT_PROCESSES is 2, but HEADLIGHT_DEVICE is cuda, and"),
         (["--processes", "0"], "0"),
         (["--model", "/nowhere"], "/nowhere"),
     ],

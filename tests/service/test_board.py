@@ -102,7 +102,8 @@ def siblings(board: Board, counts: list[int], tmp_path: Path) -> list[Siblings]:
     channels: list[Channel] = []
     made = [Siblings(board.column(slot), channels, tmp_path) for slot in range(len(counts))]
     for sibling, count in zip(made, counts, strict=True):
-        sibling.column.own[CONNECTIONS], sibling.column.own[HEARTBEAT] = count, 1
+        sibling.column.own[CONNECTIONS] = count
+        sibling.column.own[HEARTBEAT] = time.monotonic_ns()
     return made
 
 
@@ -127,11 +128,24 @@ def test_connections_move_to_siblings_with_fewer(
 
 
 def test_nothing_moves_to_a_process_that_is_not_ready(tmp_path: Path) -> None:
-    """A worker that still starts, or has ended, has no heartbeat."""
+    """A worker that still starts, or has ended, has no heartbeat; that of one that stands still is old."""
     board = Board(2, [MODEL])
     first, second = siblings(board, [4, 0], tmp_path)
-    second.column.own[HEARTBEAT] = 0
-    assert first.surplus(4) == []
+    for beat in (0, time.monotonic_ns() - 10**9):
+        second.column.own[HEARTBEAT] = beat
+        assert first.surplus(4) == []
+
+
+def test_nobody_counts_the_process_that_greets() -> None:
+    """What it holds while the workers start is not theirs."""
+    board = Board(2, [MODEL])
+    spare = board.spare_column()
+    spare.own[LANES] = 5
+    spare.ledger(MODEL).add("client", 7)
+    board.column(0).own[LANES] = 1
+    assert [board.column(slot).elsewhere(LANES) for slot in range(2)] == [0, 1]
+    assert board.column(0).ledger(MODEL).elsewhere == 0
+    assert not board.column(0).opened
 
 
 def test_a_connection_arrives_as_it_was(channel: Channel) -> None:
