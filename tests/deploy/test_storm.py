@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from service.engine.trimming import IDLE_S
-from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, vectors, vitals
+from tests.storm.siege import KEEP_ALIVE_S, REQUEST_TIMEOUT_S, Siege, vectors, vitals
 from tests.support.backends import Kept, both_backends
 from tests.support.serving import Service, post
 
@@ -45,7 +45,7 @@ def test_ten_thousand_hostile_requests(kept: Kept, backend: str) -> None:
 
     Memory is compared at rest: what libraries keep of it under load is as much as the worst coincidence took.
     """
-    with kept.embedded(backend, request_timeout_s=REQUEST_TIMEOUT_S) as service:
+    with kept.embedded(backend, request_timeout_s=REQUEST_TIMEOUT_S, keep_alive_s=KEEP_ALIVE_S) as service:
         siege = Siege(service)
         warm_up, _ = siege.lay(siege.attacks(WARM_UP) + siege.varied(WARM_UP_ROUNDS))
         assert warm_up.faults == []

@@ -23,6 +23,8 @@ from tests.support.serving import Service
 
 REQUEST_TIMEOUT_S = 10
 """Of the service: what never comes to an end lasts so long."""
+KEEP_ALIVE_S = 20
+"""Of the service: less than a client's patience, also when the answers before it took long."""
 VARIED = ("as many inputs as there may be", "a storm of characters", "pairs of nothing and something")
 """Kinds that run batches of many shapes: libraries keep code for each, up to a bound."""
 GOOD = ["A good client asks for this.", "xylophone quartz", ""]

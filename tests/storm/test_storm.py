@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.storm.driver import Census
-from tests.storm.siege import REQUEST_TIMEOUT_S, Siege, Vitals, Watch, vectors, vitals
+from tests.storm.siege import KEEP_ALIVE_S, REQUEST_TIMEOUT_S, Siege, Vitals, Watch, vectors, vitals
 from tests.support.serving import Service, serve
 
 pytestmark = pytest.mark.alone
@@ -32,7 +32,7 @@ class Besieged:
 @pytest.fixture(scope="module")
 def besieged() -> Iterator[Besieged]:
     """A service that nobody else uses, with the storm behind it; it must end with exit code 0."""
-    with serve(request_timeout_s=REQUEST_TIMEOUT_S) as service:
+    with serve(request_timeout_s=REQUEST_TIMEOUT_S, keep_alive_s=KEEP_ALIVE_S) as service:
         siege = Siege(service)
         expected, before = vectors(service), vitals(service)
         census, watch = siege.lay(siege.attacks(ATTACKS))
