@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.doubles import HANG
 from tests.support.serving import (
     START_S,
     Service,
@@ -220,6 +221,23 @@ def test_a_stopped_worker_is_replaced() -> None:
             answered(httpx.post(f"{service.url}/encode", json=TEXT, timeout=20))
         assert wait_for_workers(service, [victim]) < 10
         assert service.metrics()['headlight_worker_exits_total{reason="unresponsive"}'] == 1
+
+
+def test_a_worker_whose_batch_never_ends_is_replaced() -> None:
+    """Its request times out, the sibling serves meanwhile, and another process takes its place."""
+    with two_workers(module="tests.support.hanging_workers", request_timeout_s=1) as service:
+        first = workers(service)
+        with service.new_client() as client:
+            assert_problem(client.post("/encode", json={"inputs": HANG}), 504, "deadline-exceeded")
+        until = time.monotonic() + 20
+        while workers(service) == first or len(workers(service)) < 2:
+            assert time.monotonic() < until
+            ends = [httpx.post(f"{service.url}/encode", json=TEXT).status_code for _ in range(4)]
+            assert 200 in ends, "at least the sibling's clients are answered"
+        assert len(set(workers(service)) & set(first)) == 1
+        service.wait_until_ready()
+        assert service.metrics()['headlight_worker_exits_total{reason="hung"}'] == 1
+        assert answered(httpx.post(f"{service.url}/encode", json=TEXT))
 
 
 def test_workers_that_never_answer_end_the_service() -> None:

@@ -1,0 +1,29 @@
+"""`python -m tests.support.hanging_workers` is the service in processes whose model hangs on a word."""
+
+import sys
+from collections.abc import Mapping
+
+from model.contract import Backend
+from model.tokenization.tokenizer import TextTokenizer
+from service.command_line import run
+from service.engine.engine import Engine
+from service.settings import Settings
+from service.sharing.board import Column
+from service.telemetry.metrics import Metrics
+from service.workers import worker
+from tests.support.doubles import poisoned
+
+
+def hanging(
+    loaded: Mapping[str, tuple[TextTokenizer, Backend]],
+    settings: Settings,
+    metrics: Metrics,
+    column: Column | None = None,
+) -> dict[str, Engine]:
+    """Engines in the place of those of the models that were loaded."""
+    return poisoned(settings, metrics)
+
+
+if __name__ == "__main__":
+    worker.build_engines = hanging  # type: ignore[attr-defined]
+    sys.exit(run(sys.argv[1:]))
