@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.1
 # An event loop that has not run for this long stands still: its process was stopped, or hangs.
 _SILENT_S = 5.0
+# What a worker may take to load and warm up, or to end.
+_START_S = 600.0
 # If the supervisor itself was this late, the whole service was suspended.
 _LATE_S = 1.0
 # This many workers that end in a row, without a request being answered meanwhile, end the service.
@@ -54,6 +56,8 @@ _GRACE_S = 1.0
 class _Worker:
     pid: int
     slot: int
+    forked: float
+    """When it was forked, in `time.monotonic` seconds."""
     reason: str = "died"
     """Why it ended, if the supervisor ended it."""
 
@@ -172,7 +176,7 @@ class Supervisor:
             log.warning("cannot fork a worker (%s): trying again", error.strerror)
             self._missing.add(slot)
             return
-        self._workers[pid] = _Worker(pid, slot)
+        self._workers[pid] = _Worker(pid, slot, time.monotonic())
         if self._drain_since is not None:  # the signal came during the fork
             _kill(pid, self._signal)
 
@@ -240,8 +244,9 @@ class Supervisor:
     def _check_heartbeats(self, now: float) -> None:
         """Kill workers whose event loop stands still."""
         for worker in self._workers.values():
-            beat = self._board.column(worker.slot).own[HEARTBEAT]
-            if beat and now - max(beat / 1e9, self._resumed) > _SILENT_S:
+            beat = self._board.column(worker.slot).own[HEARTBEAT] / 1e9
+            since, patience_s = (beat, _SILENT_S) if beat else (worker.forked, _START_S)
+            if now - max(since, self._resumed) > patience_s:
                 worker.reason = "unresponsive"
                 _kill(worker.pid, signal.SIGKILL)
 

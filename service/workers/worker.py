@@ -94,6 +94,8 @@ def _serve(
         sys.stderr.flush()
         os._exit(2)
     state: ServiceState = app.state.service
+    for model in settings.models:  # what waited in a worker that this one replaces is gone
+        state.metrics.queue(model, inputs=0, tokens=0)
     state.greets = name == "greeter"
     if not (siblings.column.slot or state.greets):
         _KEYS_LOG.setLevel(logging.NOTSET)

@@ -64,8 +64,8 @@ def test_memory_is_limited_over_all_processes() -> None:
     """A large request is refused while another process holds the memory, and then admitted."""
     board = Board(2, [MODEL])
     first, second = (Memory(2**40, board.column(slot)) for slot in range(2))
-    first.plan(2**30)
-    second.plan(2**32)
+    first.plan(2**36)
+    second.plan(2**38)
     assert first.limit == second.limit, "the first plan is that of all"
     permit, large = Permit(holder="a"), first.limit - SMALL_BYTES
     first.take(permit, large)
