@@ -306,9 +306,11 @@ def test_an_interrupt_ends_a_call_at_once() -> None:
         gate.wait(20)
         return echo(received)
 
+    # A process that hangs says where, and ends.
     program = (
-        "import sys\n"
+        "import faulthandler, sys\n"
         "from headlight_client import Headlight\n"
+        "faulthandler.dump_traceback_later(10, exit=True)\n"
         "try:\n"
         "    Headlight(sys.argv[1]).encode([str(i) for i in range(900)])\n"
         "except KeyboardInterrupt:\n"

@@ -2,10 +2,11 @@
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from anyio import CancelScope
 from anyio.from_thread import start_blocking_portal
 
 from headlight_client.answers import Answer, AttentionMaps, Encoded, joined
@@ -18,6 +19,7 @@ T = TypeVar("T", bound=Encoded | AttentionMaps)
 R = TypeVar("R")
 
 _UNAUTHORIZED = 401
+_CANCEL_AGAIN_S = 0.2
 
 
 def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
@@ -70,10 +72,22 @@ async def send_all(
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end(tasks)
     return joined([answers[start] for start in sorted(answers)])
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel what still runs, and wait for it.
+
+    A cancellation that coincides with a timeout inside the transport can be lost, so it is repeated.
+    """
+    with CancelScope(shield=True):
+        left = set(tasks)
+        while left:
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run_in_thread(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
