@@ -69,6 +69,8 @@ class Memory:
     def __init__(self, answers_limit: int, column: Column | None = None) -> None:
         self._column = column or alone()
         self._ledger = self._column.ledger()
+        # A body may arrive one byte at a time: with one process, none of them looks at the board.
+        self._shared = bool(self._column.others)
         self._first_resident_bytes = sys.maxsize
         self.limit = sys.maxsize
         self.bytes = 0
@@ -197,9 +199,13 @@ class Memory:
             self._column.own[ANSWER_ROW] = self.answers_bytes
 
     def _fits(self, permit: Permit, size: int) -> bool:
-        own, held = permit.memory_bytes, self.bytes + self._column.elsewhere(MEMORY)
+        own, held = permit.memory_bytes, self.bytes
+        if self._shared:
+            held += self._column.elsewhere(MEMORY)
         if own + size <= SMALL_BYTES:
-            held_by_client = self._held_by.get(permit.holder, 0) + self._ledger.elsewhere_of(permit.holder)
+            held_by_client = self._held_by.get(permit.holder, 0)
+            if self._shared:
+                held_by_client += self._ledger.elsewhere_of(permit.holder)
             little = held_by_client + size <= self._small_share * _LITTLE
             share = self._small_share if little else self._small_share // 2
             return held + size <= self.limit + share
@@ -226,8 +232,9 @@ class Memory:
         self.bytes += size
         self._added_bytes += max(size, 0)
         self._large += (before + size > SMALL_BYTES) - (before > SMALL_BYTES)
-        self._column.own[MEMORY], self._column.own[LARGE] = self.bytes, self._large
-        self._ledger.add(permit.holder, size)
+        if self._shared:
+            self._column.own[MEMORY], self._column.own[LARGE] = self.bytes, self._large
+            self._ledger.add(permit.holder, size)
         if holder := permit.holder:
             self._held_by[holder] = self._held_by.get(holder, 0) + size
             if not self._held_by[holder]:
