@@ -210,7 +210,9 @@ class Memory:
             share = self._small_share if little else self._small_share // 2
             return held + size <= self.limit + share
         # A single large request may exceed the limit: an idle service admits any that fits in memory.
-        large = self._large + self._column.elsewhere(LARGE) - (own > SMALL_BYTES)
+        large = self._large - (own > SMALL_BYTES)
+        if self._shared:
+            large += self._column.elsewhere(LARGE)
         if large > 0 and held + size > self.limit:
             return False
         return self._resident() + size <= self._most
@@ -224,7 +226,8 @@ class Memory:
         if self._added_bytes > _REREAD_BYTES or now > self._read_at + _REREAD_S:
             self._resident_bytes, self._read_at, self._added_bytes = resident_bytes(), now, 0
             self._column.own[GROWTH] = max(0, self._resident_bytes - self._first_resident_bytes)
-        return self._resident_bytes + self._added_bytes + self._column.elsewhere(GROWTH)
+        bound = self._resident_bytes + self._added_bytes
+        return bound + self._column.elsewhere(GROWTH) if self._shared else bound
 
     def _add(self, permit: Permit, size: int) -> None:
         before = permit.memory_bytes
