@@ -5,9 +5,10 @@ import enum
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
+from typing import TypeVar
 
 from model.contract import Backend, ModelInfo
 from model.errors import ModelError
@@ -30,6 +31,8 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.traces import open_traces
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 VERSION = version("headlight-server")
 
@@ -66,25 +69,22 @@ PreparedModel = Callable[[], tuple[TextTokenizer, Backend]]
 
 def prepare_models(settings: Settings) -> dict[str, PreparedModel]:
     """Load, before a fork, what processes can share of every model; raises ModelError."""
-    prepared = {}
-    for name, source in _sources(settings):
-        prepared[name] = prepare_model(
-            source,
-            kind=settings.backend,
-            device=settings.device,
-            dtype=settings.dtype,
-            threads=settings.threads,
-            tensorrt=settings.tensorrt,
-            native=settings.native == "on",
-        )
-    return prepared
+    return _load_each(settings, prepare_model)
 
 
 def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
     """Load every model that the settings name; raises ModelError."""
+    return build_engines(_load_each(settings, load_model), settings, metrics)
+
+
+def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
+    """Call `load_model` or `prepare_model` for each model, with the settings' options."""
+    if (sentence := both_packages()) is not None:
+        log.warning(sentence)
     loaded = {}
-    for name, source in _sources(settings):
-        loaded[name] = load_model(
+    for name, source in settings.models.items():
+        log.info("loading %s from %s", name, source)
+        loaded[name] = load(
             source,
             kind=settings.backend,
             device=settings.device,
@@ -93,15 +93,7 @@ def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
             tensorrt=settings.tensorrt,
             native=settings.native == "on",
         )
-    return build_engines(loaded, settings, metrics)
-
-
-def _sources(settings: Settings) -> Iterator[tuple[str, str]]:
-    if (sentence := both_packages()) is not None:
-        log.warning(sentence)
-    for name, source in settings.models.items():
-        log.info("loading %s from %s", name, source)
-        yield name, source
+    return loaded
 
 
 def build_engines(

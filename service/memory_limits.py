@@ -88,11 +88,10 @@ class Memory:
 
     def plan(self, given: int) -> None:
         """Set the limit once the models are loaded and warm; `given` is the process's memory limit."""
-        most = int(given * (1 - _FREE))
+        most = int(given * (1 - _FREE)) - (self._column.processes - 1) * _PROCESS_BYTES
         self._small_share = int(given * _SMALL_SHARE)
         self._first_resident_bytes = resident_bytes()
-        further = (self._column.processes - 1) * _PROCESS_BYTES
-        left = most - resident_bytes() - _COMPUTE_BYTES - further - self._small_share
+        left = most - self._first_resident_bytes - _COMPUTE_BYTES - self._small_share
         self.limit = self._column.agreed_memory or max(_LEAST_BYTES, left)
         self._column.agree_memory(self.limit)
         self._most = most

@@ -52,7 +52,10 @@ class Settings(BaseSettings):
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(
-        None, ge=1, le=256, description="processes that serve; auto: one for each core, on a CPU"
+        None,
+        ge=1,
+        le=256,
+        description="processes that serve; auto: one per core with PyTorch on a CPU, else 1",
     )
     max_batch_tokens: int | None = Field(
         None, ge=1, description="token budget of a batch; auto: 1024 on a CPU"

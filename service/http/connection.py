@@ -30,8 +30,6 @@ _TURN_S = 0.003
 # Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
 # this time.
 _ARRIVING_S = 0.1
-# A client that sent a request within this time is likely to send another on the same connection.
-_ACTIVE_S = 1.0
 
 
 class _Reading(FlowControl):
@@ -264,10 +262,9 @@ class Protocol(HttpToolsProtocol):
         else:
             self.transport.resume_reading()
 
-    @property
-    def active(self) -> bool:
-        """Whether it is being used: a request is being served, or was in the last second."""
-        return self.idle_since is None or (self._used and time.monotonic() - self._idle_since < _ACTIVE_S)
+    def active_since(self, moment: float) -> bool:
+        """Whether a request is being served, or was after a moment in `time.monotonic` seconds."""
+        return (self._used and self._idle_since > moment) or self.idle_since is None
 
     @property
     def idle_since(self) -> float | None:

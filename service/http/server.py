@@ -30,6 +30,8 @@ _BACKLOG = 2048
 _POLL_S = 0.005
 # How long a worker that fails goes on answering what it can, in seconds.
 _END_S = 5
+# A client that sent a request within this time is likely to send another on the same connection.
+_ACTIVE_S = 1.0
 # Connections are spread every this many ticks of a tenth of a second.
 _SPREAD_TICKS = 2
 # This long before the drain times out, the requests in flight are answered with a 503.
@@ -46,7 +48,8 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
         self.state = state
-        self._listening = False
+        self._leaving: list[Protocol] = []
+        """The connections that were last asked to move to a sibling."""
         self._files = OpenFiles()
         self._drain_since: float | None = None
         self._signal = signal.SIGTERM
@@ -81,12 +84,14 @@ class Server(uvicorn.Server):
         await super().startup([] if self.state.siblings is not None else sockets)
         if self.state.siblings is None:
             return
-        while self.state.phase is Phase.LOADING and not self.state.greets:
-            await asyncio.sleep(_POLL_S)
-        self._beat()
-        while not (self.state.column.opened or self.state.greets) and self.state.phase is Phase.READY:
-            await asyncio.sleep(_POLL_S)
-            self._beat()
+        if not self.state.greets:
+            while self.state.phase is Phase.LOADING:
+                await asyncio.sleep(_POLL_S)
+            while self.state.phase is Phase.READY and not self.state.column.opened:
+                self._beat()
+                await asyncio.sleep(_POLL_S)
+            if self.state.phase is not Phase.READY:  # the main loop ends the process
+                return
         await self._listen(sockets or [])
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
@@ -129,15 +134,17 @@ class Server(uvicorn.Server):
         """Have connections move to siblings that have fewer in use."""
         if self.state.siblings is None:
             return
-        connections: list[Protocol] = list(self.server_state.connections)  # type: ignore[arg-type]
-        active = [connection for connection in connections if connection.active]
-        leaving = self.state.siblings.surplus(len(active))
+        since = time.monotonic() - _ACTIVE_S
+        connections: set[Protocol] = self.server_state.connections  # type: ignore[assignment]
+        active = [connection for connection in connections if connection.active_since(since)]
+        slots = self.state.siblings.surplus(len(active))
+        for connection in self._leaving:
+            connection.leave(None)
         # Those between two requests first: they can move at once.
         active.sort(key=lambda connection: connection.idle_since is None)
-        chosen = dict(zip(active, leaving, strict=False))
-        for connection in connections:
-            slot = chosen.get(connection)
-            connection.leave(None if slot is None else self.state.siblings.channels[slot])
+        self._leaving = active[: len(slots)]
+        for connection, slot in zip(self._leaving, slots, strict=True):
+            connection.leave(self.state.siblings.channels[slot])
 
     def _send_all_away(self) -> bool:
         """Have every connection move to the workers; whether all have."""

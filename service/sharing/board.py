@@ -28,10 +28,13 @@ LARGE = 7
 ANSWERS = 8
 """Bytes of its large responses."""
 GROWTH = 9
-"""Its resident size, less what it had when it was forked."""
+"""How much its resident size has grown since it was ready."""
 CUT_OFF = 10
 """Requests that had no answer when the drain timed out."""
 _FIXED = 16
+
+# Rows of the column that all share, which is written before the service opens.
+_OPENED, _AGREED_MEMORY = 0, 1
 
 # Amounts by client are summed in rows chosen by the client's hash: two clients that share a row are, for each
 # other, as one client in several processes. With these many rows, that is rare.
@@ -72,7 +75,7 @@ class Board:
         own = self._numbers[slot * rows : (slot + 1) * rows]
         others = [self._numbers[i * rows : (i + 1) * rows] for i in range(self.processes) if i != slot]
         common = self._numbers[self.processes * rows : (self.processes + 1) * rows]
-        return Column(slot, own, others, common, self._layout)
+        return Column(slot, self.processes, own, others, common, self._layout)
 
     def spare_column(self) -> "Column":
         """Return the column of a process that is no worker: it reads those of all, and none reads it."""
@@ -90,21 +93,19 @@ class Column:
     def __init__(
         self,
         slot: int,
+        processes: int,
         own: "memoryview[int]",
         others: "list[memoryview[int]]",
         common: "memoryview[int]",
         layout: _Layout,
     ) -> None:
         self.slot = slot
+        self.processes = processes
+        """How many workers the service has."""
         self.own = own
         self.others = others
         self._common = common
         self._layout = layout
-
-    @property
-    def processes(self) -> int:
-        """How many workers the service has."""
-        return len(self.others) + 1
 
     def elsewhere(self, row: int) -> int:
         """Sum the other processes' numbers in a row."""
@@ -117,11 +118,11 @@ class Column:
     @property
     def opened(self) -> bool:
         """Whether the service is open: every worker was ready once, and each may listen when it is."""
-        return bool(self._common[HEARTBEAT])
+        return bool(self._common[_OPENED])
 
     def open(self) -> None:
         """Have the workers listen."""
-        self._common[HEARTBEAT] = 1
+        self._common[_OPENED] = 1
 
     def agreed_budget(self, model: str) -> int:
         """Return the token budget that the first worker measured; 0 until then."""
@@ -134,11 +135,11 @@ class Column:
     @property
     def agreed_memory(self) -> int:
         """The limit of all requests' memory that the first worker planned; 0 until then."""
-        return self._common[MEMORY]
+        return self._common[_AGREED_MEMORY]
 
     def agree_memory(self, limit: int) -> None:
         """Set the limit of all requests' memory for all workers."""
-        self._common[MEMORY] = limit
+        self._common[_AGREED_MEMORY] = limit
 
 
 class Ledger:
@@ -170,6 +171,6 @@ class Ledger:
         return self._first + 1 + hash(client) % _HASHED
 
 
-def alone(models: Iterable[str] = ()) -> Column:
+def alone() -> Column:
     """Return the column of the only process of a service."""
-    return Board(1, models).column(0)
+    return Board(1).column(0)

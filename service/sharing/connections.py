@@ -27,11 +27,6 @@ class Channel:
         for end in (self.entrance, self.exit):
             end.settimeout(0)
 
-    def close(self) -> None:
-        """Close both ends in this process."""
-        self.entrance.close()
-        self.exit.close()
-
     def send(self, connection: socket.socket) -> bool:
         """Send a connection; False if the channel is full."""
         try:

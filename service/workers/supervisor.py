@@ -24,6 +24,7 @@ from model.loading import likely_kind
 from service.clients.keys import Keys
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
+from service.memory_limits import memory_given
 from service.process import freeze
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, SettingsError
@@ -48,6 +49,8 @@ _FRUITLESS = 5
 _IN_A_ROW_S = 60.0
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
+# Memory without which there is only one process by default, and what each further one should find.
+_FIRST_BYTES, _FURTHER_BYTES = 512 * 2**20, 128 * 2**20
 # What workers may take to end beyond the drain's timeout.
 _GRACE_S = 1.0
 
@@ -63,26 +66,32 @@ class _Worker:
 
 
 def count_processes(settings: Settings) -> int:
-    """Return how many processes serve: the setting, or one for each core; raises SettingsError.
+    """Return how many processes serve: the setting, or one for each core with memory for it.
+
+    Raises SettingsError for several where there can be only one.
 
     A CUDA device has one process: each would load the weights once more, and they would compete for it. With
     ONNX Runtime too, auto is one: its sessions cannot be shared, and each takes some 150 MB.
     """
-    cuda = settings.device.startswith("cuda")
-    linux = sys.platform == "linux"
-    cuda = cuda or (settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*")))
-    if settings.processes is not None:
-        if settings.processes > 1 and (cuda or not linux):
-            where = "this system is not Linux"
-            if cuda:
-                where = f"HEADLIGHT_DEVICE is {settings.device}, and a CUDA device is served by one process"
-            raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {where}: set it to 1.")
-        return settings.processes
-    if cuda or not linux:
+    if (obstacle := _obstacle(settings)) is not None:
+        if (settings.processes or 1) > 1:
+            raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {obstacle}: set it to 1.")
         return 1
+    if settings.processes is not None:
+        return settings.processes
     if any(likely_kind(source, settings.backend) == "onnx" for source in settings.models.values()):
         return 1
-    return min(settings.threads or count_cores(), count_cores())
+    memory = settings.memory_bytes or memory_given()
+    with_room = 1 + max(0, memory - _FIRST_BYTES) // _FURTHER_BYTES
+    return min(settings.threads or count_cores(), count_cores(), with_room)
+
+
+def _obstacle(settings: Settings) -> str | None:
+    """Say why there can be only one process, None if there can be several."""
+    gpu = settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*"))
+    if gpu or settings.device.startswith("cuda"):
+        return f"HEADLIGHT_DEVICE is {settings.device}, and a CUDA device is served by one process"
+    return None if sys.platform == "linux" else "this system is not Linux"
 
 
 class Supervisor:
@@ -134,12 +143,10 @@ class Supervisor:
         try:
             self._models = prepare_models(self._settings)
         except ModelError as error:
-            if self._drain_since is None:
-                sys.stderr.write(f"headlight: {error}\n")
-                return 1
+            sys.stderr.write(f"headlight: {error}\n")
+            return 1
         freeze()
-        if self._drain_since is None:
-            self._start(0)
+        self._start(0)
         return self._watch()
 
     def _watch(self) -> int:

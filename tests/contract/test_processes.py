@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,27 +82,27 @@ def clients(service: Service, number: int, body: object = TEXT) -> Iterator[Coun
         assert not any(thread.is_alive() for thread in threads)
 
 
-def wait_for_workers(service: Service, without: Sequence[int], number: int = 2) -> float:
-    """Wait until all workers are others than these; returns the seconds."""
+def wait_until(happened: Callable[[], object], service: Service, seconds: float = START_S) -> float:
+    """Wait until something has happened; returns the seconds it took."""
     start = time.monotonic()
-    while time.monotonic() - start < START_S:
+    while not happened():
+        assert time.monotonic() - start < seconds, service.log
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+def wait_for_workers(service: Service, without: Sequence[int], number: int = 2) -> float:
+    """Wait until there are all workers, and none of these; returns the seconds."""
+
+    def replaced() -> bool:
         now = workers(service)
-        if len(now) == number and not set(now) & set(without):
-            return time.monotonic() - start
-        time.sleep(0.01)
-    raise AssertionError(f"the workers are {workers(service)}:\n{service.log}")
+        return len(now) == number and not set(now) & set(without)
 
-
-def wait_until_gone(pids: Sequence[int]) -> None:
-    """Wait until processes have ended; one that nobody has reaped has no command line."""
-    until = time.monotonic() + 5
-    while any(is_running(pid) for pid in pids):
-        assert time.monotonic() < until, pids
-        time.sleep(0.01)
+    return wait_until(replaced, service)
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process has not ended."""
+    """Whether a process has not ended; one not yet reaped has no command line."""
     with suppress(OSError):
         return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
     return False
@@ -125,10 +125,7 @@ def two_workers(**settings: object) -> Iterator[Service]:
 
 def wait_until_all_serve(service: Service) -> None:
     """Wait until each worker holds connections, and for some answers on them."""
-    until = time.monotonic() + START_S
-    while not all(connections(service, pid) for pid in workers(service)):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: all(connections(service, pid) for pid in workers(service)), service)
     time.sleep(0.3)
 
 
@@ -299,7 +296,7 @@ def test_a_second_signal_ends_all_processes() -> None:
         assert "SIGTERM again: stopped at once, requests cut off: 1" in service.log
         with suppress(httpx.TransportError):
             pending.result(20)
-        wait_until_gone(left)
+        wait_until(lambda: not any(map(is_running, left)), service, seconds=5)
 
 
 def test_no_worker_outlives_a_killed_supervisor() -> None:
@@ -308,11 +305,8 @@ def test_no_worker_outlives_a_killed_supervisor() -> None:
         left = workers(service)
         os.kill(service.process.pid, signal.SIGKILL)
         service.process.wait(10)
-        wait_until_gone(left)
-        until = time.monotonic() + 5
-        while is_listening(service.port):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_until(lambda: not any(map(is_running, left)), service, seconds=5)
+        wait_until(lambda: not is_listening(service.port), service, seconds=5)
 
 
 @pytest.mark.parametrize(

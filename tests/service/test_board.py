@@ -4,7 +4,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,7 +93,8 @@ def test_a_process_uses_the_cores_of_siblings_only_while_they_are_idle() -> None
 
 @pytest.fixture
 def channel() -> Iterator[Channel]:
-    with closing(Channel()) as made:
+    made = Channel()
+    with made.entrance, made.exit:
         yield made
 
 
