@@ -1,6 +1,7 @@
 """Loads a model from its source, to run with PyTorch or with ONNX Runtime."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ from model.checkpoints.folder import read_folder, runs_with_torch
 from model.checkpoints.source import EMBEDDED, check_weights, resolve
 from model.contract import Backend
 from model.errors import CheckpointError, Unsupported
-from model.onnx.file import OnnxFile, find_graph
+from model.onnx.file import OnnxFile, check_whole, find_graph
 from model.tokenization.tokenizer import TextTokenizer
 from model.trial import try_model
 
@@ -63,14 +64,20 @@ def prepare_model(
     threads: int | None = None,
     tensorrt: bool = False,
     native: bool = True,
+    folder: Path,
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:
     """Load what forked processes can share, and return how each of them gets its model; raises ModelError.
 
     With PyTorch on a CPU all weights are loaded and prepacked here, on one thread: threads do not survive a
-    fork. ONNX Runtime and CUDA cannot be forked, so there each process loads the model by itself.
+    fork. A graph for a CPU is written to `folder` with packed weights, and each process maps that file. CUDA
+    cannot be forked, so there each process loads the model by itself.
     """
     path, graph = _find(source, kind)
-    if graph is None:
+    if graph is not None:
+        prepared = _prepare_onnx(graph, device, dtype, threads, tensorrt=tensorrt, folder=folder)
+        if prepared is not None:
+            return prepared
+    else:
         from model.pytorch.backend import choose_device  # noqa: PLC0415
 
         if choose_device(device) == "cpu" and not tensorrt:
@@ -184,13 +191,42 @@ def _load_torch(
 def _load_onnx(
     graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool
 ) -> tuple[TextTokenizer, Backend]:
-    try:
+    with _needs_runtime(graph):
         from model.onnx.backend import OnnxBackend  # noqa: PLC0415
+    folder = read_folder(graph.folder, graph=True)
+    backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads, tensorrt=tensorrt)
+    return folder.tokenizer, backend
+
+
+def _prepare_onnx(
+    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool, folder: Path
+) -> Callable[[], tuple[TextTokenizer, Backend]] | None:
+    """Prepare a graph for a CPU; returns None if it runs elsewhere."""
+    with _needs_runtime(graph):
+        from model.onnx.backend import OnnxBackend  # noqa: PLC0415
+        from model.onnx.prepacking import prepack  # noqa: PLC0415
+        from model.onnx.session import CPU, choose_processor  # noqa: PLC0415
+    if choose_processor(device, tensorrt=tensorrt).provider != CPU:
+        return None
+    check_whole(graph)
+    model = read_folder(graph.folder, graph=True)
+    prepacked = prepack(graph.path, folder)
+
+    def after_fork() -> tuple[TextTokenizer, Backend]:
+        backend = OnnxBackend(model, graph, device="cpu", dtype=dtype, threads=threads, prepacked=prepacked)
+        try_model(str(graph.path), model.tokenizer, backend)
+        return model.tokenizer, backend
+
+    return after_fork
+
+
+@contextmanager
+def _needs_runtime(graph: OnnxFile) -> Iterator[None]:
+    """Say what to install if an import inside the `with` block fails."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise CheckpointError(
             f"{error.name} is not installed, and {graph.path} needs it: `pip install onnxruntime`, or "
             "`onnxruntime-gpu` for CUDA."
         ) from error
-    folder = read_folder(graph.folder, graph=True)
-    backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads, tensorrt=tensorrt)
-    return folder.tokenizer, backend

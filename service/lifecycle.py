@@ -7,7 +7,9 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypeVar
 
 from model.contract import Backend, ModelInfo
@@ -67,9 +69,12 @@ PreparedModel = Callable[[], tuple[TextTokenizer, Backend]]
 """Returns a model that has been loaded as far as forked processes can share it."""
 
 
-def prepare_models(settings: Settings) -> dict[str, PreparedModel]:
-    """Load, before a fork, what processes can share of every model; raises ModelError."""
-    return _load_each(settings, prepare_model)
+def prepare_models(settings: Settings, folder: Path) -> dict[str, PreparedModel]:
+    """Load, before a fork, what processes can share of every model; raises ModelError.
+
+    Files for the processes to map are written to `folder`.
+    """
+    return _load_each(settings, partial(prepare_model, folder=folder))
 
 
 def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:

@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -32,7 +34,8 @@ class OnnxBackend:
     """A graph, ready to run. Safe to call from several threads at a time.
 
     `device` may be "auto". `dtype` is "auto" or the graph's own dtype. `threads` is the number of cores to
-    use (None: all). Raises CheckpointError and Unsupported.
+    use (None: all). `prepacked` is what `prepack` made of the graph on this machine, for a CPU. Raises
+    CheckpointError and Unsupported.
     """
 
     def __init__(
@@ -44,15 +47,18 @@ class OnnxBackend:
         dtype: str = "auto",
         threads: int | None = None,
         tensorrt: bool = False,
+        prepacked: Path | None = None,
     ) -> None:
-        check_whole(file)
+        if prepacked is None:
+            check_whole(file)
         self._folder = folder
         self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
         self.lanes = choose_lanes(cores) if self._on_cpu else 1
         self.budgets = _BUDGETS if self._on_cpu else _BUDGETS_CUDA
-        self._shared = Graph(file.path, self._processor, max(1, cores // self.lanes))
+        opened = partial(Graph, prepacked or file.path, self._processor, prepacked=prepacked is not None)
+        self._shared = opened(max(1, cores // self.lanes))
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
         found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
@@ -68,7 +74,7 @@ class OnnxBackend:
             )
         # A single batch may use all cores. Each graph has its own threads, so this takes a second graph.
         several = self.lanes > 1
-        self._alone = Graph(file.path, self._processor, cores, spin=True) if several else self._shared
+        self._alone = opened(cores, spin=True) if several else self._shared
         self.info: ModelInfo = folder.describe(
             backend="onnx",
             device=self._processor.device,

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from model.errors import CheckpointError, OutOfMemory, Unsupported
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
-_ERRORS_ONLY = 3
-_SLOWER = ["SkipLayerNormFusion", "BiasGeluFusion", "MatMulAddFusion"]
+ERRORS_ONLY = 3
+SLOWER = ["SkipLayerNormFusion", "BiasGeluFusion", "MatMulAddFusion"]
 """Fusions whose CPU kernels are slower than the operators they replace, by 2 to 6 % of a run."""
 _SAID = 300
 _DOUBLED = 0
@@ -72,10 +72,22 @@ class Graph:
     Raises CheckpointError for a file that cannot be opened, and Unsupported for a missing device.
     """
 
-    def __init__(self, path: Path, processor: Processor, threads: int, *, spin: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        processor: Processor,
+        threads: int,
+        *,
+        spin: bool = False,
+        prepacked: bool = False,
+    ) -> None:
+        """Open a graph; `prepacked` says that `prepack` wrote it, so that nothing is left to optimise."""
         self.path = path
         self._device = processor
-        self._session = _open(path, serving_options(threads, spin=spin), processor)
+        options = serving_options(threads, spin=spin)
+        if prepacked:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._session = _open(path, options, processor)
         self.inputs: dict[str, Any] = {x.name: x for x in self._session.get_inputs()}
         self.outputs: dict[str, Any] = {x.name: x for x in self._session.get_outputs()}
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
@@ -122,7 +134,7 @@ class Graph:
 def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
     """Make the session options; `spin` lets the threads of a run wait for each other in a busy loop."""
     options = ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = ERRORS_ONLY
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # Waking a thread takes longer than a small product, so threads may spin, but only within a run: between
@@ -154,7 +166,7 @@ def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.
             path,
             options,
             providers=_providers(processor, path.parent),
-            disabled_optimizers=_SLOWER if processor.provider == CPU else None,
+            disabled_optimizers=SLOWER if processor.provider == CPU else None,
         )
     except Exception as error:  # the runtime's errors have no common class
         raise CheckpointError(f"{path} {_reason(str(error))}.") from error

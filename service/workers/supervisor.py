@@ -11,8 +11,8 @@ import select
 import shutil
 import signal
 import sys
-import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from service.sharing.connections import Channel, Siblings
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
 from service.telemetry.processes import share_values
+from service.workers.scratch import scratch_folder, shared_memory, temporary
 from service.workers.worker import fork, greet, work
 
 log = logging.getLogger(__name__)
@@ -121,10 +122,9 @@ class Supervisor:
         """Serve; returns the exit code. Raises KeyFileError and ListenError before anything is loaded."""
         Keys(self._settings.keys, self._settings.api_keys_file)
         self._listener = open_listener(self._settings)
-        shared_memory = "/dev/shm"  # noqa: S108 - a private folder is made in it
-        in_memory = shared_memory if os.access(shared_memory, os.W_OK) else None
-        with tempfile.TemporaryDirectory(prefix="headlight-", dir=in_memory) as folder:
-            self._folder = Path(folder)
+        with ExitStack() as stack:
+            self._values = stack.enter_context(scratch_folder(shared_memory()))
+            self._weights = stack.enter_context(scratch_folder(temporary()))
             self._wakeups, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
             signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -136,12 +136,12 @@ class Supervisor:
 
     def _supervise(self) -> int:
         freeze()
-        spare = Siblings(self._board.spare_column(), self._channels, self._folder)
+        spare = Siblings(self._board.spare_column(), self._channels, self._values)
         self._greeter = fork(partial(greet, self._settings, spare, self._listener))
-        share_values(self._folder, "supervisor")
-        self._metrics = Metrics(VERSION, ENDPOINTS, self._folder)
+        share_values(self._values, "supervisor")
+        self._metrics = Metrics(VERSION, ENDPOINTS, self._values)
         try:
-            self._models = prepare_models(self._settings)
+            self._models = prepare_models(self._settings, self._weights)
         except ModelError as error:
             sys.stderr.write(f"headlight: {error}\n")
             return 1
@@ -176,7 +176,7 @@ class Supervisor:
     def _start(self, slot: int) -> None:
         """Fork a worker; where the system cannot now, it is tried again at the next tick."""
         self._board.clear(slot)
-        siblings = Siblings(self._board.column(slot), self._channels, self._folder)
+        siblings = Siblings(self._board.column(slot), self._channels, self._values)
         try:
             pid = fork(partial(work, self._settings, siblings, self._listener, self._models))
         except OSError as error:
@@ -278,7 +278,8 @@ class Supervisor:
     def _end(self, code: int) -> None:
         """End all processes at once."""
         self._kill_all()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for folder in (self._values, self._weights):
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(code)
 
     def _announce(self) -> None:
