@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from model.control_groups import group_files, read_lines
 from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.engine.permit import Permit
 from service.problems import Problem
@@ -256,30 +257,8 @@ class Memory:
 
 def memory_given(root: Path = Path("/")) -> int:
     """Return the process's memory limit: the smallest of its control groups' and the machine's memory."""
-    machine = root / "proc/meminfo"
-    limits = [int(line.split()[1]) * 1024 for line in _lines(machine) if line.startswith("MemTotal")]
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            limits += _limits(root / "sys/fs/cgroup", path, "memory.max")
-        elif "memory" in controllers.split(","):
-            limits += _limits(root / "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
+    lines = read_lines(root / "proc/meminfo")
+    limits = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal")]
+    for path in group_files(root, "memory", v2="memory.max", v1="memory.limit_in_bytes"):
+        limits += [int(line) for line in read_lines(path) if line.isdigit()]
     return min(limits, default=sys.maxsize)
-
-
-def _limits(mount: Path, path: str, name: str) -> Iterator[int]:
-    """Read the limits of a group and its ancestors; in a container, its own group is the mount point."""
-    group = mount / path.strip("/")
-    for folder in (group, *group.parents):
-        for line in _lines(folder / name):
-            if line.isdigit():
-                yield int(line)
-        if folder == mount:
-            return
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return []

@@ -17,7 +17,7 @@ from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
 from model.heads.vectors import sentences
-from model.lanes import choose_lanes
+from model.lanes import choose_lanes, count_cores
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
@@ -73,7 +73,7 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
 @contextmanager
 def one_thread() -> Iterator[int]:
     """Have PyTorch start no threads inside the `with` block; yields how many it would use."""
-    available = torch.get_num_threads()
+    available = min(torch.get_num_threads(), count_cores())
     torch.set_num_threads(1)
     try:
         yield available
@@ -101,7 +101,7 @@ class TorchBackend:
         dtype = choose_dtype(dtype, device, native=native)
         self.budgets = _BUDGETS if device == "cpu" else _BUDGETS_CUDA
         self.device = torch.device(device)
-        self.use_threads(threads or torch.get_num_threads())
+        self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
         self.encoder.prepack()
