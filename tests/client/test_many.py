@@ -297,8 +297,13 @@ def test_a_call_works_where_an_event_loop_runs_already() -> None:
         assert asyncio.run(cell(server.url)) == 500
 
 
-def test_an_interrupt_ends_a_call_at_once() -> None:
-    """Ctrl-C while requests wait for a slow service: KeyboardInterrupt, soon, and no more tracebacks."""
+@pytest.mark.parametrize("noticed", [True, False])
+def test_an_interrupt_ends_a_call_at_once(noticed: bool) -> None:
+    """Ctrl-C while requests wait for a slow service: KeyboardInterrupt, soon, and no more tracebacks.
+
+    Also where the main thread does not notice the signal, as when it arrives just before a wait begins: here
+    the system gives it to another thread.
+    """
     waiting, gate = threading.Event(), threading.Event()
 
     def slow(received: Received) -> Reply:
@@ -308,8 +313,13 @@ def test_an_interrupt_ends_a_call_at_once() -> None:
 
     # A process that hangs says where, and ends.
     program = (
-        "import faulthandler, sys\n"
+        "import faulthandler, signal, sys, threading\n"
         "from headlight_client import Headlight\n"
+        "def interrupt():\n"
+        "    sys.stdin.read()\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+        "if sys.argv[2] == 'unnoticed':\n"
+        "    threading.Thread(target=interrupt, daemon=True).start()\n"
         "faulthandler.dump_traceback_later(10, exit=True)\n"
         "try:\n"
         "    Headlight(sys.argv[1]).encode([str(i) for i in range(900)])\n"
@@ -318,16 +328,18 @@ def test_an_interrupt_ends_a_call_at_once() -> None:
     )
     with stand_in(slow, gets=INFORMED) as server:
         ended = subprocess.Popen(
-            [sys.executable, "-c", program, server.url],
+            [sys.executable, "-c", program, server.url, "noticed" if noticed else "unnoticed"],
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         assert waiting.wait(20)
-        ended.send_signal(signal.SIGINT)
+        if noticed:
+            ended.send_signal(signal.SIGINT)
         start = time.monotonic()
-        out, err = ended.communicate(timeout=20)
+        out, err = ended.communicate(timeout=20)  # closes its input
         took = time.monotonic() - start
         gate.set()
     assert (out, err, ended.returncode) == ("interrupted\n", "", 0)

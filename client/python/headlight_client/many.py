@@ -2,11 +2,11 @@
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from anyio import CancelScope
 from anyio.from_thread import start_blocking_portal
 
 from headlight_client.answers import Answer, AttentionMaps, Encoded, joined
@@ -19,7 +19,8 @@ T = TypeVar("T", bound=Encoded | AttentionMaps)
 R = TypeVar("R")
 
 _UNAUTHORIZED = 401
-_CANCEL_AGAIN_S = 0.2
+# How long the main thread waits before it lets Python look for signals.
+_LOOK_S = 0.2
 
 
 def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
@@ -72,31 +73,23 @@ async def send_all(
         try:
             await asyncio.gather(*tasks)
         finally:
-            await _end(tasks)
-    return joined([answers[start] for start in sorted(answers)])
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel what still runs, and wait for it.
-
-    A cancellation that coincides with a timeout inside the transport can be lost, so it is repeated.
-    """
-    with CancelScope(shield=True):
-        left = set(tasks)
-        while left:
-            for task in left:
+            for task in tasks:
                 task.cancel()
-            _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
-    await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return joined([answers[start] for start in sorted(answers)])
 
 
 def run_in_thread(work: Callable[[], Coroutine[Any, Any, R]]) -> R:
     """Run a coroutine in a separate thread and event loop: in a notebook, a loop is already running.
 
-    KeyboardInterrupt cancels it and its requests in flight.
+    KeyboardInterrupt cancels it and its requests in flight. A signal that arrives just before the wait begins
+    does not end the wait, so it is not one long wait.
     """
     with start_blocking_portal() as portal:
-        return portal.start_task_soon(work).result()
+        result = portal.start_task_soon(work)
+        while not wait([result], _LOOK_S).done:
+            pass
+        return result.result()
 
 
 @contextmanager
