@@ -94,19 +94,6 @@ def prepare_model(
     )
 
 
-def likely_kind(source: str, kind: Kind) -> Kind:
-    """Choose between the ways to run a model without fetching it: one on the hub counts as a checkpoint."""
-    if kind != "auto":
-        return kind
-    if find_spec("torch") is None:
-        return "onnx"
-    path = _named_graph(source) or Path(source).expanduser()
-    try:
-        return choose_kind(kind, path, find_graph(path)) if path.exists() else "torch"
-    except CheckpointError:
-        return "torch"
-
-
 def _load_forkable(
     path: Path, dtype: str, threads: int | None, *, native: bool
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:

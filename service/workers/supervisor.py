@@ -20,7 +20,6 @@ from types import FrameType
 
 from model.errors import ModelError
 from model.lanes import count_cores
-from model.loading import likely_kind
 from service.clients.keys import Keys
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
@@ -71,8 +70,7 @@ def count_processes(settings: Settings) -> int:
 
     Raises SettingsError for several where there can be only one.
 
-    A CUDA device has one process: each would load the weights once more, and they would compete for it. With
-    ONNX Runtime too, auto is one: its sessions cannot be shared, and each takes some 150 MB.
+    A CUDA device has one process: each would load the weights once more, and they would compete for it.
     """
     if (obstacle := _obstacle(settings)) is not None:
         if (settings.processes or 1) > 1:
@@ -80,8 +78,6 @@ def count_processes(settings: Settings) -> int:
         return 1
     if settings.processes is not None:
         return settings.processes
-    if any(likely_kind(source, settings.backend) == "onnx" for source in settings.models.values()):
-        return 1
     memory = settings.memory_bytes or memory_given()
     with_room = 1 + max(0, memory - _FIRST_BYTES) // _FURTHER_BYTES
     return min(settings.threads or count_cores(), count_cores(), with_room)

@@ -1,7 +1,6 @@
 """How many processes serve by default, and where there can be only one."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,23 +28,14 @@ def _eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"memory_bytes": GIB // 2}, 1),
         ({"memory_bytes": GIB}, 5),
         ({"memory_bytes": GIB // 4}, 1),
-        ({"backend": "onnx"}, 1),
-        ({"backend": "onnx", "processes": 2}, 2),
+        ({"backend": "onnx"}, 8),
         ({"device": "cuda"}, 1),
         ({"device": "cuda:1", "processes": 1}, 1),
     ],
 )
 def test_a_process_for_each_core_that_has_memory(settings: dict[str, object], expected: int) -> None:
-    """Fewer with few threads or little memory, one for a graph and on CUDA; a number given counts."""
+    """Fewer with few threads or little memory, and one on CUDA; a number given counts."""
     assert count_processes(Settings(**{"device": "cpu", **settings})) == expected  # type: ignore[arg-type]
-
-
-def test_a_folder_with_nothing_but_a_graph_is_served_by_one(tmp_path: Path) -> None:
-    """Which runtime it needs is known before it is loaded; a model on the hub counts as a checkpoint."""
-    (tmp_path / "model.onnx").write_bytes(b"")
-    assert count_processes(Settings(device="cpu", model=str(tmp_path))) == 1
-    assert count_processes(Settings(device="cpu", model=f"a=org/name,b={tmp_path}")) == 1
-    assert count_processes(Settings(device="cpu", model="org/name")) == 8
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
