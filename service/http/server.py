@@ -18,7 +18,7 @@ from service.http.connection import Protocol
 from service.http.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
-from service.sharing.board import CUT_OFF, HEARTBEAT
+from service.sharing.board import CUT_OFF, HANDED_OVER, HEARTBEAT
 from service.telemetry.logs import write_at_once
 
 log = logging.getLogger(__name__)
@@ -155,6 +155,7 @@ class Server(uvicorn.Server):
         self.servers.clear()
         for i, connection in enumerate(connections):
             connection.leave(self.state.siblings.channels[i % len(self.state.siblings.channels)])
+        self.state.column.own[HANDED_OVER] = 1
         return not connections
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -197,7 +198,7 @@ class Server(uvicorn.Server):
             return True
         self._files.check(self.server_state.connections)  # type: ignore[arg-type]
         self._beat()
-        if self.state.greets and self.state.column.opened and self._send_all_away():
+        if self.state.greets and self.state.column.complete and self._send_all_away():
             return True
         if counter % _SPREAD_TICKS == 0 and self._drain_since is None and not self.state.greets:
             self._spread()

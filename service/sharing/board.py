@@ -31,10 +31,12 @@ GROWTH = 9
 """How much its resident size has grown since it was ready."""
 CUT_OFF = 10
 """Requests that had no answer when the drain timed out."""
+HANDED_OVER = 11
+"""Of the process that greets clients while the models load: 1 once it accepts no more connections."""
 _FIXED = 16
 
 # Rows of the column that all share, which is written before the service opens.
-_OPENED, _AGREED_MEMORY = 0, 1
+_COMPLETE, _OPENED, _AGREED_MEMORY = 0, 1, 2
 
 # Amounts by client are summed in rows chosen by the client's hash: two clients that share a row are, for each
 # other, as one client in several processes. With these many rows, that is rare.
@@ -116,8 +118,17 @@ class Column:
         return Ledger(self, self._layout.ledger(model))
 
     @property
+    def complete(self) -> bool:
+        """Whether every worker was ready once, so that nobody needs to greet clients any more."""
+        return bool(self._common[_COMPLETE])
+
+    def be_complete(self) -> None:
+        """Say that every worker is ready."""
+        self._common[_COMPLETE] = 1
+
+    @property
     def opened(self) -> bool:
-        """Whether the service is open: every worker was ready once, and each may listen when it is."""
+        """Whether the service is open: each worker may listen when it is ready."""
         return bool(self._common[_OPENED])
 
     def open(self) -> None:

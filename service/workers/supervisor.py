@@ -27,7 +27,7 @@ from service.memory_limits import memory_given
 from service.process import freeze
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, SettingsError
-from service.sharing.board import ANSWERED, CUT_OFF, HEARTBEAT, IN_FLIGHT, Board
+from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
@@ -104,7 +104,7 @@ class Supervisor:
         self._fruitless = 0
         self._answered = self._answered_by_ended = 0
         """Requests answered by all workers when one last ended, and by those that have ended."""
-        self._last_end = self._opened = 0.0
+        self._last_end = self._complete_since = 0.0
         self._missing: set[int] = set()
         """Workers that could not be forked."""
         self._resumed = 0.0
@@ -189,27 +189,33 @@ class Supervisor:
             self._start(slot)
 
     def _open_if_ready(self, now: float) -> None:
-        """Start the other workers once the first is ready, and open the service once all are."""
+        """Start the other workers once the first is ready, and open the service once all are.
+
+        First the greeter stops accepting: after `/readyz` has said 200, nobody else may say 503.
+        """
         column = self._board.column(0)
-        if column.opened:
-            if self._greeter is not None and now - self._opened > _SILENT_S:
+        if column.complete:
+            overdue = now - self._complete_since > _SILENT_S
+            if overdue and self._greeter is not None:
                 _kill(self._greeter, signal.SIGKILL)  # its last connections hang
+            handed_over = self._greeter is None or overdue or self._board.spare_column().own[HANDED_OVER]
+            if handed_over and not column.opened:
+                column.open()
+                log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
+        elif not column.own[HEARTBEAT]:
             return
-        if not column.own[HEARTBEAT]:
-            return
-        if len(self._workers) == 1 and self._board.processes > 1 and not self._missing:
+        elif len(self._workers) == 1 and self._board.processes > 1 and not self._missing:
             for slot in range(1, self._board.processes):
                 self._start(slot)
         elif all(other[HEARTBEAT] for other in column.others):
-            column.open()
-            self._opened = now
-            log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
+            column.be_complete()
+            self._complete_since = now
 
     def _on_end(self, pid: int, code: int) -> int | None:
         """Replace a worker that has ended; returns the exit code if the service must end."""
         if pid == self._greeter:
             self._greeter = None
-            started = self._board.column(0).opened or self._drain_since is not None
+            started = self._board.column(0).complete or self._drain_since is not None
             return None if code <= 0 or started else code
         worker = self._workers.pop(pid, None)
         if worker is None:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -251,18 +251,26 @@ def test_while_loading_it_says_so_and_keeps_the_connection() -> None:
     """The 503 of the start and the 200 after it come on one connection, from different processes."""
     with serve(processes=2, wait=False) as service:
         service.wait_until_listening()
-        with service.connect(timeout=START_S) as connection:
-            statuses: list[int] = []
-            while not statuses or statuses[-1] == 503:
-                connection.sendall(request_bytes("/readyz", method="GET"))
-                statuses.append(read_answer(connection, "GET").status_code)
-                time.sleep(0.01)
-            assert statuses[0] == 503
-            assert statuses[-1] == 200
-            for _ in range(20):  # ready is ready, whoever answers
-                assert httpx.get(f"{service.url}/readyz").status_code == 200
+        with ExitStack() as stack:
+            kept = [stack.enter_context(service.connect(timeout=START_S)) for _ in range(8)]
+            assert [readiness(connection) for connection in kept] == [503] * 8
+            while True:
+                with service.connect() as connection:
+                    if readiness(connection) == 200:
+                        break
+            # Ready is ready, whoever answers, on new connections and on those from before.
+            for _ in range(40):
+                with service.connect() as connection:
+                    assert readiness(connection) == 200
+            assert [readiness(connection) for connection in kept] == [200] * 8
         assert service.log.count("ready: ") <= 2
-        assert len(workers(service)) == 2
+        wait_until(lambda: len(workers(service)) == 2, service)
+
+
+def readiness(connection: socket.socket) -> int:
+    """Ask on a connection whether the service is ready; returns the status."""
+    connection.sendall(request_bytes("/readyz", method="GET"))
+    return read_answer(connection, "GET").status_code
 
 
 def test_the_drain_is_one() -> None:
