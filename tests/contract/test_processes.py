@@ -258,6 +258,7 @@ def test_while_loading_it_says_so_and_keeps_the_connection() -> None:
                 with service.connect() as connection:
                     if readiness(connection) == 200:
                         break
+                time.sleep(0.01)
             # Ready is ready, whoever answers, on new connections and on those from before.
             for _ in range(40):
                 with service.connect() as connection:
