@@ -187,6 +187,8 @@ class ServiceState:
         self._load = load
         self._trimmer: MemoryTrimmer | None = None
         self._engines: dict[str, Engine] = {}
+        self._alive = True
+        """Whether every worker was alive at the last check."""
 
     @property
     def engines(self) -> Mapping[str, Engine]:
@@ -228,8 +230,11 @@ class ServiceState:
         return self.phase is Phase.READY and all(engine.healthy for engine in self._engines.values())
 
     def check_ready(self) -> None:
-        """Raise the 503 for the current phase, unless the service is ready."""
-        if self.ready:
+        """Raise the 503 for the current phase, unless the service is ready.
+
+        Whether workers are alive is as of the last check, a fraction of a second ago.
+        """
+        if self.phase is Phase.READY and self._alive:
             return
         unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
         detail = _EXPLANATIONS.get(self.phase, unhealthy)
@@ -312,6 +317,7 @@ class ServiceState:
             if engine.stuck > self._hangs_allowed and self.phase is not Phase.FAILED:
                 self._fail(f"{name} hung in a computation that cannot be stopped; the process must end.")
                 self.exit_code = STUCK_EXIT_CODE
+        self._alive = all(engine.healthy for engine in self._engines.values())
 
     @property
     def _hangs_allowed(self) -> int:

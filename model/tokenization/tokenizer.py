@@ -20,6 +20,9 @@ Text = str | tuple[str, str]
 """One input: a text, or a text and its pair."""
 Side = Literal["right", "left"]
 
+# Characters that are tokenized in tens of microseconds.
+_SHORT = 512
+
 
 @dataclass(frozen=True)
 class Truncation:
@@ -110,8 +113,7 @@ class TextTokenizer:
         self, texts: Sequence[Text], first: int, truncation: Truncation, prompt: str
     ) -> list[Encoding]:
         """Tokenize texts of a short total length; `first` is the index of the first one among the inputs."""
-        # encode_batch even for one text: unlike encode, it releases the interpreter lock.
-        whole = self._whole.encode_batch(list(texts))
+        whole = self._run(texts)
         encodings = []
         for i, (text, raw) in enumerate(zip(texts, whole, strict=True), start=first):
             length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
@@ -120,6 +122,16 @@ class TextTokenizer:
                 raw = self._cutting(truncation.side).encode_batch([text])[0]  # noqa: PLW2901
             encodings.append(_columns(raw, length, first_word, prompt))
         return encodings
+
+    def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
+        """Run the library; only for more than a short text does it release the interpreter lock.
+
+        To get the lock back may take longer than a short text. `encode_batch` releases it, `encode` does not.
+        """
+        if len(texts) > 1 or _size(texts[0]) > _SHORT:
+            return self._whole.encode_batch(list(texts))
+        (text,) = texts
+        return [self._whole.encode(text) if isinstance(text, str) else self._whole.encode(*text)]
 
     def _one_long(
         self, text: Text, index: int, truncation: Truncation, prompt: str, room: Room

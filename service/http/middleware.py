@@ -3,10 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -81,7 +78,7 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = context.request_id
+                message["headers"] = [*message["headers"], (b"x-request-id", context.request_id.encode())]
             await send(message)
 
         async def answer(problem: Problem) -> None:
@@ -110,29 +107,24 @@ class RequestMiddleware:
             )
 
     async def _run(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
-        """Run the app; turns a panic into an Exception."""
-        with self._running(context):
-            try:
-                await self.app(scope, receive, send)
-            except BaseException as error:
-                if is_panic(error):
-                    raise PanicError(f"{type(error).__name__}: {error}") from error
-                raise
+        """Run the app; turns a panic into an Exception.
 
-    @contextmanager
-    def _running(self, context: RequestContext) -> Iterator[None]:
-        """Register an inference request's task, so that the drain and the connection can cancel it."""
-        task = asyncio.current_task()
-        if not context.inference or task is None:
-            yield
-            return
-        context.task = task
-        self.state.begin(task)
+        The task of an inference request is registered, so that the drain and the connection can cancel it.
+        """
+        task = asyncio.current_task() if context.inference else None
+        if task is not None:
+            context.task = task
+            self.state.begin(task)
         try:
-            yield
+            await self.app(scope, receive, send)
+        except BaseException as error:
+            if is_panic(error):
+                raise PanicError(f"{type(error).__name__}: {error}") from error
+            raise
         finally:
-            context.task = None
-            self.state.end(task)
+            if task is not None:
+                context.task = None
+                self.state.end(task)
 
     def _count(self, method: str, context: RequestContext, status: int, seconds: float) -> None:
         endpoint, record = context.endpoint, context.record

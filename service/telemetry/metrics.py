@@ -1,5 +1,6 @@
 """One Prometheus registry per app; every series is present from the first scrape."""
 
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -81,6 +82,7 @@ class Metrics:
         self._keys: frozenset[str] = frozenset()
         self._inference = endpoints.inference_labels
         self._begin(version, endpoints)
+        self._keep_series()
 
     def _define_requests(self) -> None:
         self.requests = self._counter("requests_total", "Requests answered.", "route", "status")
@@ -134,6 +136,16 @@ class Metrics:
             "ready", "Whether every model is loaded and its worker alive.", over="mostrecent"
         )
 
+    def _keep_series(self) -> None:
+        """Look up the series that every request changes only once: the library takes longer to find them."""
+        self._of_request, self._duration = cache(self.requests.labels), cache(self.request_duration.labels)
+        self._stage, self._inputs = cache(self.stage_duration.labels), cache(self.inputs.labels)
+        self._truncated, self._sent = cache(self.truncated_inputs.labels), cache(self.response_bytes.labels)
+        self._queued, self._queued_tokens = cache(self.queue_inputs.labels), cache(self.queue_tokens.labels)
+        self._batches, self._run_tokens = cache(self.batches.labels), cache(self.input_tokens.labels)
+        self._sizes, self._token_sizes = cache(self.batch_inputs.labels), cache(self.batch_tokens.labels)
+        self._padding = cache(self.padding_tokens.labels)
+
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"headlight_{name}", about, labels, registry=self.registry)
 
@@ -182,8 +194,8 @@ class Metrics:
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        self.requests.labels(route, str(status)).inc()
-        self.request_duration.labels(route).observe(seconds)
+        self._of_request(route, str(status)).inc()
+        self._duration(route).observe(seconds)
 
     def reject(self, kind: str) -> None:
         """Count a problem if it means that a request was refused or timed out."""
@@ -207,12 +219,12 @@ class Metrics:
 
     def stage(self, stage: str, model: str, seconds: float) -> None:
         """Record the time of one stage of one request."""
-        self.stage_duration.labels(stage, model).observe(seconds)
+        self._stage(stage, model).observe(seconds)
 
     def queue(self, model: str, *, inputs: int, tokens: int) -> None:
         """Set the current length of a queue."""
-        self.queue_inputs.labels(model).set(inputs)
-        self.queue_tokens.labels(model).set(tokens)
+        self._queued(model).set(inputs)
+        self._queued_tokens(model).set(tokens)
 
     def limits(self, model: str, *, queue_tokens: int, batch_tokens: int) -> None:
         """Set the limits of the queue and of a batch, so that dashboards can show how full they are."""
@@ -221,11 +233,11 @@ class Metrics:
 
     def batch(self, model: str, *, inputs: int, tokens: int, padding: int) -> None:
         """Count a batch."""
-        self.batches.labels(model).inc()
-        self.input_tokens.labels(model).inc(tokens)
-        self.batch_inputs.labels(model).observe(inputs)
-        self.batch_tokens.labels(model).observe(tokens)
-        self.padding_tokens.labels(model).inc(padding)
+        self._batches(model).inc()
+        self._run_tokens(model).inc(tokens)
+        self._sizes(model).observe(inputs)
+        self._token_sizes(model).observe(tokens)
+        self._padding(model).inc(padding)
 
     def inference_failure(self, model: str, reason: str) -> None:
         """Count an input whose computation failed, or a batch that ran out of memory or hung."""
@@ -233,12 +245,13 @@ class Metrics:
 
     def answered(self, route: str, model: str, *, inputs: int, truncated: int) -> None:
         """Count the inputs of a complete response."""
-        self.inputs.labels(route, model).inc(inputs)
-        self.truncated_inputs.labels(model).inc(truncated)
+        self._inputs(route, model).inc(inputs)
+        if truncated:
+            self._truncated(model).inc(truncated)
 
     def sent(self, route: str, format_name: str, size: int) -> None:
         """Count the bytes sent."""
-        self.response_bytes.labels(route, format_name).inc(size)
+        self._sent(route, format_name).inc(size)
 
     def exposition(self) -> bytes:
         """Write everything in the Prometheus text format."""

@@ -23,7 +23,7 @@ from model.tokenization.tokenizer import Side, Text
 from service.http.json_body import MAX_INDICES
 
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-Indices = list[int]
+Indices = tuple[int, ...]
 
 
 def _invalid(field: str, message: str) -> PydanticCustomError:
@@ -47,7 +47,7 @@ def _indices(value: object, info: ValidationInfo) -> Indices:
         raise _invalid(field, "must be a list of at least one integer")
     if len(value) > MAX_INDICES:
         raise _invalid(field, f"has {len(value)} items and the limit is {MAX_INDICES}")
-    return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
+    return tuple(_whole_number(item, f"{field}.{i}") for i, item in enumerate(value))
 
 
 def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Indices:
@@ -180,20 +180,21 @@ class EmbeddingOptions:
 class EncodeRequest(InputsRequest):
     """Texts to encode as sentence vectors, contextual token vectors, or both."""
 
-    outputs: list[Output] = Field(
-        ["sentence"],
+    # Defaults are tuples: pydantic copies a list for each request.
+    outputs: tuple[Output, ...] = Field(
+        ("sentence",),
         min_length=1,
         max_length=2,
         description="The pooled vector, contextual token vectors, or both.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
-        [-1], description="Hidden states to pool and concatenate; numbered like `layers`."
+        (-1,), description="Hidden states to pool and concatenate; numbered like `layers`."
     )
     normalize: StrictBool | None = NORMALIZE
     dimensions: PositiveNumber | None = DIMENSIONS
     layers: IndexList = Field(
-        [-1],
+        (-1,),
         description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
         "negative numbers count from the end.",
     )
@@ -271,8 +272,8 @@ class AttentionRequest(InputsRequest):
         True,  # noqa: FBT003
         description="`false`, only with `summary`: return statistics without maps.",
     )
-    outputs: list[Output] = Field(
-        [], max_length=2, description="Embeddings from the same pass, as in `/encode`; none by default."
+    outputs: tuple[Output, ...] = Field(
+        (), max_length=2, description="Embeddings from the same pass, as in `/encode`; none by default."
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE
