@@ -35,10 +35,10 @@ class Kernels(NamedTuple):
     add_norm: Any
     run_layers: Any
 
-    @property
-    def words(self) -> int:
-        """How many 32-bit words a vector has, and so by which number of them a head is divisible."""
-        return 8 if self.instructions == "avx2" else 16
+    def head_step(self, dtype: torch.dtype) -> int:
+        """Return the number that head sizes must be a multiple of: a head is whole vectors, or rows of a tile."""
+        words = 8 if self.instructions == "avx2" else 16  # of 32 bits
+        return words * 4 // dtype.itemsize
 
     @staticmethod
     def of(library: ctypes.CDLL, instructions: Instructions, attend: str, add_norm: str) -> "Kernels":

@@ -73,7 +73,7 @@ class NativeStack:
         if not plain or config.norm != "post" or config.gated:
             raise NoKernels("they support only attention, norms and feed-forward layers as in BERT")
         kernels = find_kernels(dtype)
-        step = kernels.words * 4 // dtype.itemsize
+        step = kernels.head_step(dtype)
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
         return NativeStack(config, blocks, kernels)
