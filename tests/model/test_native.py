@@ -45,7 +45,7 @@ def some_kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
     """The kernels that a test is run with: `bfloat16` are the best that this processor has."""
     masked = {"avx512_f": False} if name == "avx2" else {}
     try:
-        kernels = find_kernels(DTYPES[name], torch.cpu.get_capabilities() | masked)
+        kernels = find_kernels(DTYPES[name], {**torch.cpu.get_capabilities(), **masked})
     except NoKernels as error:
         pytest.skip(str(error))
     if name == "avx512" and kernels.instructions != name:

@@ -36,7 +36,7 @@ class Kernels(NamedTuple):
     run_layers: Any
 
     def head_step(self, dtype: torch.dtype) -> int:
-        """Return the number that head sizes must be a multiple of: a head is whole vectors, or rows of a tile."""
+        """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
         words = 8 if self.instructions == "avx2" else 16  # of 32 bits
         return words * 4 // dtype.itemsize
 
