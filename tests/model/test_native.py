@@ -234,15 +234,16 @@ def test_scores_that_lie_far_apart_are_still_numbers(
 
 @needs_kernels
 @all_kernels
-def test_what_is_not_finite_stays_where_it_is(name: str, request: pytest.FixtureRequest) -> None:
-    """A query that is no number spoils its own row and is told; the neighbours' rows are as ever."""
+@pytest.mark.parametrize("where", ["q", "k"])
+def test_what_is_not_finite_stays_where_it_is(name: str, where: str, request: pytest.FixtureRequest) -> None:
+    """A query that is no number spoils its row, a key every row of its head; others are as ever."""
     kernels = some_kernels(name, request)
     packed = Packed.random([20, 20], 2, 32, DTYPES[name], seed=1)
-    packed.q[5, 1, 3] = torch.nan
+    getattr(packed, where)[5, 1, 3] = torch.nan
     observations, finite = Observations(2, 2), np.ones(2, np.bool_)
     observations.weights(0, np.zeros((2, 2, 20, 20), np.float16), Slots([0, 1], 2), None, finite)
     output = torch.empty((40, 2, 32), dtype=packed.q.dtype)
     attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations)
     spoiled = ~output.isfinite().all(-1)
-    assert spoiled.nonzero().tolist() == [[5, 1]]
+    assert spoiled.nonzero().tolist() == [[row, 1] for row in ([5] if where == "q" else range(20))]
     assert finite.tolist() == [False, True]
