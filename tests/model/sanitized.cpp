@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "../../model/pytorch/kernels/cpp/interface.h"
@@ -21,6 +22,9 @@ struct AtenTensorOpaque {
     std::vector<float> numbers;
     int64_t rows() const { return (int64_t)numbers.size() / columns; }
 };
+
+using Attend = int (*)(const Attention *);
+using AddNorm = int (*)(const Norm *);
 
 namespace {
 
@@ -105,9 +109,9 @@ struct Recorded {
 };
 
 template <class Element>
-void try_attention(int (*attend)(const Attention *), bool exact) {
+void try_attention(Attend attend, int64_t head_step, bool exact) {
     const int64_t edges[] = {0, 1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 65, 127, 129};
-    const int64_t heads = 1 + up_to(3), size = 32 * (1 + up_to(2)), stride = 3 * heads * size + 32 * up_to(1);
+    const int64_t heads = 1 + up_to(3), size = head_step * (1 + up_to(2)), stride = 3 * heads * size + 32 * up_to(1);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(4); i >= 0; i--) starts.push_back(starts.back() + (up_to(1) ? edges[up_to(13)] : up_to(70)));
     if (!up_to(9)) starts.push_back(starts.back() + 512);
@@ -190,7 +194,7 @@ void try_attention(int (*attend)(const Attention *), bool exact) {
 }
 
 template <class Element>
-void try_norm(int (*add_norm)(const Norm *)) {
+void try_norm(AddNorm add_norm) {
     const int64_t tokens = up_to(20), size = 1 + up_to(100);
     std::vector<float> x((size_t)(tokens * size)), gain, bias, output(x.size());
     x.reserve(1);
@@ -249,7 +253,7 @@ AtenTensorOpaque random_tensor(int64_t rows, int64_t columns) {
 }
 
 // Some layers in one call, beside the same kernels called one by one; now and then a product fails.
-void try_layers() {
+void try_layers(Attend attend, AddNorm add_normed) {
     const int64_t heads = 1 + up_to(1), size = 32 * heads, inner = 1 + up_to(40), count = 1 + up_to(2);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(20));
@@ -283,7 +287,7 @@ void try_layers() {
     AtenTensorOpaque x = random_tensor(tokens, size), rounded = x, mixed{size, std::vector<float>(x.numbers.size())};
     std::vector<float> stream(x.numbers.size());
     const bool ends = up_to(1), fails = !up_to(4);
-    const Layers all{&torch, headlight_attend_float32, headlight_add_norm_float32, layers.data(), count, tokens, size, 4,
+    const Layers all{&torch, attend, add_normed, layers.data(), count, tokens, size, 4,
                      1e-5f, x.numbers.data(), &rounded, &mixed, stream.data(), to.data(), into.data(), observed.data(),
                      &attention, ends};
     const int64_t most = 4 * count - 3 * ends;
@@ -310,11 +314,11 @@ void try_layers() {
         Attention one = attention;
         one.q = qkv.numbers.data(), one.k = qkv.numbers.data() + size, one.v = qkv.numbers.data() + 2 * size;
         one.token_stride = row, one.output = again.numbers.data();
-        expect(headlight_attend_float32(&one) == DONE, "attention", 0, 0, i);
+        expect(attend(&one) == DONE, "attention", 0, 0, i);
         const auto add_norm = [&](AtenTensorOpaque added) {
             const Norm norm{state.numbers.data(), added.numbers.data(), gain.data(), bias.data(), state.numbers.data(),
                             nullptr, tokens, size, 1e-5f};
-            expect(headlight_add_norm_float32(&norm) == DONE, "a norm", 0, 0, i);
+            expect(add_normed(&norm) == DONE, "a norm", 0, 0, i);
         };
         add_norm(product(layers[i].output, &again));
         AtenTensorOpaque wide = product(layers[i].inner, &state);
@@ -323,7 +327,7 @@ void try_layers() {
     }
 }
 
-void refuse(int (*attend)(const Attention *)) {
+void refuse(Attend attend) {
     float x[256] = {};
     const int64_t whole[] = {0, 2}, backwards[] = {0, 2, 1}, beyond[] = {0, 9};
     const int32_t far[] = {5};
@@ -333,7 +337,7 @@ void refuse(int (*attend)(const Attention *)) {
     Attention bad[8];
     for (Attention &one : bad) one = good;
     bad[0].q = nullptr;
-    bad[1].head_size = 8;
+    bad[1].head_size = 4;
     bad[2].token_stride = 16;
     bad[3].starts = beyond;
     bad[4].starts = backwards, bad[4].sequences = 2;
@@ -348,18 +352,29 @@ void refuse(int (*attend)(const Attention *)) {
 
 }  // namespace
 
-int main(int, char **arguments) {
+// The arguments are the number of rounds, and the instruction sets that this processor has.
+int main(int count, char **arguments) {
     const int rounds = std::atoi(arguments[1]);
-    refuse(headlight_attend_float32);
-    if (arguments[2][0] != 'f') expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
-    for (int i = 0; i < rounds; i++) {
-        try_attention<float>(headlight_attend_float32, true);
-        try_norm<float>(headlight_add_norm_float32);
-        try_layers();
-        if (arguments[2][0] == 'f') continue;  // this processor has no bfloat16
-        try_attention<uint16_t>(headlight_attend_bfloat16, false);
-        try_norm<uint16_t>(headlight_add_norm_bfloat16);
-        try_attention<uint16_t>(headlight_attend_bfloat16_amx, false);
+    const std::vector<std::string> sets(arguments + 2, arguments + count);
+    for (const std::string &set : sets) {
+        if (set == "bfloat16") {
+            expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
+            for (int i = 0; i < rounds; i++) {
+                try_attention<uint16_t>(headlight_attend_bfloat16, 32, false);
+                try_norm<uint16_t>(headlight_add_norm_bfloat16);
+                try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
+            }
+            continue;
+        }
+        const bool wide = set == "avx512";
+        const Attend attend = wide ? headlight_attend_float32 : headlight_attend_float32_avx2;
+        const AddNorm add_norm = wide ? headlight_add_norm_float32 : headlight_add_norm_float32_avx2;
+        refuse(attend);
+        for (int i = 0; i < rounds; i++) {
+            try_attention<float>(attend, wide ? 16 : 8, true);
+            try_norm<float>(add_norm);
+            try_layers(attend, add_norm);
+        }
     }
     std::printf("%d failures\n", failures);
     return failures != 0;

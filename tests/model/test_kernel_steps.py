@@ -21,12 +21,12 @@ from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import stack
-from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack, steps
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
-from tests.support.kernel import stand_ins
+from tests.support.kernel import needs_kernels, stand_ins
 from tests.support.product import random_encoder
 
 LENGTHS = [3, 5, 5, 1]
@@ -178,6 +178,15 @@ def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
         NoKernels, match="they support only attention, norms and feed-forward layers as in BERT"
     ):
         NativeStack.of(replace(BASE, **choice), (), torch.float32)
+
+
+@needs_kernels
+def test_the_kernels_refuse_heads_that_fill_no_vector() -> None:
+    """With AVX2 a vector has eight numbers, with AVX-512 sixteen."""
+    step = find_kernels(torch.float32).head_step(torch.float32)
+    NativeStack.of(replace(BASE, num_heads=64 // step), (), torch.float32)
+    with pytest.raises(NoKernels, match=f"the head size is {step // 2}, which is not a multiple of {step}$"):
+        NativeStack.of(replace(BASE, num_heads=128 // step), (), torch.float32)
 
 
 @every(EMBEDDED)

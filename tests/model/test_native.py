@@ -15,14 +15,19 @@ from torch.nn import functional as F
 
 from model.contract import STATISTICS
 from model.pytorch.kernels.build import build
-from model.pytorch.kernels.library import Kernels, find_kernels
+from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations, Slots
 from tests.references import measures
 from tests.references.comparing import near_ties
-from tests.support.backends import instructions
 from tests.support.kernel import attend, needs_kernels
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "avx2": torch.float32,
+    "avx512": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "amx": torch.bfloat16,
+}
+all_kernels = pytest.mark.parametrize("name", list(DTYPES))
 EDGES = [0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 257]
 LENGTHS = st.lists(st.sampled_from(EDGES) | st.integers(0, 80), min_size=1, max_size=6)
 
@@ -37,13 +42,17 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
 
 
 def some_kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
-    dtype = DTYPES.get(name, torch.bfloat16)
-    if instructions(dtype) is None:
-        pytest.skip("this processor has no AVX512-BF16")
+    """The kernels that a test is run with: `bfloat16` are the best that this processor has."""
+    masked = {"avx512_f": False} if name == "avx2" else {}
+    try:
+        kernels = find_kernels(DTYPES[name], {**torch.cpu.get_capabilities(), **masked})
+    except NoKernels as error:
+        pytest.skip(str(error))
+    if name == "avx512" and kernels.instructions != name:
+        pytest.skip("the processor has no AVX-512")
     if name == "amx":
-        kernels: Kernels = request.getfixturevalue("emulated")
-        return kernels
-    return find_kernels(dtype)
+        kernels = request.getfixturevalue("emulated")
+    return kernels
 
 
 @dataclass(frozen=True)
@@ -104,21 +113,22 @@ def errors(kernels: Kernels, packed: Packed) -> list[tuple[float, float, float]]
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@all_kernels
 @settings(max_examples=40)
-@given(lengths=LENGTHS, heads=st.integers(1, 5), size=st.sampled_from([32, 64, 96]), seed=st.integers(0, 99))
+@given(lengths=LENGTHS, heads=st.integers(1, 5), steps=st.sampled_from([1, 2, 3, 8]), seed=st.integers(0, 99))
 def test_outputs_are_those_of_the_formula(
-    name: str, request: pytest.FixtureRequest, lengths: list[int], heads: int, size: int, seed: int
+    name: str, request: pytest.FixtureRequest, lengths: list[int], heads: int, steps: int, seed: int
 ) -> None:
-    """As close to float64 as PyTorch's fused kernel or as four roundings, whatever the lengths."""
+    """As close to float64 as PyTorch's fused kernel or as four roundings, whatever lengths and head sizes."""
     kernels = some_kernels(name, request)
-    packed = Packed.random(lengths, heads, size, DTYPES.get(name, torch.bfloat16), seed)
+    size = steps * kernels.head_step(DTYPES[name])
+    packed = Packed.random(lengths, heads, size, DTYPES[name], seed)
     for ours, theirs, exact in errors(kernels, packed):
         assert ours <= max(1.02 * theirs, 2 * torch.finfo(packed.q.dtype).eps * exact)
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@all_kernels
 @pytest.mark.parametrize("size", [32, 64])
 @pytest.mark.parametrize("length", [2, 3, 7, 16, 33, 64, 128, 257, 512])
 def test_the_error_is_no_larger_than_that_of_pytorch(
@@ -126,13 +136,13 @@ def test_the_error_is_no_larger_than_that_of_pytorch(
 ) -> None:
     """Over many draws, since of few numbers either may be the closer one by chance."""
     kernels = some_kernels(name, request)
-    packed = Packed.random([length] * max(4, 600 // length), 4, size, DTYPES.get(name, torch.bfloat16), 5)
+    packed = Packed.random([length] * max(4, 600 // length), 4, size, DTYPES[name], 5)
     squares = np.square(errors(kernels, packed)).mean(0)
     assert np.sqrt(squares[0]) <= 1.01 * np.sqrt(squares[1])
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@all_kernels
 @pytest.mark.parametrize("with_output", [True, False])
 @settings(max_examples=15)
 @given(lengths=LENGTHS, size=st.sampled_from([32, 64]), data=st.data())
@@ -146,7 +156,7 @@ def test_weights_are_those_of_the_formula(
 ) -> None:
     """Chosen heads and rows within 1e-5 of float64 (and of float16's own rounding), others untouched."""
     kernels = some_kernels(name, request)
-    packed = Packed.random(lengths, 4, size, DTYPES.get(name, torch.bfloat16), seed=len(lengths))
+    packed = Packed.random(lengths, 4, size, DTYPES[name], seed=len(lengths))
     observations, made = Observations(len(lengths), 4), []
     for i, length in enumerate(lengths):
         heads = sorted(data.draw(st.sets(st.integers(0, 3), min_size=1)))
@@ -171,7 +181,7 @@ def test_weights_are_those_of_the_formula(
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@all_kernels
 @settings(max_examples=15)
 @given(lengths=LENGTHS, size=st.sampled_from([32, 64]), sharp=st.sampled_from([1.0, 8.0]))
 def test_statistics_are_those_of_their_definitions(
@@ -179,7 +189,7 @@ def test_statistics_are_those_of_their_definitions(
 ) -> None:
     """Within 2e-5 of `tests.references.measures` over float64 maps, also where attention is sharp."""
     kernels = some_kernels(name, request)
-    packed = Packed.random(lengths, 3, size, DTYPES.get(name, torch.bfloat16), seed=7)
+    packed = Packed.random(lengths, 3, size, DTYPES[name], seed=7)
     packed.q.mul_(sharp)
     observations, made = Observations(len(lengths), 3), []
     for i, length in enumerate(lengths):
@@ -201,14 +211,14 @@ def test_statistics_are_those_of_their_definitions(
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
+@all_kernels
 @pytest.mark.parametrize("far", [1e1, 1e4, 1e8, 1e12, 1e18])
 def test_scores_that_lie_far_apart_are_still_numbers(
     name: str, far: float, request: pytest.FixtureRequest
 ) -> None:
     """However far below the largest: the softmax is 0 there, and 1 where it is."""
     kernels = some_kernels(name, request)
-    dtype = DTYPES.get(name, torch.bfloat16)
+    dtype = DTYPES[name]
     packed = Packed.random([4], 1, 32, dtype, seed=1)
     q, k = torch.zeros_like(packed.q), torch.zeros_like(packed.k)
     q[..., 0], k[:, 0, 0] = far, -far * torch.tensor([0, 1, 0.7, 0.31]).to(dtype)
@@ -223,16 +233,17 @@ def test_scores_that_lie_far_apart_are_still_numbers(
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "amx"])
-def test_what_is_not_finite_stays_where_it_is(name: str, request: pytest.FixtureRequest) -> None:
-    """A query that is no number spoils its own row and is told; the neighbours' rows are as ever."""
+@all_kernels
+@pytest.mark.parametrize("where", ["q", "k"])
+def test_what_is_not_finite_stays_where_it_is(name: str, where: str, request: pytest.FixtureRequest) -> None:
+    """A query that is no number spoils its row, a key every row of its head; others are as ever."""
     kernels = some_kernels(name, request)
-    packed = Packed.random([20, 20], 2, 32, DTYPES.get(name, torch.bfloat16), seed=1)
-    packed.q[5, 1, 3] = torch.nan
+    packed = Packed.random([20, 20], 2, 32, DTYPES[name], seed=1)
+    getattr(packed, where)[5, 1, 3] = torch.nan
     observations, finite = Observations(2, 2), np.ones(2, np.bool_)
     observations.weights(0, np.zeros((2, 2, 20, 20), np.float16), Slots([0, 1], 2), None, finite)
     output = torch.empty((40, 2, 32), dtype=packed.q.dtype)
     attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations)
     spoiled = ~output.isfinite().all(-1)
-    assert spoiled.nonzero().tolist() == [[5, 1]]
+    assert spoiled.nonzero().tolist() == [[row, 1] for row in ([5] if where == "q" else range(20))]
     assert finite.tolist() == [False, True]

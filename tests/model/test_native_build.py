@@ -24,26 +24,31 @@ from tests.support.backends import instructions
 from tests.support.kernel import needs_kernels
 from tests.support.serving import ROOT
 
+NEITHER = "the processor has neither AVX-512 nor AVX2 with FMA and F16C"
+
 
 @needs_kernels
 @pytest.mark.parametrize(
     ("masked", "dtype", "wanted"),
     [
         ((), torch.float32, "avx512"),
-        (("avx512_f",), torch.float32, "the processor has no AVX-512"),
-        (("avx512_vl",), torch.bfloat16, "the processor has no AVX-512"),
+        *(((f"avx512_{part}",), torch.float32, "avx2") for part in ("f", "bw", "vl", "dq")),
+        *((("avx512_f", part), torch.float32, NEITHER) for part in ("avx2", "fma3", "f16c")),
+        (("avx2",), torch.float32, "avx512"),
+        (("avx512_vl",), torch.bfloat16, "the processor has no AVX512-BF16"),
         (("amx_bf16",), torch.bfloat16, "avx512_bf16"),
         (("amx_tile",), torch.bfloat16, "avx512_bf16"),
         (("avx512_bf16",), torch.bfloat16, "the processor has no AVX512-BF16"),
         ((), torch.float16, "there are none for float16"),
+        (("avx512_f",), torch.float16, "there are none for float16"),
     ],
 )
 def test_only_what_the_processor_can_do_is_chosen(
     masked: tuple[str, ...], dtype: torch.dtype, wanted: str
 ) -> None:
     """A set of instructions that is masked off leads to the next, and to none where nothing fits."""
-    able = {f"avx512_{part}": True for part in ("f", "bw", "vl", "dq", "bf16")}
-    can = able | {"amx_tile": True, "amx_bf16": True} | dict.fromkeys(masked, False)
+    able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16")))
+    can = dict.fromkeys((*able, "amx_tile", "amx_bf16"), True) | dict.fromkeys(masked, False)
     if " " in wanted:
         with pytest.raises(NoKernels, match=f"^{wanted}$"):
             find_kernels(dtype, can)
@@ -125,6 +130,19 @@ def test_a_new_build_leaves_those_that_run_alone(tmp_path: Path) -> None:
 
 
 @needs_kernels
+def test_instruction_sets_share_no_function() -> None:
+    """The linker keeps one of the functions of a name: a processor might run what another set compiled."""
+    listed = subprocess.run(
+        ["nm", "--demangle", "--defined-only", library.FILE], capture_output=True, text=True, check=True
+    )
+    names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
+    ours = [name for name in names if "headlight::" in name]
+    sets = {name.split("headlight::")[1].split("::")[0] for name in ours}
+    assert sets == {"avx2", "avx512", "avx512_bf16", "amx"}
+    assert [name for name in names if "std::" in name] == []
+
+
+@needs_kernels
 def test_the_compiler_has_nothing_to_warn_of(tmp_path: Path) -> None:
     """For users a new compiler's new warning is no reason to go without; here it is one to mend it."""
     build(tmp_path / "lib.so", ["-Werror"])
@@ -152,31 +170,17 @@ def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPa
 @needs_kernels
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
-    program = tmp_path / "sanitized"
-    folder = ROOT / "model" / "pytorch" / "kernels" / "cpp"
-    kernels = [folder / f"{name}.cpp" for name in ("layers", "float32", "bfloat16", "amx")]
-    flags = [
-        "-std=c++17",
-        "-O1",
-        "-g",
-        "-fopenmp",
-        "-fsanitize=address,undefined",
-        "-DHEADLIGHT_EMULATE_TILES",
-        "-DHEADLIGHT_SOURCES=0",
-    ]
-    flags += [
-        "-fno-sanitize-recover=all",
-        "-Wno-uninitialized",
-        "-Wno-maybe-uninitialized",
-        "-mfma",
-        "-mf16c",
-    ]
-    flags += [f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "bf16")]
+    program, library_ = tmp_path / "sanitized", tmp_path / "libsanitized.so"
+    sanitize = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    build(library_, [*sanitize, "-DHEADLIGHT_EMULATE_TILES"])
     source = ROOT / "tests" / "model" / "sanitized.cpp"
-    subprocess.run([*find_compiler(), *flags, source, *kernels, "-o", program], check=True, timeout=300)
-    precision = "float32" if instructions(torch.bfloat16) is None else "bfloat16"
+    # The program itself runs on any processor that has kernels.
+    compile_ = [*find_compiler(), "-std=c++17", *sanitize, "-fopenmp", "-mf16c"]
+    subprocess.run([*compile_, source, library_, "-o", program], check=True, timeout=300)
+    sets = ["avx2", *(["avx512"] if instructions(torch.float32) == "avx512" else [])]
+    sets += ["bfloat16"] if instructions(torch.bfloat16) else []
     ran = subprocess.run(
-        [program, "60", precision],
+        [program, "60", *sets],
         capture_output=True,
         text=True,
         check=False,

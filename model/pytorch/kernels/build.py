@@ -15,12 +15,14 @@ from model.pytorch.kernels.sources import FOLDER, checksum
 _COMMON = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wall", "-Wextra")
 # GCC 12 warns about the deliberately undefined vectors in its own AVX-512 headers.
 _MISTAKEN = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
 _BFLOAT16 = (*_AVX512, "-mavx512bf16")
-# The linker keeps the first copy of each inline function in the headers, so the oldest instruction set goes
-# first: its code runs on every processor.
+# The linker keeps the first copy of an inline function of the standard library, so the oldest instruction set
+# goes first: its code runs on every processor. The headers give each set a namespace (vector.h).
 _SOURCES: dict[str, tuple[str, ...]] = {
     "layers": (),
+    "avx2": _AVX2,
     "float32": _AVX512,
     "bfloat16": _BFLOAT16,
     "amx": (*_BFLOAT16, "-mamx-tile", "-mamx-bf16"),

@@ -17,7 +17,7 @@ from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
 
-Instructions = Literal["avx512", "avx512_bf16", "amx"]
+Instructions = Literal["avx2", "avx512", "avx512_bf16", "amx"]
 """The instruction set that a kernel uses."""
 
 _DONE, _NO_MEMORY = 0, -1
@@ -34,6 +34,11 @@ class Kernels(NamedTuple):
     attend: Any
     add_norm: Any
     run_layers: Any
+
+    def head_step(self, dtype: torch.dtype) -> int:
+        """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
+        words = 8 if self.instructions == "avx2" else 16  # of 32 bits
+        return words * 4 // dtype.itemsize
 
     @staticmethod
     def of(library: ctypes.CDLL, instructions: Instructions, attend: str, add_norm: str) -> "Kernels":
@@ -74,13 +79,16 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     library = _library()
     kernels = partial(Kernels.of, library)
     can = torch.cpu.get_capabilities() if capabilities is None else capabilities
-    if not all(can.get(f"avx512_{part}") for part in ("f", "bw", "vl", "dq")):
-        raise NoKernels("the processor has no AVX-512")
+    avx512 = all(can.get(f"avx512_{part}") for part in ("f", "bw", "vl", "dq"))
     if dtype == torch.float32:
-        return kernels("avx512", "attend_float32", "add_norm_float32")
+        if avx512:
+            return kernels("avx512", "attend_float32", "add_norm_float32")
+        if all(can.get(part) for part in ("avx2", "fma3", "f16c")):
+            return kernels("avx2", "attend_float32_avx2", "add_norm_float32_avx2")
+        raise NoKernels("the processor has neither AVX-512 nor AVX2 with FMA and F16C")
     if dtype != torch.bfloat16:
         raise NoKernels(f"there are none for {str(dtype).removeprefix('torch.')}")
-    if not can.get("avx512_bf16"):
+    if not (avx512 and can.get("avx512_bf16")):
         raise NoKernels("the processor has no AVX512-BF16")
     if can.get("amx_tile") and can.get("amx_bf16") and library.headlight_enable_amx() == 1:
         return kernels("amx", "attend_bfloat16_amx", "add_norm_bfloat16")

@@ -18,8 +18,6 @@ from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.observations import Observations
 
-# 32-bit words in a vector, and in a row of a tile.
-_WORDS = 16
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
 
@@ -74,10 +72,11 @@ class NativeStack:
         plain = config.plain_attention and config.positions != "rotary"
         if not plain or config.norm != "post" or config.gated:
             raise NoKernels("they support only attention, norms and feed-forward layers as in BERT")
-        step = _WORDS * 4 // dtype.itemsize
+        kernels = find_kernels(dtype)
+        step = kernels.head_step(dtype)
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
-        return NativeStack(config, blocks, find_kernels(dtype))
+        return NativeStack(config, blocks, kernels)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Observations`."""

@@ -7,7 +7,7 @@
 #include <unistd.h>
 #endif
 
-using namespace headlight;
+using namespace HEADLIGHT_NAMESPACE;
 
 int headlight_attend_bfloat16_amx(const Attention *all) { return attend<Tiles>(all); }
 

@@ -11,7 +11,7 @@
 #include "interface.h"
 #include "softmax.h"
 
-namespace headlight {
+namespace HEADLIGHT_NAMESPACE {
 
 constexpr int STATISTICS = 10;        // per head, in the order of `Observation`
 constexpr int ARGMAX[] = {8, 7, 9};  // the statistics that count rows whose largest weight is before, at or after them
@@ -125,13 +125,13 @@ class Head {
 
     // Multiply the weights of a block with the values, and write the outputs.
     void mix(int rows, const float *sums) {
-        for (int64_t j = 0; j < rows * columns_; j += LANES) P::store(weights_ + j, _mm512_load_ps(scores_ + j));
+        for (int64_t j = 0; j < rows * columns_; j += LANES) P::store(weights_ + j, load_aligned(scores_ + j));
         P::product(rows, (const uint32_t *)weights_, columns_ / P::PER_WORD, values_, size_, mixed_);
         for (int r = 0; r < rows; r++) {
             Element *out = (Element *)all_.output + ((first_ + query_[r]) * all_.heads + head_) * size_;
-            const __m512 sum = _mm512_set1_ps(sums[r]);
+            const Floats sum = broadcast(sums[r]);
             for (int64_t d = 0; d < size_; d += LANES)
-                P::store(out + d, _mm512_div_ps(_mm512_load_ps(mixed_ + r * size_ + d), sum));
+                P::store(out + d, div(load_aligned(mixed_ + r * size_ + d), sum));
         }
     }
 
@@ -166,15 +166,14 @@ class Head {
         const bool finite = inverse > 0 && inverse <= 1;
         if (observation_->finite && !finite) __atomic_store_n(observation_->finite, 0, __ATOMIC_RELAXED);
         const int64_t place = (map_ * observation_->map_rows + slot) * n_;
-        const __m512 by = _mm512_set1_ps(inverse);
+        const Floats by = broadcast(inverse);
         for (int64_t j = 0; j < n_; j += LANES) {
-            const __m512 p = _mm512_mul_ps(_mm512_load_ps(e + j), by);
-            const __mmask16 real = lanes_below(j, n_);
+            const Floats p = mul(load_aligned(e + j), by);
+            const Mask real = lanes_below(j, n_);
             if (observation_->half)
-                _mm256_mask_storeu_epi16((uint16_t *)observation_->maps + place + j, real,
-                                         _mm512_cvtps_ph(p, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+                store_some_as_float16((uint16_t *)observation_->maps + place + j, p, real);
             else
-                _mm512_mask_storeu_ps((float *)observation_->maps + place + j, real, p);
+                store_some((float *)observation_->maps + place + j, p, real);
         }
     }
 
@@ -240,4 +239,4 @@ int attend(const Attention *all) {
     return whole ? DONE : NO_MEMORY;
 }
 
-}  // namespace headlight
+}  // namespace HEADLIGHT_NAMESPACE

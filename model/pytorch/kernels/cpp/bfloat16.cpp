@@ -3,7 +3,7 @@
 #include "norm.h"
 #include "products.h"
 
-using namespace headlight;
+using namespace HEADLIGHT_NAMESPACE;
 
 int headlight_attend_bfloat16(const Attention *all) { return attend<Vectors<Bfloat16>>(all); }
 

@@ -3,7 +3,7 @@
 #include "norm.h"
 #include "products.h"
 
-using namespace headlight;
+using namespace HEADLIGHT_NAMESPACE;
 
 int headlight_attend_float32(const Attention *all) { return attend<Vectors<Float32>>(all); }
 

@@ -94,10 +94,12 @@ struct Layers {
 // The return values of the functions.
 enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2 };
 
-HEADLIGHT_EXPORTED int headlight_attend_float32(const Attention *);
+HEADLIGHT_EXPORTED int headlight_attend_float32(const Attention *);       // with AVX-512
+HEADLIGHT_EXPORTED int headlight_attend_float32_avx2(const Attention *);  // with AVX2, FMA and F16C
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16(const Attention *);      // with AVX512-BF16
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_add_norm_float32(const Norm *);
+HEADLIGHT_EXPORTED int headlight_add_norm_float32_avx2(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_bfloat16(const Norm *);
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library

@@ -6,7 +6,7 @@
 #include "interface.h"
 #include "words.h"
 
-namespace headlight {
+namespace HEADLIGHT_NAMESPACE {
 
 // y = (s − mean s) / √(var s + ε) · gain + bias, with s = x + added; a row stays in the cache between passes.
 template <class P>
@@ -15,28 +15,28 @@ void add_norm_row(const Norm &all, int64_t row) {
     const float *x = all.x + place;
     const auto *added = (const typename P::Element *)all.added + place;
     float *out = all.output + place;
-    __m512 total = _mm512_setzero_ps();
+    Floats total = zeros();
     for (int64_t j = 0; j < size; j += LANES) {
-        const __mmask16 lanes = lanes_below(j, size);
-        const __m512 s = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, x + j), P::load(added + j, lanes));
-        total = _mm512_add_ps(total, s);
-        _mm512_mask_storeu_ps(out + j, lanes, s);
+        const Mask lanes = lanes_below(j, size);
+        const Floats s = add(load_some(x + j, lanes), P::load(added + j, lanes));
+        total = add(total, s);
+        store_some(out + j, s, lanes);
     }
-    const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(total) / (float)size);
-    __m512 squares = _mm512_setzero_ps();
+    const Floats mean = broadcast(sum_of_lanes(total) / (float)size);
+    Floats squares = zeros();
     for (int64_t j = 0; j < size; j += LANES) {
-        const __mmask16 lanes = lanes_below(j, size);
-        const __m512 away = _mm512_maskz_sub_ps(lanes, _mm512_maskz_loadu_ps(lanes, out + j), mean);
-        squares = _mm512_fmadd_ps(away, away, squares);
+        const Mask lanes = lanes_below(j, size);
+        const Floats away = sub(load_some(out + j, lanes), mean, lanes);
+        squares = fmadd(away, away, squares);
     }
-    const float variance = _mm512_reduce_add_ps(squares) / (float)size;
-    const __m512 by = _mm512_set1_ps(1 / std::sqrt(variance + all.epsilon));
+    const float variance = sum_of_lanes(squares) / (float)size;
+    const Floats by = broadcast(1 / std::sqrt(variance + all.epsilon));
     for (int64_t j = 0; j < size; j += LANES) {
-        const __mmask16 lanes = lanes_below(j, size);
-        const __m512 away = _mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, out + j), mean);
-        const __m512 gain = _mm512_mul_ps(by, _mm512_maskz_loadu_ps(lanes, all.gain + j));
-        const __m512 y = _mm512_fmadd_ps(away, gain, _mm512_maskz_loadu_ps(lanes, all.bias + j));
-        _mm512_mask_storeu_ps(out + j, lanes, y);
+        const Mask lanes = lanes_below(j, size);
+        const Floats away = sub(load_some(out + j, lanes), mean);
+        const Floats gain = mul(by, load_some(all.gain + j, lanes));
+        const Floats y = fmadd(away, gain, load_some(all.bias + j, lanes));
+        store_some(out + j, y, lanes);
         if (all.rounded) P::store((typename P::Element *)all.rounded + place + j, y, lanes);
     }
 }
@@ -50,4 +50,4 @@ int add_norm(const Norm *all) {
     return DONE;
 }
 
-}  // namespace headlight
+}  // namespace HEADLIGHT_NAMESPACE

@@ -5,7 +5,7 @@
 
 #include "words.h"
 
-namespace headlight {
+namespace HEADLIGHT_NAMESPACE {
 
 // Multiply R rows of `words` words by (words, columns), for V vectors of columns.
 //
@@ -15,31 +15,32 @@ template <class P, int R, int V>
 inline void multiply(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
     for (int64_t start = 0; start < words; start += P::SUMMED) {
         const int64_t stop = std::min(start + P::SUMMED, words);
-        __m512 acc[R][V];
+        Floats acc[R][V];
         for (int r = 0; r < R; r++)
-            for (int v = 0; v < V; v++) acc[r][v] = _mm512_setzero_ps();
+            for (int v = 0; v < V; v++) acc[r][v] = zeros();
         for (int64_t w = start; w < stop; w++) {
-            __m512i b[V];
-            for (int v = 0; v < V; v++) b[v] = _mm512_load_si512(right + w * columns + v * LANES);
+            Words b[V];
+            for (int v = 0; v < V; v++) b[v] = load_aligned_words(right + w * columns + v * LANES);
             for (int r = 0; r < R; r++) {
-                const __m512i a = _mm512_set1_epi32((int)left[r * words + w]);
+                const Words a = broadcast_word(left[r * words + w]);
                 for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
             }
         }
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) {
                 float *place = out + r * columns + v * LANES;
-                _mm512_store_ps(place, start ? _mm512_add_ps(_mm512_load_ps(place), acc[r][v]) : acc[r][v]);
+                store_aligned(place, start ? add(load_aligned(place), acc[r][v]) : acc[r][v]);
             }
     }
 }
 
-// The same for all columns, three vectors at a time: with eight rows, the sums take 24 of 32 registers.
+// The same for all columns, BLOCK_VECTORS vectors at a time.
 template <class P, int R>
 inline void multiply_columns(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
+    constexpr int64_t STEP = BLOCK_VECTORS * LANES;
     int64_t j = 0;
-    for (; j + 3 * LANES <= columns; j += 3 * LANES) multiply<P, R, 3>(left, words, right + j, columns, out + j);
-    if (columns - j == 2 * LANES)
+    for (; j + STEP <= columns; j += STEP) multiply<P, R, BLOCK_VECTORS>(left, words, right + j, columns, out + j);
+    if (BLOCK_VECTORS > 2 && columns - j == 2 * LANES)
         multiply<P, R, 2>(left, words, right + j, columns, out + j);
     else if (columns - j == LANES)
         multiply<P, R, 1>(left, words, right + j, columns, out + j);
@@ -48,7 +49,7 @@ inline void multiply_columns(const uint32_t *left, int64_t words, const uint32_t
 // Products with vector instructions, in the precision P: Float32 or Bfloat16.
 template <class P>
 struct Vectors : P {
-    static constexpr int ROWS = 8;             // in a block
+    static constexpr int ROWS = BLOCK_ROWS;    // in a block
     static constexpr int COLUMN_STEP = LANES;  // columns are padded to a multiple of this
 
     static void begin() {}
@@ -63,11 +64,11 @@ struct Vectors : P {
             case 3: return multiply_columns<P, 3>(left, words, right, columns, out);
             case 4: return multiply_columns<P, 4>(left, words, right, columns, out);
             case 5: return multiply_columns<P, 5>(left, words, right, columns, out);
-            case 6: return multiply_columns<P, 6>(left, words, right, columns, out);
-            case 7: return multiply_columns<P, 7>(left, words, right, columns, out);
-            default: return multiply_columns<P, 8>(left, words, right, columns, out);
+            case 6: return multiply_columns<P, std::min(6, ROWS)>(left, words, right, columns, out);
+            case 7: return multiply_columns<P, std::min(7, ROWS)>(left, words, right, columns, out);
+            default: return multiply_columns<P, ROWS>(left, words, right, columns, out);
         }
     }
 };
 
-}  // namespace headlight
+}  // namespace HEADLIGHT_NAMESPACE

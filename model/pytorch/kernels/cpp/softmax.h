@@ -5,7 +5,7 @@
 
 #include "words.h"
 
-namespace headlight {
+namespace HEADLIGHT_NAMESPACE {
 
 // Sums over a row of weights before division by `sum`; x are the scores minus the largest score.
 struct Row {
@@ -18,27 +18,26 @@ struct Row {
 // eˣ for x in [−1000, 0]: 2ᶠ by the minimax polynomial of degree six on [−½, ½] (relative error 7e-9), then the
 // exponent. x·log₂e uses log₂e in two parts, the second being the rounding error of the first, so that the error of the
 // product does not grow with x.
-inline __m512 exponential(__m512 x) {
-    const __m512 log2e = _mm512_set1_ps(1.44269502f), rest = _mm512_set1_ps(1.92596299e-8f);
-    const __m512 whole =
-        _mm512_roundscale_ps(_mm512_mul_ps(x, log2e), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 f = _mm512_fmadd_ps(x, rest, _mm512_fmsub_ps(x, log2e, whole));
-    __m512 y = _mm512_set1_ps(1.525245499e-4f);
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.338593511e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.618504753e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.550371077e-2f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.402265068e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.931471807e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(y, whole);
+inline Floats exponential(Floats x) {
+    const Floats log2e = broadcast(1.44269502f), rest = broadcast(1.92596299e-8f);
+    const Floats whole = round_to_whole(mul(x, log2e));
+    const Floats f = fmadd(x, rest, fmsub(x, log2e, whole));
+    Floats y = broadcast(1.525245499e-4f);
+    y = fmadd(y, f, broadcast(1.338593511e-3f));
+    y = fmadd(y, f, broadcast(9.618504753e-3f));
+    y = fmadd(y, f, broadcast(5.550371077e-2f));
+    y = fmadd(y, f, broadcast(2.402265068e-1f));
+    y = fmadd(y, f, broadcast(6.931471807e-1f));
+    y = fmadd(y, f, broadcast(1.0f));
+    return scale_by_power_of_two(y, whole);
 }
 
 inline float largest(const float *scores, int64_t n) {
-    __m512 most = _mm512_set1_ps(-INFINITY);
+    Floats most = broadcast(-INFINITY);
     int64_t j = 0;
-    for (; j + LANES <= n; j += LANES) most = _mm512_max_ps(most, _mm512_load_ps(scores + j));
-    if (j < n) most = _mm512_mask_max_ps(most, lanes_below(j, n), most, _mm512_load_ps(scores + j));
-    return _mm512_reduce_max_ps(most);
+    for (; j + LANES <= n; j += LANES) most = max(most, load_aligned(scores + j));
+    if (j < n) most = max(most, load_aligned(scores + j), lanes_below(j, n));
+    return max_of_lanes(most);
 }
 
 // Turn a row of n products q·k into eˣ, in place, with x = scale·(q·k − the largest); padding to `columns` becomes 0.
@@ -46,33 +45,31 @@ inline float largest(const float *scores, int64_t n) {
 // Instantiated twice: without statistics, only the sum is computed.
 template <bool MEASURED>
 inline Row exponentiate(float *scores, int64_t n, int64_t columns, float scale, int64_t query, const float *special) {
-    const __m512 most = _mm512_set1_ps(largest(scores, n)), by = _mm512_set1_ps(scale);
-    const __m512 step = _mm512_set1_ps(LANES);
-    __m512 sum = _mm512_setzero_ps(), product = sum, distances = sum, specials = sum;
-    __m512 away = _mm512_sub_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                _mm512_set1_ps((float)query));
+    const Floats most = broadcast(largest(scores, n)), by = broadcast(scale);
+    const Floats step = broadcast(LANES);
+    Floats sum = zeros(), product = sum, distances = sum, specials = sum;
+    Floats away = sub(lane_numbers(), broadcast((float)query));
     for (int64_t j = 0; j < columns; j += LANES) {
-        const __mmask16 real = lanes_below(j, n);
+        const Mask real = lanes_below(j, n);
         // Below −1000, eˣ is 0 anyway; `max` returns its second operand if that is a NaN.
-        const __m512 x = _mm512_max_ps(_mm512_set1_ps(-1000),
-                                       _mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + j), most), by));
-        const __m512 e = _mm512_maskz_mov_ps(real, exponential(x));
-        sum = _mm512_add_ps(sum, e);
+        const Floats x = max(broadcast(-1000), mul(sub(load_aligned(scores + j), most), by));
+        const Floats e = keep(exponential(x), real);
+        sum = add(sum, e);
         if constexpr (MEASURED) {
-            product = _mm512_mask3_fmadd_ps(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is a NaN
-            distances = _mm512_fmadd_ps(e, _mm512_abs_ps(away), distances);
-            specials = _mm512_fmadd_ps(e, _mm512_maskz_loadu_ps(real, special + j), specials);
-            away = _mm512_add_ps(away, step);
+            product = fmadd(e, x, product, real);  // in padding x may be ∞, and 0 · ∞ is a NaN
+            distances = fmadd(e, abs(away), distances);
+            specials = fmadd(e, load_some(special + j, real), specials);
+            away = add(away, step);
         }
-        _mm512_store_ps(scores + j, e);
+        store_aligned(scores + j, e);
     }
-    Row row{_mm512_reduce_add_ps(sum), 0, 0, 0};
+    Row row{sum_of_lanes(sum), 0, 0, 0};
     if constexpr (MEASURED) {
-        row.product = _mm512_reduce_add_ps(product);
-        row.distance = _mm512_reduce_add_ps(distances);
-        row.special = _mm512_reduce_add_ps(specials);
+        row.product = sum_of_lanes(product);
+        row.distance = sum_of_lanes(distances);
+        row.special = sum_of_lanes(specials);
     }
     return row;
 }
 
-}  // namespace headlight
+}  // namespace HEADLIGHT_NAMESPACE

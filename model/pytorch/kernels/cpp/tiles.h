@@ -7,7 +7,7 @@
 
 #include "words.h"
 
-namespace headlight {
+namespace HEADLIGHT_NAMESPACE {
 
 #ifdef HEADLIGHT_EMULATE_TILES
 struct Tile {
@@ -112,4 +112,4 @@ struct Tiles : Bfloat16 {
     }
 };
 
-}  // namespace headlight
+}  // namespace HEADLIGHT_NAMESPACE

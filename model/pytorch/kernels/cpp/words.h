@@ -1,17 +1,15 @@
-// Matrices of 32-bit words, laid out for products that broadcast one word and multiply it by sixteen.
+// Matrices of 32-bit words, laid out for products that broadcast one word and multiply it by a vector.
 //
 // A word is one float32 or a pair of bfloat16. One instruction (VDPBF16PS) multiplies two pairs and adds both
 // products, and AMX tiles need the same layout. So all layouts here serve both precisions.
 #pragma once
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
 
-namespace headlight {
+#include "vector.h"
 
-constexpr int LANES = 16;  // words in a 512-bit vector
+namespace HEADLIGHT_NAMESPACE {
 
 inline int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
@@ -20,11 +18,9 @@ struct Float32 {
     using Element = float;
     static constexpr int PER_WORD = 1;
     static constexpr int64_t SUMMED = 16;  // words: longer sums are split into partial sums
-    static __m512 load(const float *from, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
-    static void store(float *to, __m512 x, __mmask16 lanes = 0xffff) { _mm512_mask_storeu_ps(to, lanes, x); }
-    static __m512 step(__m512 acc, __m512i a, __m512i b) {
-        return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), acc);
-    }
+    static Floats load(const float *from, Mask lanes) { return load_some(from, lanes); }
+    static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
+    static Floats step(Floats acc, Words a, Words b) { return fmadd(as_floats(a), as_floats(b), acc); }
 };
 
 #ifdef __AVX512BF16__
@@ -45,48 +41,16 @@ struct Bfloat16 {
 };
 #endif
 
-// The lanes of the vector starting at j whose index is below n.
-inline __mmask16 lanes_below(int64_t j, int64_t n) {
-    return n - j >= LANES ? (__mmask16)0xffff : n > j ? (__mmask16)((1u << (n - j)) - 1) : (__mmask16)0;
-}
-
-// Transpose 16 rows of 16 words in place.
-inline void transpose(__m512i r[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {  // pairs of words of two rows
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) {  // four words of four rows, in 128-bit lanes
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {  // lanes of rows i, i + 4 and i + 8, i + 12
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
-
 // Transpose keys: n rows of `words` words, `stride` words apart, into (words, columns); padding is zero.
 inline void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_t columns, int64_t words,
                          uint32_t *laid_out) {
     for (int64_t j = 0; j < columns; j += LANES) {
         for (int64_t w = 0; w < words; w += LANES) {
-            __m512i r[LANES];
+            Words r[LANES];
             for (int i = 0; i < LANES; i++)
-                r[i] = j + i < n ? _mm512_loadu_si512(rows + (j + i) * stride + w) : _mm512_setzero_si512();
+                r[i] = j + i < n ? load_words(rows + (j + i) * stride + w) : zero_words();
             transpose(r);
-            for (int i = 0; i < LANES; i++) _mm512_store_si512(laid_out + (w + i) * columns + j, r[i]);
+            for (int i = 0; i < LANES; i++) store_aligned_words(laid_out + (w + i) * columns + j, r[i]);
         }
     }
 }
@@ -96,10 +60,10 @@ inline void lay_out_values(const float *rows, int64_t stride, int64_t n, int64_t
                            uint32_t *laid_out) {
     for (int64_t j = 0; j < tokens; j++)
         for (int64_t d = 0; d < size; d += LANES)
-            _mm512_store_si512(laid_out + j * size + d,
-                               j < n ? _mm512_loadu_si512(rows + j * stride + d) : _mm512_setzero_si512());
+            store_aligned_words(laid_out + j * size + d, j < n ? load_words(rows + j * stride + d) : zero_words());
 }
 
+#ifdef __AVX512BF16__
 inline void lay_out_values(const uint16_t *rows, int64_t stride, int64_t n, int64_t tokens, int64_t size,
                            uint32_t *laid_out) {
     const __m256i none = _mm256_setzero_si256();
@@ -114,5 +78,6 @@ inline void lay_out_values(const uint16_t *rows, int64_t stride, int64_t n, int6
         }
     }
 }
+#endif
 
-}  // namespace headlight
+}  // namespace HEADLIGHT_NAMESPACE

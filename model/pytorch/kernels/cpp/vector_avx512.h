@@ -1,0 +1,88 @@
+// Vectors of sixteen lanes, for processors with AVX-512 (F, BW, VL, DQ).
+#pragma once
+
+namespace HEADLIGHT_NAMESPACE {
+
+constexpr int LANES = 16;
+constexpr int BLOCK_ROWS = 8, BLOCK_VECTORS = 3;  // of a product's sums: 24 of 32 registers
+
+using Floats = __m512;
+using Words = __m512i;
+using Mask = __mmask16;
+constexpr Mask ALL_LANES = 0xffff;
+
+// The lanes of the vector starting at j whose index is below n.
+inline Mask lanes_below(int64_t j, int64_t n) {
+    return n - j >= LANES ? (__mmask16)0xffff : n > j ? (__mmask16)((1u << (n - j)) - 1) : (__mmask16)0;
+}
+
+inline Floats zeros() { return _mm512_setzero_ps(); }
+inline Floats broadcast(float x) { return _mm512_set1_ps(x); }
+inline Floats lane_numbers() { return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15); }
+
+inline Floats load_aligned(const float *from) { return _mm512_load_ps(from); }
+inline Floats load_some(const float *from, Mask lanes) { return _mm512_maskz_loadu_ps(lanes, from); }  // elsewhere 0
+inline void store_aligned(float *to, Floats x) { _mm512_store_ps(to, x); }
+inline void store_some(float *to, Floats x, Mask lanes) { _mm512_mask_storeu_ps(to, lanes, x); }
+inline void store_some_as_float16(uint16_t *to, Floats x, Mask lanes) {
+    _mm256_mask_storeu_epi16(to, lanes, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
+inline Floats sub(Floats a, Floats b, Mask lanes) { return _mm512_maskz_sub_ps(lanes, a, b); }  // elsewhere 0
+inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+inline Floats div(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+inline Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }  // b if either is a NaN
+inline Floats max(Floats a, Floats b, Mask lanes) { return _mm512_mask_max_ps(a, lanes, a, b); }  // elsewhere a
+inline Floats abs(Floats x) { return _mm512_abs_ps(x); }
+inline Floats keep(Floats x, Mask lanes) { return _mm512_maskz_mov_ps(lanes, x); }  // elsewhere 0
+inline Floats round_to_whole(Floats x) {
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline Floats scale_by_power_of_two(Floats x, Floats exponent) { return _mm512_scalef_ps(x, exponent); }
+
+inline Floats fmadd(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }  // a·b + c
+inline Floats fmadd(Floats a, Floats b, Floats c, Mask lanes) {                         // elsewhere c
+    return _mm512_mask3_fmadd_ps(a, b, c, lanes);
+}
+inline Floats fmsub(Floats a, Floats b, Floats c) { return _mm512_fmsub_ps(a, b, c); }  // a·b − c
+
+inline float sum_of_lanes(Floats x) { return _mm512_reduce_add_ps(x); }
+inline float max_of_lanes(Floats x) { return _mm512_reduce_max_ps(x); }
+
+inline Words zero_words() { return _mm512_setzero_si512(); }
+inline Words broadcast_word(uint32_t word) { return _mm512_set1_epi32((int)word); }
+inline Words load_words(const void *from) { return _mm512_loadu_si512(from); }
+inline Words load_aligned_words(const void *from) { return _mm512_load_si512(from); }
+inline void store_aligned_words(void *to, Words words) { _mm512_store_si512(to, words); }
+inline Floats as_floats(Words words) { return _mm512_castsi512_ps(words); }
+
+// Transpose 16 rows of 16 words in place.
+inline void transpose(Words r[LANES]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {  // pairs of words of two rows
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {  // four words of four rows, in 128-bit lanes
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {  // lanes of rows i, i + 4 and i + 8, i + 12
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+}  // namespace HEADLIGHT_NAMESPACE
