@@ -10,6 +10,8 @@ from service.sharing.board import LANES, LANES_ENDED, Column, alone
 
 # A sibling process that ended a batch this recently is about to start another, so its cores are not free.
 _RECENT_NS = 10_000_000
+# How often a turn that waits looks whether siblings have become idle.
+_LOOK_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +62,7 @@ class Device:
 
     def allows(self, lane: int) -> bool:
         """Whether a lane may run: one of this process's share, or while there are free cores."""
-        return lane < self._own_lanes or self.siblings_idle
+        return lane < self._own_lanes or (lane < self.lanes and self.siblings_idle)
 
     @property
     def idle_since(self) -> float | None:
@@ -74,7 +76,10 @@ class Device:
         with self._changed:
             self._used[owner] = max(self._used.get(owner, 0), self._clock)
             self._waiting.append(turn)
-            self._changed.wait_for(lambda: self._is_next(turn))
+            # Siblings become idle without a notification.
+            look_s = _LOOK_S if self._column.others else None
+            while not self._changed.wait_for(lambda: self._is_next(turn), look_s):
+                pass
             self._waiting.remove(turn)
             self._running.append(turn)
             self._publish(turn)
@@ -112,5 +117,5 @@ class Device:
         running = sum(other.express == turn.express for other in self._running)
         rivals = [other for other in self._waiting if other.express == turn.express]
         # Among owners that have used equally many tokens, `min` returns the one waiting longest.
-        free = running < (1 if turn.express else self.lanes)
+        free = running < 1 if turn.express else self.allows(running)
         return free and min(rivals, key=lambda rival: self._used[rival.owner]) is turn

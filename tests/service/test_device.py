@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.engine.device import Device
+from service.sharing.board import LANES, Board
 
 pytestmark = pytest.mark.alone
 
@@ -75,3 +76,23 @@ def test_a_released_turn_does_not_free_the_next_one() -> None:
     assert device.demand == 1
     taken.__exit__(None, None, None)
     assert device.demand == 0
+
+
+def test_a_process_uses_more_than_its_share_only_while_its_siblings_are_idle() -> None:
+    """Its second model waits for its first while a sibling is busy, and no longer than that."""
+    board = Board(2, ["a", "b"])
+    device, sibling = Device(2, board.column(0)), board.column(1)
+    granted = threading.Event()
+
+    def second() -> None:
+        with device.turn("b"):
+            granted.set()
+
+    sibling.own[LANES] = 1
+    with device.turn("a"):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert not granted.wait(0.2)
+        sibling.own[LANES] = 0
+        assert granted.wait(5)
+    thread.join()
