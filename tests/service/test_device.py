@@ -39,7 +39,7 @@ def compete(device: Device, owners: Sequence[tuple[str, int]], seconds: float = 
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_engines_that_always_have_work_get_equal_turns(lanes: int) -> None:
     """Never more at once than there are lanes, and nobody gets ahead of the others."""
-    order = compete(Device(lanes), [("a", 10), ("b", 10), ("c", 10)])
+    order = compete(Device(lanes), [("a", 10), ("b", 10), ("c", 10)], seconds=1.0)
     counts = [order.count(name) for name in "abc"]
     assert len(order) > 30
     # A thread that the system sets aside between two turns has no work meanwhile, and is owed nothing for it:
