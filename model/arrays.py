@@ -200,7 +200,12 @@ class NumpyOperations:
         x = x[rows] if isinstance(rows, slice) else x.take(rows, 0)
         if weights is not None:
             x = x * weights[:, None]
-        return np.asarray((np.maximum if how == "max" else np.add).reduceat(x, starts, axis=0))
+        reduce = (np.maximum if how == "max" else np.add).reduce
+        reduced = np.empty((len(starts), x.shape[1]), np.float32)
+        # One call for each group: `reduceat` over rows takes ten times as long.
+        for out, start, stop in zip(reduced, starts.tolist(), [*starts[1:].tolist(), len(x)], strict=True):
+            reduce(x[start:stop], axis=0, out=out)
+        return reduced
 
     def stack(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
         """Join arrays of one shape along a new first axis."""

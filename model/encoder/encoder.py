@@ -130,7 +130,7 @@ class Encoder(nn.Module):
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
         computed but belong to no sequence. Raises MemoryError.
         """
-        positions = F.pad(packing.positions(input_ids.device), (0, len(input_ids) - packing.tokens))  # (T,)
+        positions = packing.positions(input_ids.device, len(input_ids) - packing.tokens)  # (T,)
         x = self.embeddings(input_ids, segment_ids, positions)  # (T, C)
         states = {0: x} if 0 in plan.states else {}
         if self.executor is not None:

@@ -73,7 +73,8 @@ class Packing:
             self._boundaries[device] = torch.tensor(self.starts, dtype=torch.int32, device=device)
         return self._boundaries[device]
 
-    def positions(self, device: torch.device) -> Tensor:
-        """Return the position of each token in its own sequence: int64 of shape (T,)."""
-        positions = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths).astype(np.int64)
-        return torch.from_numpy(positions).to(device)  # (T,)
+    def positions(self, device: torch.device, padding: int = 0) -> Tensor:
+        """Return the position of each token in its sequence, 0 for padding rows: int64 (T + padding,)."""
+        positions = np.zeros(self.tokens + padding, np.int64)
+        positions[: self.tokens] = np.arange(self.tokens) - np.repeat(self.starts[:-1], self.lengths)
+        return torch.from_numpy(positions).to(device)  # (T + padding,)

@@ -19,9 +19,9 @@ class Bags:
     """
 
     def __init__(self, starts: IntArray, lengths: IntArray, skip: int, ops: Operations) -> None:
-        self._counts = lengths - skip
-        if (self._counts < 1).any():
+        if min(lengths.tolist()) <= skip:
             raise ValueError("a sequence has no tokens to pool")
+        self._counts = lengths - skip
         self._first, self._skip, self._ops = starts + skip, skip, ops
         ends = self._counts.cumsum()
         self._starts = ends - self._counts  # in the pooled tokens, end to end

@@ -40,6 +40,6 @@ def finish(vectors: FloatArray, dimensions: int | None, *, normalize: bool) -> F
     """
     vectors = vectors[:, :dimensions]
     if normalize:
-        norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        norms = np.sqrt((vectors * vectors).sum(-1, keepdims=True))
         vectors = vectors / np.maximum(norms, np.float32(1e-12))
     return np.ascontiguousarray(vectors, dtype=np.float32)

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from model.arrays import NUMPY, Array
 from model.checkpoints.checkpoint import Checkpoint
 from model.contract import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
 from model.encoder.encoder import Encoder
@@ -152,16 +154,17 @@ class TorchBackend:
 
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
-        lengths = np.diff(batch.cu_seqlens)
+        bounds = batch.cu_seqlens.tolist()
+        lengths = [stop - start for start, stop in pairwise(bounds)]
         # Sort by length, for few and long runs; then by selection, to observe equal wants together.
         numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
         selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
-        order = np.lexsort((np.array(selected, np.int64), lengths))
-        packing = Packing.of(lengths[order].tolist())
+        order = sorted(range(len(lengths)), key=lambda i: (lengths[i], selected[i]))
+        packing = Packing.of(lengths[i] for i in order)
         wants = [batch.wants[i] for i in order]
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # padding rows repeat the first token
-        shifts = batch.cu_seqlens[order] - np.array(packing.starts[:-1], np.int64)
-        tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, lengths[order])
+        shifts = [bounds[i] - start for i, start in zip(order, packing.starts, strict=False)]
+        tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, packing.lengths)
         observer = BatchObserver(packing, wants, self.device, kernels=self._kernels is not None)
         wanted = {i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))}
         states: dict[int, Tensor] = self.encoder(
@@ -171,25 +174,28 @@ class TorchBackend:
             observer.plan(wanted, self.info.heads),
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
-        outputs = [
-            replace(
+        outputs = {
+            number: replace(
                 observer.output(i),
                 sentence=vectors.get(i),
-                tokens=_token_states(states, packing, i, want.token_layers),
+                tokens=_token_states(states, packing, i, wants[i].token_layers),
             )
-            for i, want in enumerate(wants)
-        ]
-        return [outputs[i] for i in np.argsort(order, kind="stable")]
+            for i, number in enumerate(order)
+        }
+        return [outputs[number] for number in range(len(order))]
 
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
     ) -> dict[int, FloatArray]:
         starts, lengths = (np.array(x, np.int64) for x in (packing.starts[:-1], packing.lengths))
-        ops = TensorOperations(self.device)
+        in_numpy = self.device.type == "cpu"  # each of its steps costs less than one of PyTorch's
+        ops = NUMPY if in_numpy else TensorOperations(self.device)
+
+        def read(layer: int) -> Array:
+            return states[layer].numpy() if in_numpy else states[layer]
 
         def pool(want: SentenceWant, which: list[int]) -> FloatArray:
-            bags = Bags(starts[which], lengths[which], want.skip, ops)
-            return bags.pool(states.__getitem__, want)
+            return Bags(starts[which], lengths[which], want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
 

@@ -228,6 +228,22 @@ void try_norm(AddNorm add_norm) {
     }
 }
 
+using Activate = int (*)(float *, int64_t);
+
+double gelu(double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }
+double gelu_tanh(double x) { return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2; }
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+void try_activation(Activate activate, double (*exact)(double)) {
+    std::vector<float> x((size_t)up_to(100));
+    x.reserve(1);
+    for (float &value : x) value = normal() * 4;
+    const std::vector<float> before = x;
+    expect(activate(x.data(), (int64_t)x.size()) == DONE, "the outcome of an activation", 0, 0, (int64_t)x.size());
+    for (size_t i = 0; i < x.size(); i++)
+        expect(std::fabs(x[i] - exact(before[i])) < 2e-6, "an activation", x[i], exact(before[i]), (int64_t)x.size());
+}
+
 int64_t alive = 0, products = 0, failing = -1;
 
 int32_t multiply(Tensor x, Tensor weight, Tensor *bias, const char *, const double **, int64_t, const char **, Tensor *y) {
@@ -253,7 +269,7 @@ AtenTensorOpaque random_tensor(int64_t rows, int64_t columns) {
 }
 
 // Some layers in one call, beside the same kernels called one by one; now and then a product fails.
-void try_layers(Attend attend, AddNorm add_normed) {
+void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
     const int64_t heads = 1 + up_to(1), size = 32 * heads, inner = 1 + up_to(40), count = 1 + up_to(2);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(20));
@@ -287,7 +303,7 @@ void try_layers(Attend attend, AddNorm add_normed) {
     AtenTensorOpaque x = random_tensor(tokens, size), rounded = x, mixed{size, std::vector<float>(x.numbers.size())};
     std::vector<float> stream(x.numbers.size());
     const bool ends = up_to(1), fails = !up_to(4);
-    const Layers all{&torch, attend, add_normed, layers.data(), count, tokens, size, 4,
+    const Layers all{&torch, attend, add_normed, activate, layers.data(), count, tokens, size, 4, inner,
                      1e-5f, x.numbers.data(), &rounded, &mixed, stream.data(), to.data(), into.data(), observed.data(),
                      &attention, ends};
     const int64_t most = 4 * count - 3 * ends;
@@ -322,6 +338,7 @@ void try_layers(Attend attend, AddNorm add_normed) {
         };
         add_norm(product(layers[i].output, &again));
         AtenTensorOpaque wide = product(layers[i].inner, &state);
+        if (activate) expect(activate(wide.numbers.data(), tokens * inner) == DONE, "an activation", 0, 0, i);
         add_norm(product(layers[i].outer, &wide));
         expect(!to[i] || states[i] == state.numbers, "a state", 0, 0, i);
     }
@@ -373,7 +390,11 @@ int main(int count, char **arguments) {
         for (int i = 0; i < rounds; i++) {
             try_attention<float>(attend, wide ? 16 : 8, true);
             try_norm<float>(add_norm);
-            try_layers(attend, add_norm);
+            try_layers(attend, add_norm, wide || up_to(1) ? nullptr : headlight_gelu_float32_avx2);
+            if (wide) continue;
+            try_activation(headlight_gelu_float32_avx2, gelu);
+            try_activation(headlight_gelu_tanh_float32_avx2, gelu_tanh);
+            try_activation(headlight_silu_float32_avx2, silu);
         }
     }
     std::printf("%d failures\n", failures);

@@ -94,13 +94,13 @@ def encoder_of(config: EncoderConfig) -> Encoder:
     return encoder
 
 
-def prepared(config: EncoderConfig) -> tuple[Encoder, NativeStack]:
+def prepared(config: EncoderConfig, *, activate: bool = False) -> tuple[Encoder, NativeStack]:
     """A prepacked encoder, and what runs its blocks natively with stand-ins; skips where neither runs."""
     encoder = encoder_of(config)
     if not encoder.prepack():
         pytest.skip("this build of PyTorch lays out no weights for this processor")
     try:
-        return encoder, NativeStack(config, encoder.blocks, stand_ins())
+        return encoder, NativeStack(config, encoder.blocks, stand_ins(activate=activate))
     except NoKernels as error:
         pytest.skip(str(error))
 
@@ -124,9 +124,10 @@ def test_every_field_of_the_config_is_run_refused_or_of_the_embeddings(field: st
 
 
 @every(RUN)
-def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
+@pytest.mark.parametrize("activate", [False, True])
+def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], activate: bool) -> None:
     """States, queries, keys and values of each layer are those of the blocks themselves."""
-    encoder, native = prepared(replace(BASE, **choice))
+    encoder, native = prepared(replace(BASE, **choice), activate=activate)
     assert changes_blocks(choice) or choice == {"activation": BASE.activation}
     layers = encoder.config.num_layers
 

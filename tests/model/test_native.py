@@ -1,6 +1,6 @@
 """The compiled kernels against float64, in every precision and with every set of instructions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
+from model.encoder.config import Activation
+from model.encoder.linear import activate
 from model.pytorch.kernels.build import build
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations, Slots
 from tests.references import measures
 from tests.references.comparing import near_ties
-from tests.support.kernel import attend, needs_kernels
+from tests.support.kernel import activate_in_place, attend, needs_kernels
 
 DTYPES = {
     "avx2": torch.float32,
@@ -247,3 +249,64 @@ def test_what_is_not_finite_stays_where_it_is(name: str, where: str, request: py
     spoiled = ~output.isfinite().all(-1)
     assert spoiled.nonzero().tolist() == [[row, 1] for row in ([5] if where == "q" else range(20))]
     assert finite.tolist() == [False, True]
+
+
+# ---------------------------------------------------------------------------------------- activations
+
+EXACT: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": lambda x: x * torch.erfc(-x * 0.5**0.5) / 2,
+    "gelu_tanh": lambda x: x * torch.sigmoid((8 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)),
+    "silu": lambda x: x * torch.sigmoid(x),
+}
+"""Without differences of large numbers, which lose the digits of small results."""
+all_activations = pytest.mark.parametrize("activation", list(EXACT))
+
+
+def activated(activation: Activation, x: Tensor, request: pytest.FixtureRequest) -> Tensor:
+    """What the kernel makes of x (N,), float32; it leaves the numbers behind x as they are."""
+    kernels = some_kernels("avx2", request)
+    room = torch.cat((x, torch.full((9,), 7.0)))
+    activate_in_place(kernels, activation, room[: len(x)])
+    assert (room[len(x) :] == 7).all()
+    return room[: len(x)]
+
+
+@needs_kernels
+@all_activations
+@pytest.mark.parametrize("spread", [0, 1, 4])
+def test_an_activation_is_as_exact_as_that_of_pytorch(
+    activation: Activation, spread: float, request: pytest.FixtureRequest
+) -> None:
+    """On a dense grid, and on random numbers: neither the largest error nor the mean one is larger."""
+    drawn = torch.randn(500_003, generator=torch.Generator().manual_seed(2)) * spread
+    x = drawn if spread else torch.linspace(-16, 16, 500_003)
+    exact = EXACT[activation](x.double())
+    ours = activated(activation, x, request).double() - exact
+    theirs = activate(x, activation).double() - exact
+    assert ours.abs().max() <= theirs.abs().max()
+    assert root_mean_square(ours) <= root_mean_square(theirs)
+
+
+@needs_kernels
+@all_activations
+def test_the_tail_of_an_activation_keeps_its_digits(
+    activation: Activation, request: pytest.FixtureRequest
+) -> None:
+    """Where it nears 0 too: PyTorch's GELU is 0 below -5.5."""
+    x = torch.linspace(-9, -1e-6, 10_007)
+    exact = EXACT[activation](x.double())
+    ours = activated(activation, x, request).double()
+    assert ((ours - exact) / exact).abs().max() < 2e-5
+
+
+@needs_kernels
+@all_activations
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 1003])
+def test_an_activation_takes_any_size_and_any_number(
+    activation: Activation, size: int, request: pytest.FixtureRequest
+) -> None:
+    """What is not finite becomes what PyTorch makes of it, in whole vectors and beside them."""
+    strange = [np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-40, -1e-40, 0.0, -0.0, 1.0, -100.0]
+    x = torch.tensor([strange[i % len(strange)] for i in range(size)])
+    ours = activated(activation, x, request)
+    assert torch.allclose(ours, activate(x, activation), rtol=1e-6, atol=1e-37, equal_nan=True)

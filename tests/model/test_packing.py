@@ -34,6 +34,7 @@ def test_positions_count_from_the_start_of_each_sequence(lengths: list[int]) -> 
     expected = [position for length in lengths for position in range(length)]
     positions = packing.positions(CPU)
     assert (positions.tolist(), positions.dtype) == (expected, torch.int64)
+    assert packing.positions(CPU, padding=3).tolist() == [*expected, 0, 0, 0]
     covered = [token for run in packing.runs for token in range(run.start, run.stop)]
     assert covered == list(range(sum(lengths)))
     assert sum(run.count for run in packing.runs) == len(lengths)

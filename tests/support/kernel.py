@@ -2,13 +2,17 @@
 
 import math
 from ctypes import CFUNCTYPE, byref, c_float, c_int, c_int64, c_void_p
+from functools import partial
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from model.encoder.config import Activation
+from model.encoder.linear import activate
 from model.pytorch.kernels import library
 from model.pytorch.kernels.library import Kernels, check
 from model.pytorch.kernels.observations import IntArray, Observations
@@ -54,12 +58,20 @@ def attend(
     check(kernels.attend(byref(arguments)))
 
 
-def stand_ins() -> Kernels:
-    """Kernels whose attention and norms are PyTorch's in float32: any processor runs them.
+def activate_in_place(kernels: Kernels, activation: Activation, x: Tensor) -> None:
+    """Apply an activation of the kernels to a dense float32 tensor."""
+    check(kernels.activations[activation](c_void_p(x.data_ptr()), c_int64(x.numel())))
 
-    What is compiled of them is the order of a block's steps. Raises NoKernels where nothing was built.
+
+def stand_ins(*, activate: bool) -> Kernels:
+    """Kernels whose steps between products are PyTorch's in float32: any processor runs them.
+
+    What is compiled of them is the order of a block's steps. With `activate` an activation is one of those
+    steps, else it is part of a product. Raises NoKernels where nothing was built.
     """
-    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers)
+    activations = {name: partial(_activate, name) for name in get_args(Activation)} if activate else {}
+    steps = {name: CFUNCTYPE(c_int, c_void_p, c_int64)(step) for name, step in activations.items()}
+    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, steps)
 
 
 def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
@@ -70,6 +82,13 @@ def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
     return (
         torch.frombuffer(buffer, dtype=torch.float32).as_strided((shape[0], width), (stride, 1)).view(shape)
     )
+
+
+def _activate(activation: Activation, address: int, count: int) -> int:
+    """Do what `headlight_gelu_float32_avx2` and its like do."""
+    x = _floats(address, 1, count)
+    x.copy_(activate(x, activation))
+    return 0
 
 
 @CFUNCTYPE(c_int, c_void_p)

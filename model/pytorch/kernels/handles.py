@@ -52,7 +52,10 @@ class Handles:
         return address
 
 
+_RELEASE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+
+
 def _release(functions: Torch, addresses: list[int]) -> None:
-    release = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(functions.release)
+    release = _RELEASE(functions.release)
     for address in addresses:
         release(address)

@@ -13,12 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from model.encoder.config import Activation
 from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
 
 Instructions = Literal["avx2", "avx512", "avx512_bf16", "amx"]
 """The instruction set that a kernel uses."""
+
+# With AVX-512 oneDNN's activations cost little, and with AVX2 its ReLU.
+_ACTIVATIONS: dict[Instructions, tuple[Activation, ...]] = {"avx2": ("gelu", "gelu_tanh", "silu")}
 
 _DONE, _NO_MEMORY = 0, -1
 
@@ -34,6 +38,8 @@ class Kernels(NamedTuple):
     attend: Any
     add_norm: Any
     run_layers: Any
+    activations: Mapping[Activation, Any]
+    """Those that are faster than oneDNN's, which are fused into products."""
 
     def head_step(self, dtype: torch.dtype) -> int:
         """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
@@ -43,8 +49,14 @@ class Kernels(NamedTuple):
     @staticmethod
     def of(library: ctypes.CDLL, instructions: Instructions, attend: str, add_norm: str) -> "Kernels":
         """Look up the kernels in a library by name."""
-        names = (attend, add_norm, "run_layers")
-        return Kernels(instructions, *(getattr(library, f"headlight_{name}") for name in names))
+        attend_, add_norm_, run_layers = (
+            getattr(library, f"headlight_{name}") for name in (attend, add_norm, "run_layers")
+        )
+        activations = {
+            name: getattr(library, f"headlight_{name}_float32_avx2")
+            for name in _ACTIVATIONS.get(instructions, ())
+        }
+        return Kernels(instructions, attend_, add_norm_, run_layers, activations)
 
 
 def check(outcome: int) -> None:

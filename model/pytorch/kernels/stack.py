@@ -60,6 +60,8 @@ class NativeStack:
         self.kernels = kernels
         self._config = config
         self._blocks: list[Any] = list(blocks)
+        activate = kernels.activations.get(config.activation)
+        self._activate = None if activate is None else cast(activate, c_void_p)
         self._torch = find_functions()
         self._weights = Handles()
         self._parameters: list[Tensor] = []  # of norms; the kernels hold their addresses
@@ -123,11 +125,13 @@ class NativeStack:
             torch=addressof(self._torch),
             attend=cast(self.kernels.attend, c_void_p),
             add_norm=cast(self.kernels.add_norm, c_void_p),
+            activate=self._activate,
             layers=addressof(self._layers[some.start]),
             count=len(some),
             tokens=tokens,
             size=size,
             element=room.mixed.element_size(),
+            inner=self._config.intermediate_size,
             epsilon=self._config.norm_eps,
             x=room.x.data_ptr(),
             rounded=room.handles.of(room.rounded),
@@ -151,7 +155,8 @@ class NativeStack:
         return structures.Layer(*map(self._linear, linears), *(one.data_ptr() for one in parameters))
 
     def _linear(self, linear: Any) -> structures.Linear:
-        attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
+        fused = None if linear.activation in self.kernels.activations else linear.activation
+        attribute, algorithm = (name.encode() for name in FUSED[fused])
         handles = (self._weights.of(tensor) for tensor in (linear.packed, linear.bias))
         return structures.Linear(*handles, attribute, algorithm)
 

@@ -77,9 +77,11 @@ struct Layers {
     const Torch *torch;
     int (*attend)(const Attention *);
     int (*add_norm)(const Norm *);
+    int (*activate)(float *, int64_t count);  // applied to inner products, in float32; null: the products apply it
     const Layer *layers;
     int64_t count;
     int64_t tokens, size, element;  // T, C, and the size in bytes of one number in the precision of the products
+    int64_t inner;                  // the width of inner products
     float epsilon;                  // of the norms
     const float *x;                 // (T, C): the hidden state before the first layer
     Tensor rounded, mixed;          // (T, C) in the precision of the products: x, and a buffer, zero in padding rows
@@ -101,6 +103,9 @@ HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // wit
 HEADLIGHT_EXPORTED int headlight_add_norm_float32(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_float32_avx2(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_bfloat16(const Norm *);
+HEADLIGHT_EXPORTED int headlight_gelu_float32_avx2(float *, int64_t count);
+HEADLIGHT_EXPORTED int headlight_gelu_tanh_float32_avx2(float *, int64_t count);
+HEADLIGHT_EXPORTED int headlight_silu_float32_avx2(float *, int64_t count);
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
 HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[7];  // of the structures above, in bytes

@@ -60,7 +60,10 @@ class Run {
         if (outcome != DONE) return outcome;
 
         Owned inner(*all_.torch), outer(*all_.torch);
-        if (!inner.compute(layer.inner, all_.rounded) || !outer.compute(layer.outer, inner.tensor())) return NO_MEMORY;
+        if (!inner.compute(layer.inner, all_.rounded)) return NO_MEMORY;
+        if (all_.activate) outcome = all_.activate((float *)inner.data(), all_.tokens * all_.inner);
+        if (outcome != DONE) return outcome;
+        if (!outer.compute(layer.outer, inner.tensor())) return NO_MEMORY;
         float *next = all_.states[i] ? all_.states[i] : all_.stream;
         return add_norm(outer.data(), layer.feed_forward_gain, layer.feed_forward_bias, next);
     }
@@ -105,6 +108,7 @@ int headlight_run_layers(const Layers *all) {
     if (!all || !all->torch || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
     if (all->count < 0 || all->tokens < 0 || all->size < 1 || (all->element != 2 && all->element != 4)) return BAD_ARGUMENT;
     if (all->count && !(all->layers && all->states && all->projections && all->observations)) return BAD_ARGUMENT;
+    if (all->activate && (all->element != 4 || all->inner < 1)) return BAD_ARGUMENT;
     if (!all->x || !all->stream || !all->rounded || !all->mixed) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
     if (all->attention->heads * all->attention->head_size != all->size) return BAD_ARGUMENT;

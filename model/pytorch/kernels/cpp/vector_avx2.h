@@ -48,6 +48,8 @@ inline void store_some_as_float16(uint16_t *to, Floats x, Mask lanes) {
 inline Floats keep(Floats x, Mask lanes) {  // elsewhere 0
     return _mm256_and_ps(x, _mm256_castsi256_ps(bits_of(lanes)));
 }
+// `a` in lanes where x has a minus sign, elsewhere b.
+inline Floats where_negative(Floats x, Floats a, Floats b) { return _mm256_blendv_ps(b, a, x); }
 inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
 inline Floats sub(Floats a, Floats b, Mask lanes) { return keep(sub(a, b), lanes); }  // elsewhere 0
