@@ -168,6 +168,7 @@ def test_the_build_says_in_a_sentence_why_it_cannot(monkeypatch: pytest.MonkeyPa
 
 
 @needs_kernels
+@pytest.mark.thorough
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Random shapes, lengths and views, and arguments that do not fit, with every access watched."""
     program, library_ = tmp_path / "sanitized", tmp_path / "libsanitized.so"
