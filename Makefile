@@ -26,14 +26,15 @@ test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -m "not deploy and not alone and not thorough"
+	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -m "not deploy and not alone and not thorough and not repeated"
 
 # The rest: more of the same with other backends, and what is timed so closely that nothing else may run beside it.
 test-rest: $(VENV)/.test
-	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy"
-	$(BIN)/pytest -m "alone and not deploy"
+	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy and not repeated"
+	$(BIN)/pytest -m "alone and not deploy and not repeated"
 
 test-all: test test-rest
+	$(BIN)/pytest -n 2 --dist loadfile -m "repeated and not alone and not deploy"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .

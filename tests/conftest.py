@@ -12,7 +12,7 @@ from model.checkpoints.source import resolve
 from tests.references.attention import in_float64
 from tests.references.checkpoints import MINILM, SUITED, Reference, write_bert
 from tests.support.attention_answers import Subject
-from tests.support.backends import BACKENDS, Kept, native
+from tests.support.backends import BACKENDS, PLAIN, Kept, native
 from tests.support.serving import Service, serve
 
 # The same examples in every run, however slow the machine is at the moment.
@@ -64,13 +64,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked `both_backends`, and needs one, with each.
 
     What clients see over HTTP hardly depends on what runs the model, whose numbers are proven in process:
-    there all but the first are `thorough`.
+    there ONNX Runtime is `thorough`, and PyTorch without our kernels `repeated`.
     """
     if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_backends"):
         over_http = "kept" in metafunc.fixturenames
         first, *others = BACKENDS
-        marks = [pytest.mark.thorough] if over_http else []
-        backends = [first, *(pytest.param(name, marks=marks) for name in others)]
+        marks = {PLAIN: [pytest.mark.repeated], "onnx": [pytest.mark.thorough]} if over_http else {}
+        backends = [first, *(pytest.param(name, marks=marks.get(name, ())) for name in others)]
         metafunc.parametrize("backend", backends, indirect=True, scope="session")
 
 
