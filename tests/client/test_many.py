@@ -311,9 +311,10 @@ def test_an_interrupt_ends_a_call_at_once(noticed: bool) -> None:
         gate.wait(20)
         return echo(received)
 
-    # A process that hangs says where, and ends.
+    # A shell's background jobs ignore SIGINT, and so would this. A process that hangs says where, and ends.
     program = (
         "import faulthandler, signal, sys, threading\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from headlight_client import Headlight\n"
         "def interrupt():\n"
         "    sys.stdin.read()\n"
