@@ -107,6 +107,11 @@ def some_of(names: Sequence[str]) -> Callable[[str], list[str]]:
     return read
 
 
+def numbers(text: str) -> list[int]:
+    """Read whole numbers separated by commas, for `argparse`."""
+    return [int(number) for number in text.split(",") if number]
+
+
 def print_facts(title: str, facts: Sequence[tuple[str, str]]) -> None:
     """Print a heading and lines of names and values."""
     width = max(len(name) for name, _ in facts)

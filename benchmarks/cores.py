@@ -91,14 +91,10 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
-    parser.add_argument("--processes", type=_numbers, default=list(_PROCESSES))
+    parser.add_argument("--processes", type=common.numbers, default=list(_PROCESSES))
     parser.add_argument("--connections", type=int, default=8, help="for each process")
     parser.add_argument("--seconds", type=int, default=10, help="of each load")
     return parser.parse_args()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
 
 
 def measure(singles: Sequence[str], processes: int, arguments: argparse.Namespace) -> Cost:

@@ -71,15 +71,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=6, help="of each turn")
     parser.add_argument(
-        "--connections", type=_numbers, default=list(_CONNECTIONS), help="of single sentences"
+        "--connections", type=common.numbers, default=list(_CONNECTIONS), help="of single sentences"
     )
     others = ("mixed", "long", "lone")
     parser.add_argument("--workloads", type=common.some_of(others), default=others, help=",".join(others))
     return parser.parse_args()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number]
 
 
 def measure(

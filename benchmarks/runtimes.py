@@ -83,34 +83,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=6, help="of each turn")
     parser.add_argument("--workloads", type=common.some_of(NAMES), default=NAMES, help=",".join(NAMES))
     parser.add_argument(
-        "--connections", type=_numbers, default=list(_CONNECTIONS), help="of single sentences"
+        "--connections", type=common.numbers, default=list(_CONNECTIONS), help="of single sentences"
     )
     return parser.parse_args()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number]
 
 
 def _tokenizer() -> str:
     return str(resolve(EMBEDDED) / "tokenizer.json")
 
 
-def ask(bare: Process, line: object) -> list[float]:
-    """Send one line to the bare runtime and wait for its answer."""
-    assert bare.process.stdin is not None
-    assert bare.process.stdout is not None
-    bare.process.stdin.write(f"{json.dumps(line)}\n".encode())
-    bare.process.stdin.flush()
-    answer: list[float] = json.loads(bare.process.stdout.readline())
-    return answer
-
-
 def cosine(service: Headlight, bare: Process, load: Workload) -> float:
     """Compare a vector of both; ends the program if they do not run the same model."""
     answer = httpx.post(f"{service.url}/encode", json={"inputs": list(load.requests[0])}, trust_env=False)
     ours = np.array(answer.raise_for_status().json()["data"][0]["embedding"])
-    found = float(ours @ np.array(ask(bare, load.requests)))
+    found = float(ours @ np.array(bare.ask(json.dumps(load.requests))))
     if found < _SAME:
         raise SystemExit(f"The cosine of both vectors is {found:.6f}: they do not run the same model.")
     return found
@@ -122,7 +108,7 @@ def measure(
     """Let both take turns: requests per second, and the median milliseconds of a request or a batch."""
     bodies = [json.dumps({"inputs": texts}).encode() for texts in load.requests]
     bare.go_on()
-    ask(bare, load.requests)
+    bare.ask(json.dumps(load.requests))
     most = min(_BATCH, max(load.connections * load.texts, 1))
 
     def serve(seconds: int) -> tuple[float, float]:
@@ -130,7 +116,7 @@ def measure(
         return good(seen, SERVICE).requests_per_s, seen.p50_ms
 
     def run(seconds: int) -> tuple[float, float]:
-        per_s, milliseconds = ask(bare, [seconds, most])
+        per_s, milliseconds = bare.ask(json.dumps([seconds, most]))
         return per_s, milliseconds
 
     contestants = {SERVICE: Contestant(service, serve), BARE: Contestant(bare, run)}

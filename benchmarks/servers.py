@@ -88,6 +88,19 @@ class Process:
         """Reset its peak memory; see `common.forget_peak`."""
         common.forget_peak(self.process.pid)
 
+    def ask(self, line: str) -> Any:
+        """Send one line and wait for the answer, a line of JSON."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        answer = b""
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"The program ended with exit code {self.process.wait()}.")
+        return json.loads(answer)
+
     def end(self, timeout_s: float = 40.0) -> Ended:
         """Send SIGTERM and wait; kill the process if it does not end."""
         start = time.perf_counter()
@@ -178,19 +191,6 @@ class Bare(Process):
         }
         super().__init__([sys.executable, "-m", "benchmarks.bare"], environment, pipes=True)
         self.lengths: list[int] = self.ask(json.dumps(list(texts)))
-
-    def ask(self, line: str) -> Any:
-        """Send one line and wait for the answer, a line of JSON."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        answer = b""
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(f"{line}\n".encode())
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
-        if not answer:
-            raise SystemExit(f"The bare model ended with exit code {self.process.wait()}.")
-        return json.loads(answer)
 
 
 def _variables(settings: Mapping[str, object]) -> dict[str, str]:

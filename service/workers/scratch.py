@@ -44,10 +44,11 @@ def temporary() -> Path:
 def _remove_abandoned(parent: Path) -> None:
     for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
         try:
-            if time.time() - lock.stat().st_mtime < _YOUNG_S:
+            young = time.time() - lock.stat().st_mtime < _YOUNG_S
+            if young or lock.parent.lstat().st_uid != os.geteuid():
                 continue
             with lock.open("r+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent, ignore_errors=True)
-        except OSError:  # in use, or another user's
+        except OSError:  # in use, or just removed by its own process
             continue

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from model.lanes import count_cores
+from tests.support.control_groups import write_control_groups
 
 
 @pytest.mark.parametrize(
@@ -34,12 +35,7 @@ def test_a_quota_limits_the_cores(
 ) -> None:
     """A container with a quota of two on a machine of many has two; in both versions of control groups."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(cgroup, encoding="utf-8")
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
+    write_control_groups(tmp_path, cgroup, files)
     assert count_cores(tmp_path) == expected
 
 

@@ -11,6 +11,7 @@ import pytest
 from service.engine.permit import Permit
 from service.memory_limits import SMALL_BYTES, Memory, memory_given
 from service.problems import Problem
+from tests.support.control_groups import write_control_groups
 from tests.support.serving import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
 
 LARGE: Json = {"inputs": [LONG] * 2, "layers": [0, 1]}
@@ -171,13 +172,8 @@ def test_the_memory_given_is_the_smallest_limit(
     tmp_path: Path, cgroup: str, files: dict[str, str], expected: int
 ) -> None:
     """Of its group and those around it, in both versions of control groups, or else of the machine."""
-    (tmp_path / "proc/self").mkdir(parents=True)
+    write_control_groups(tmp_path, cgroup, files)
     (tmp_path / "proc/meminfo").write_text("MemTotal:        7812500 kB\nMemFree: 1 kB\n")
-    (tmp_path / "proc/self/cgroup").write_text(cgroup, encoding="utf-8")
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
     assert memory_given(tmp_path) == expected
 
 
