@@ -113,7 +113,7 @@ class Encoder(nn.Module):
                 module.to(dtype)
 
     def prepack(self) -> bool:
-        """Prepack every matrix for this CPU; returns whether all of them could be prepacked."""
+        """Prepack every matrix for oneDNN on this CPU; returns whether all of them could be prepacked."""
         for block in self.blocks:
             cast(Block, block).attention.factor_output()
         linears = [module for module in self.modules() if isinstance(module, Linear)]

@@ -73,7 +73,11 @@ class Linear(nn.Module):
         """
         if self.packed is None and self.weight.device.type == "cpu" and _can_prepack(self.weight.dtype):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)
-            self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
+            self.release()
+
+    def release(self) -> None:
+        """Release the original weights, which have been laid out elsewhere for whatever runs the layer."""
+        self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, in), of any dtype, to (…, out) in the weights' dtype."""

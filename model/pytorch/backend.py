@@ -106,8 +106,9 @@ class TorchBackend:
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
-        self.encoder.prepack()
         self._kernels, no_kernels = self._choose_kernels(native=native)
+        if self._kernels is None:
+            self.encoder.prepack()
         self.dense = checkpoint.folder.dense
         self.info: ModelInfo = replace(
             checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
@@ -137,7 +138,8 @@ class TorchBackend:
         """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""
 
     def _rows(self, tokens: int) -> int:
-        return suitable_rows(tokens) if self.device.type == "cpu" else tokens
+        own_products = self._kernels is not None and self._kernels.products is not None
+        return tokens if own_products or self.device.type != "cpu" else suitable_rows(tokens)
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""

@@ -18,7 +18,7 @@ from tests.deploy.watching import PROMETHEUS, read_yaml
 from tests.support.serving import free_port
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
-_PATIENCE_S = 40.0
+_PATIENCE_S = 90.0
 
 
 def tool(name: str) -> str:

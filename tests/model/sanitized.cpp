@@ -228,20 +228,55 @@ void try_norm(AddNorm add_norm) {
     }
 }
 
-using Activate = int (*)(float *, int64_t);
+using Multiply = int (*)(const Product *);
 
 double gelu(double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }
 double gelu_tanh(double x) { return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2; }
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
-void try_activation(Activate activate, double (*exact)(double)) {
-    std::vector<float> x((size_t)up_to(100));
-    x.reserve(1);
-    for (float &value : x) value = normal() * 4;
-    const std::vector<float> before = x;
-    expect(activate(x.data(), (int64_t)x.size()) == DONE, "the outcome of an activation", 0, 0, (int64_t)x.size());
-    for (size_t i = 0; i < x.size(); i++)
-        expect(std::fabs(x[i] - exact(before[i])) < 2e-6, "an activation", x[i], exact(before[i]), (int64_t)x.size());
+double activated(double x, int32_t activation) {
+    switch (activation) {
+        case RELU: return x > 0 ? x : 0;
+        case GELU: return gelu(x);
+        case GELU_TANH: return gelu_tanh(x);
+        case SILU: return silu(x);
+        default: return x;
+    }
+}
+
+// Lay out a matrix (out, in) in panels, as large as the interface says, on a cache line's boundary.
+struct Panels {
+    float *numbers;
+    Panels(const std::vector<float> &weight, int64_t in, int64_t out, int64_t columns) {
+        const int64_t panels = (out + columns - 1) / columns;
+        numbers = (float *)std::aligned_alloc(64, (size_t)(panels * in * columns) * 4);
+        std::memset(numbers, 0, (size_t)(panels * in * columns) * 4);
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = 0; i < in; i++) numbers[(o / columns * in + i) * columns + o % columns] = weight[o * in + i];
+    }
+    Panels(const Panels &) = delete;
+    ~Panels() { std::free(numbers); }
+};
+
+void try_product(Multiply multiply_all, int64_t columns) {
+    const int64_t tokens = up_to(30), in = 1 + up_to(300), out = 1 + up_to(50);
+    std::vector<float> x((size_t)(tokens * in)), weight((size_t)(out * in)), bias((size_t)out), y((size_t)(tokens * out));
+    x.reserve(1), y.reserve(1);
+    for (auto *numbers : {&x, &weight, &bias})
+        for (float &value : *numbers) value = normal();
+    const Panels panels(weight, in, out, columns);
+    const Product all{x.data(), panels.numbers, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4)};
+    expect(multiply_all(&all) == DONE, "the outcome of a product", 0, 0, tokens);
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t o = 0; o < out; o++) {
+            double sum = bias[o], size = 1;
+            for (int64_t i = 0; i < in; i++) {
+                sum += (double)x[t * in + i] * weight[o * in + i];
+                size += std::fabs((double)x[t * in + i] * weight[o * in + i]);
+            }
+            const double wanted = activated(sum, all.activation), got = y[t * out + o];
+            expect(std::fabs(got - wanted) < 1e-6 * size, "a product", got, wanted, in);
+        }
 }
 
 int64_t alive = 0, products = 0, failing = -1;
@@ -268,8 +303,9 @@ AtenTensorOpaque random_tensor(int64_t rows, int64_t columns) {
     return made;
 }
 
-// Some layers in one call, beside the same kernels called one by one; now and then a product fails.
-void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
+// Some layers in one call, beside the same kernels called one by one; now and then a product fails. `own` are products of
+// our own with panels of some columns; without them there are those above, for PyTorch's.
+void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns) {
     const int64_t heads = 1 + up_to(1), size = 32 * heads, inner = 1 + up_to(40), count = 1 + up_to(2);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(20));
@@ -279,10 +315,14 @@ void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
                               0.25f, nullptr};
     std::vector<AtenTensorOpaque> made;
     made.reserve(100);
-    const auto linear = [&](int64_t in, int64_t out) {
+    std::vector<std::unique_ptr<Panels>> laid_out;
+    const auto linear = [&](int64_t in, int64_t out, Activation activation = NONE) {
         made.push_back(random_tensor(out, in));
         made.push_back(random_tensor(1, out));
-        return Linear{&made[made.size() - 2], &made.back(), "none", ""};
+        AtenTensorOpaque &weight = made[made.size() - 2], &bias = made.back();
+        if (!own) return Linear{&weight, &bias, "none", "", in, out, NONE};
+        laid_out.emplace_back(new Panels(weight.numbers, in, out, columns));
+        return Linear{laid_out.back()->numbers, bias.numbers.data(), nullptr, nullptr, in, out, activation};
     };
     std::vector<float> gain((size_t)size, 1.5f), bias((size_t)size, 0.1f);
     std::vector<Layer> layers;
@@ -290,7 +330,7 @@ void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
     std::vector<float *> to;
     std::vector<void *> into;
     for (int64_t i = 0; i < count; i++) {
-        layers.push_back({linear(size, row), linear(size, size), linear(size, inner), linear(inner, size), gain.data(),
+        layers.push_back({linear(size, row), linear(size, size), linear(size, inner, GELU), linear(inner, size), gain.data(),
                           bias.data(), gain.data(), bias.data()});
         states.emplace_back((size_t)(tokens * size)), projections.emplace_back((size_t)(tokens * row));
         to.push_back(up_to(1) ? states.back().data() : nullptr);
@@ -301,11 +341,16 @@ void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
     for (int64_t i = 0; i < sequences; i++) observations.push_back(recorded[i].of(starts[i + 1] - starts[i], heads));
     const std::vector<const Observation *> observed((size_t)count, up_to(1) ? observations.data() : nullptr);
     AtenTensorOpaque x = random_tensor(tokens, size), rounded = x, mixed{size, std::vector<float>(x.numbers.size())};
-    std::vector<float> stream(x.numbers.size());
-    const bool ends = up_to(1), fails = !up_to(4);
-    const Layers all{&torch, attend, add_normed, activate, layers.data(), count, tokens, size, 4, inner,
-                     1e-5f, x.numbers.data(), &rounded, &mixed, stream.data(), to.data(), into.data(), observed.data(),
-                     &attention, ends};
+    std::vector<float> stream(x.numbers.size()), narrow(x.numbers.size()), wide((size_t)(tokens * std::max(row, inner)));
+    stream.reserve(1), narrow.reserve(1), wide.reserve(1), mixed.numbers.reserve(1), x.numbers.reserve(1);
+    const bool ends = up_to(1), fails = !own && !up_to(4);
+    Layers all{&torch, nullptr, attend, add_normed, layers.data(), count, tokens, size, 4, 1e-5f, x.numbers.data(),
+               &rounded, &mixed, nullptr, nullptr, stream.data(), to.data(), into.data(), observed.data(), &attention,
+               ends};
+    if (own) {
+        all.torch = nullptr, all.multiply = own, all.rounded = nullptr;
+        all.mixed = mixed.numbers.data(), all.wide = wide.data(), all.narrow = narrow.data();
+    }
     const int64_t most = 4 * count - 3 * ends;
     products = 0, failing = fails ? up_to(most - 1) : -1;
     const int outcome = headlight_run_layers(&all);
@@ -313,13 +358,20 @@ void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
     expect(outcome == (fails ? NO_MEMORY : DONE), "the outcome of layers", outcome, fails, tokens);
     expect(alive == 0, "tensors that were not let go of", (double)alive, 0, tokens);
     if (fails) return;
-    expect(products == most, "products", (double)products, (double)most, count);
+    expect(products == (own ? 0 : most), "products", (double)products, (double)most, count);
 
     AtenTensorOpaque state = x, again = mixed;
     for (int64_t i = 0; i < count; i++) {
         const auto product = [&](const Linear &by, Tensor of) {
-            Tensor result, b = by.bias;
-            multiply(of, by.weight, &b, "none", nullptr, 0, nullptr, &result);
+            if (own) {
+                AtenTensorOpaque result{by.outputs, std::vector<float>((size_t)(tokens * by.outputs))};
+                const Product one{of->numbers.data(), (const float *)by.weight, (const float *)by.bias,
+                                  result.numbers.data(), tokens, by.inputs, by.outputs, by.own_activation};
+                expect(own(&one) == DONE, "a product", 0, 0, i);
+                return result;
+            }
+            Tensor result, b = (Tensor)by.bias;
+            multiply(of, (Tensor)by.weight, &b, "none", nullptr, 0, nullptr, &result);
             const AtenTensorOpaque copy = *result;
             release(result);
             return copy;
@@ -337,9 +389,8 @@ void try_layers(Attend attend, AddNorm add_normed, Activate activate) {
             expect(add_normed(&norm) == DONE, "a norm", 0, 0, i);
         };
         add_norm(product(layers[i].output, &again));
-        AtenTensorOpaque wide = product(layers[i].inner, &state);
-        if (activate) expect(activate(wide.numbers.data(), tokens * inner) == DONE, "an activation", 0, 0, i);
-        add_norm(product(layers[i].outer, &wide));
+        AtenTensorOpaque between = product(layers[i].inner, &state);
+        add_norm(product(layers[i].outer, &between));
         expect(!to[i] || states[i] == state.numbers, "a state", 0, 0, i);
     }
 }
@@ -390,11 +441,10 @@ int main(int count, char **arguments) {
         for (int i = 0; i < rounds; i++) {
             try_attention<float>(attend, wide ? 16 : 8, true);
             try_norm<float>(add_norm);
-            try_layers(attend, add_norm, wide || up_to(1) ? nullptr : headlight_gelu_float32_avx2);
+            try_layers(attend, add_norm, nullptr, 0);
             if (wide) continue;
-            try_activation(headlight_gelu_float32_avx2, gelu);
-            try_activation(headlight_gelu_tanh_float32_avx2, gelu_tanh);
-            try_activation(headlight_silu_float32_avx2, silu);
+            try_layers(attend, add_norm, headlight_multiply_float32_avx2, headlight_columns_float32_avx2);
+            try_product(headlight_multiply_float32_avx2, headlight_columns_float32_avx2);
         }
     }
     std::printf("%d failures\n", failures);

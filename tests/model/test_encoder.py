@@ -1,7 +1,6 @@
 """The encoder as a whole, against `torch.nn` and against plain numpy."""
 
 import math
-from contextlib import suppress
 from functools import partial
 from itertools import product
 from typing import Any
@@ -90,9 +89,10 @@ def test_every_choice_of_the_config_is_computed(choice: dict[str, Any]) -> None:
     states, maps = naive(encoder)(IDS)
     assert distance(observed_maps(encoder, IDS), maps) < 2e-5
     assert relative_distance(encode(encoder, [IDS])[0], states) < 2e-5
-    encoder.prepack()
-    with suppress(NoKernels):
+    try:
         run_on_kernels(encoder)
+    except NoKernels:
+        encoder.prepack()
     assert relative_distance(encode(encoder, [[3], IDS, [1, 1, 2]])[1], states) < 2e-5
 
 

@@ -13,11 +13,10 @@ import torch
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels import library
-from model.pytorch.kernels.__main__ import main
+from model.pytorch.kernels import __main__, library, stack
 from model.pytorch.kernels.build import NotBuilt, build, find_compiler
 from model.pytorch.kernels.handles import find_functions
-from model.pytorch.kernels.library import NoKernels, find_kernels
+from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from model.pytorch.kernels.structures import STRUCTURES
 from tests.references.checkpoints import MINILM
 from tests.support.backends import instructions
@@ -89,11 +88,17 @@ def test_a_pytorch_without_its_c_interface_serves_by_itself(
 ) -> None:
     """A build of PyTorch that lacks what the kernels call: the plain path serves, and all say why."""
     reason = "this build of PyTorch lacks the C interface to its products"
+
+    def without_products(dtype: torch.dtype) -> Kernels:
+        return find_kernels(dtype)._replace(products=None)
+
+    for module in (stack, __main__):
+        monkeypatch.setattr(module, "find_kernels", without_products)
     monkeypatch.delattr(torch._C, "_aoti")
     find_functions.cache_clear()
     try:
         backend = TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
-        main()
+        __main__.main()
     finally:
         find_functions.cache_clear()
     assert (backend.info.kernels, backend.info.no_kernels) == (None, reason)

@@ -68,6 +68,8 @@ def record(one: Observation, weights: NDArray[np.float64]) -> None:
 class StandIn:
     """Runs blocks one by one, and records as the kernels do."""
 
+    products = None
+
     def __init__(self, encoder: Encoder) -> None:
         self._blocks = [cast(Block, block) for block in encoder.blocks]
         self.recorded = 0

@@ -2,9 +2,7 @@
 
 import math
 from ctypes import CFUNCTYPE, byref, c_float, c_int, c_int64, c_void_p
-from functools import partial
 from itertools import pairwise
-from typing import get_args
 
 import pytest
 import torch
@@ -14,15 +12,18 @@ from torch.nn import functional as F
 from model.encoder.config import Activation
 from model.encoder.linear import activate
 from model.pytorch.kernels import library
-from model.pytorch.kernels.library import Kernels, check
+from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
 from model.pytorch.kernels.observations import IntArray, Observations
-from model.pytorch.kernels.structures import Attention, Norm
+from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.structures import Attention, Norm, Product
 from tests.support.backends import instructions
 
 needs_kernels = pytest.mark.skipif(
     instructions(torch.float32) is None,
     reason="there are no native kernels for this processor, or they were not built",
 )
+
+_COLUMNS = 12  # of a panel, of stand-ins
 
 
 def attend(
@@ -58,20 +59,34 @@ def attend(
     check(kernels.attend(byref(arguments)))
 
 
-def activate_in_place(kernels: Kernels, activation: Activation, x: Tensor) -> None:
-    """Apply an activation of the kernels to a dense float32 tensor."""
-    check(kernels.activations[activation](c_void_p(x.data_ptr()), c_int64(x.numel())))
+def multiply(
+    products: Products,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    output: Tensor,
+    activation: Activation | None = None,
+) -> None:
+    """Compute activation(x Wᵀ + b) with our own products: x (T, in), W (out, in), b (out,), all dense.
 
-
-def stand_ins(*, activate: bool) -> Kernels:
-    """Kernels whose steps between products are PyTorch's in float32: any processor runs them.
-
-    What is compiled of them is the order of a block's steps. With `activate` an activation is one of those
-    steps, else it is part of a product. Raises NoKernels where nothing was built.
+    `output` (T, out) may have more numbers behind it, which are left as they are.
     """
-    activations = {name: partial(_activate, name) for name in get_args(Activation)} if activate else {}
-    steps = {name: CFUNCTYPE(c_int, c_void_p, c_int64)(step) for name, step in activations.items()}
-    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, steps)
+    panels = lay_out(weight, products.columns)
+    addresses = (tensor.data_ptr() for tensor in (x, panels, bias, output))
+    outputs, inputs = weight.shape
+    check(
+        products.multiply(byref(Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(activation))))
+    )
+
+
+def stand_ins(*, products: bool) -> Kernels:
+    """Kernels whose steps are PyTorch's in float32: any processor runs them.
+
+    What is compiled of them is the order of a block's steps. With `products` these are among the steps, else
+    the compiled code calls PyTorch's. Raises NoKernels where nothing was built.
+    """
+    own = Products(_multiply, _COLUMNS) if products else None
+    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, own)
 
 
 def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
@@ -84,10 +99,15 @@ def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
     )
 
 
-def _activate(activation: Activation, address: int, count: int) -> int:
-    """Do what `headlight_gelu_float32_avx2` and its like do."""
-    x = _floats(address, 1, count)
-    x.copy_(activate(x, activation))
+@CFUNCTYPE(c_int, c_void_p)
+def _multiply(address: int) -> int:
+    """Do what `headlight_multiply_float32_avx2` does, with panels of as many columns as it likes."""
+    given = Product.from_address(address)
+    panels = -(-given.outputs // _COLUMNS)
+    weight = _floats(given.panels, panels, given.inputs, _COLUMNS).mT.reshape(-1, given.inputs)
+    x, bias = _floats(given.x, given.tokens, given.inputs), _floats(given.bias, given.outputs)
+    product = F.linear(x, weight[: given.outputs], bias)
+    _floats(given.output, given.tokens, given.outputs).copy_(activate(product, ACTIVATIONS[given.activation]))
     return 0
 
 

@@ -12,7 +12,8 @@ def main() -> None:
         name = str(dtype).removeprefix("torch.")
         try:
             kernels = find_kernels(dtype)
-            find_functions()
+            if kernels.products is None:
+                find_functions()
             print(f"{name}: native kernels ({kernels.instructions})")  # noqa: T201
         except NoKernels as error:
             print(f"{name}: PyTorch's kernels, because {error}.")  # noqa: T201

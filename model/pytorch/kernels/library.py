@@ -21,14 +21,21 @@ FILE = Path(__file__).parent / "libheadlight.so"
 Instructions = Literal["avx2", "avx512", "avx512_bf16", "amx"]
 """The instruction set that a kernel uses."""
 
-# With AVX-512 oneDNN's activations cost little, and with AVX2 its ReLU.
-_ACTIVATIONS: dict[Instructions, tuple[Activation, ...]] = {"avx2": ("gelu", "gelu_tanh", "silu")}
+ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
+"""Those of our own products, in the order of `Activation` in interface.h."""
 
 _DONE, _NO_MEMORY = 0, -1
 
 
 class NoKernels(Exception):
     """No native kernels can run this model; the message says why, as a clause without a full stop."""
+
+
+class Products(NamedTuple):
+    """Products of our own, faster than oneDNN's; their weights lie in panels of some columns each."""
+
+    multiply: Any
+    columns: int
 
 
 class Kernels(NamedTuple):
@@ -38,8 +45,8 @@ class Kernels(NamedTuple):
     attend: Any
     add_norm: Any
     run_layers: Any
-    activations: Mapping[Activation, Any]
-    """Those that are faster than oneDNN's, which are fused into products."""
+    products: "Products | None"
+    """None: PyTorch's are used, by oneDNN."""
 
     def head_step(self, dtype: torch.dtype) -> int:
         """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
@@ -52,11 +59,11 @@ class Kernels(NamedTuple):
         attend_, add_norm_, run_layers = (
             getattr(library, f"headlight_{name}") for name in (attend, add_norm, "run_layers")
         )
-        activations = {
-            name: getattr(library, f"headlight_{name}_float32_avx2")
-            for name in _ACTIVATIONS.get(instructions, ())
-        }
-        return Kernels(instructions, attend_, add_norm_, run_layers, activations)
+        products = None
+        if instructions == "avx2":
+            columns = ctypes.c_int64.in_dll(library, "headlight_columns_float32_avx2").value
+            products = Products(library.headlight_multiply_float32_avx2, columns)
+        return Kernels(instructions, attend_, add_norm_, run_layers, products)
 
 
 def check(outcome: int) -> None:

@@ -15,7 +15,7 @@ from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.handles import Handles, find_functions
-from model.pytorch.kernels.library import Kernels, NoKernels, check, find_kernels
+from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.observations import Observations
 
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
@@ -25,12 +25,11 @@ _ROOM = 2**23
 def run_on_kernels(encoder: Encoder) -> Kernels:
     """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
 
-    The encoder must be prepacked.
+    Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
-    linears = [module for module in encoder.modules() if isinstance(module, Linear)]
-    place = linears[0].bias
-    if any(linear.packed is None for linear in linears):
-        raise NoKernels(f"they run on CPUs{' with oneDNN' if place.device.type == 'cpu' else ''}")
+    place = next(module.bias for module in encoder.modules() if isinstance(module, Linear))
+    if place.device.type != "cpu":
+        raise NoKernels("they run on CPUs")
     stack = NativeStack.of(encoder.config, encoder.blocks, place.dtype)
     encoder.executor = stack
     return stack.kernels
@@ -51,20 +50,20 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
 
 
 class NativeStack:
-    """The layers of one encoder on a CPU, in one precision: products by oneDNN, the rest by native kernels.
+    """The layers of one encoder on a CPU, in one precision, as native kernels run them.
 
-    The call does not hold the interpreter lock, so a service under load answers more requests.
+    Products are the kernels' own, or oneDNN's where they have none. The call does not hold the interpreter
+    lock, so a service under load answers more requests.
     """
 
     def __init__(self, config: EncoderConfig, blocks: Iterable[nn.Module], kernels: Kernels) -> None:
         self.kernels = kernels
         self._config = config
         self._blocks: list[Any] = list(blocks)
-        activate = kernels.activations.get(config.activation)
-        self._activate = None if activate is None else cast(activate, c_void_p)
-        self._torch = find_functions()
-        self._weights = Handles()
-        self._parameters: list[Tensor] = []  # of norms; the kernels hold their addresses
+        self._products = kernels.products
+        self._torch = None if kernels.products else find_functions()
+        self._handles = Handles() if self._torch else None
+        self._parameters: list[Tensor] = []  # the kernels hold their addresses
         layers = [self._layer(block) for block in self._blocks]
         self._layers = (structures.Layer * len(layers))(*layers)
 
@@ -87,7 +86,8 @@ class NativeStack:
             return dict.fromkeys(wanted, x)
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
-        room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype)
+        widest = max(3 * x.shape[1], self._config.intermediate_size) if self._products else None
+        room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype, widest)
         for some in steps(last, plan.observers, x.numel()):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
@@ -122,20 +122,18 @@ class NativeStack:
         projected = _addresses(projections, some)
         recorded = _pointers([None if one is None else one.address for one in map(observations.get, some)])
         layers = structures.Layers(
-            torch=addressof(self._torch),
+            torch=self._torch and addressof(self._torch),
+            multiply=self._products and cast(self._products.multiply, c_void_p),
             attend=cast(self.kernels.attend, c_void_p),
             add_norm=cast(self.kernels.add_norm, c_void_p),
-            activate=self._activate,
             layers=addressof(self._layers[some.start]),
             count=len(some),
             tokens=tokens,
             size=size,
             element=room.mixed.element_size(),
-            inner=self._config.intermediate_size,
             epsilon=self._config.norm_eps,
             x=room.x.data_ptr(),
-            rounded=room.handles.of(room.rounded),
-            mixed=room.handles.of(room.mixed),
+            **room.addresses,
             stream=room.stream.data_ptr(),
             states=addressof(into),
             projections=addressof(projected),
@@ -148,30 +146,68 @@ class NativeStack:
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
+        attention.factor_output()  # needs weights that are not laid out yet
         linears = (attention.qkv, attention.output, feed_forward.inner, feed_forward.outer)
         norms = (block.attention_norm, block.feed_forward_norm)
         parameters = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
         self._parameters += parameters
         return structures.Layer(*map(self._linear, linears), *(one.data_ptr() for one in parameters))
 
-    def _linear(self, linear: Any) -> structures.Linear:
-        fused = None if linear.activation in self.kernels.activations else linear.activation
-        attribute, algorithm = (name.encode() for name in FUSED[fused])
-        handles = (self._weights.of(tensor) for tensor in (linear.packed, linear.bias))
-        return structures.Linear(*handles, attribute, algorithm)
+    def _linear(self, linear: Linear) -> structures.Linear:
+        if self._products is None:
+            return self._linear_of_pytorch(linear)
+        outputs, inputs = linear.weight.shape
+        panels = lay_out(linear.weight, self._products.columns)
+        linear.release()
+        self._parameters += (panels, linear.bias)
+        activation = ACTIVATIONS.index(linear.activation)
+        return structures.Linear(
+            panels.data_ptr(), linear.bias.data_ptr(), None, None, inputs, outputs, activation
+        )
+
+    def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:
+        linear.prepack()
+        if linear.packed is None or self._handles is None:
+            raise NoKernels("they run on CPUs with oneDNN")
+        weight, bias = map(self._handles.of, (linear.packed, linear.bias))
+        attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
+        return structures.Linear(weight, bias, attribute, algorithm)
+
+
+def lay_out(weight: Tensor, columns: int) -> Tensor:
+    """Lay out a matrix (out, in) in panels for our own products: (panels, in, columns), the rest zero."""
+    outputs, inputs = weight.shape
+    panels = -(-outputs // columns)
+    filled = torch.zeros(panels * columns, inputs, dtype=weight.dtype)
+    filled[:outputs] = weight
+    return filled.view(panels, columns, inputs).transpose(1, 2).contiguous()
 
 
 class _Room:
-    """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state."""
+    """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
-    def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype) -> None:
+    Our own products write into `wide` (T, `widest`) and `narrow` (T, C), and read x itself. Without them
+    (`widest` None) PyTorch's products make tensors, and read `rounded`.
+    """
+
+    def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype, widest: int | None) -> None:
         self.x = x
         self.stream = torch.empty_like(x)
-        self.rounded = x.to(dtype, copy=True)
         self.mixed = torch.empty(x.shape, dtype=dtype)
-        self.mixed[packing.tokens :] = 0
+        if len(x) > packing.tokens:
+            self.mixed[packing.tokens :] = 0
         self.starts = np.array(packing.starts, np.int64)
-        self.handles = Handles()
+        if widest is None:
+            self._handles, self._rounded = Handles(), x.to(dtype, copy=True)
+            tensors = {"rounded": self._rounded, "mixed": self.mixed}
+            self.addresses = {name: self._handles.of(tensor) for name, tensor in tensors.items()}
+        else:
+            self._buffers = {
+                "mixed": self.mixed,
+                "wide": torch.empty(len(x), widest),
+                "narrow": torch.empty_like(x),
+            }
+            self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, 3·C)."""

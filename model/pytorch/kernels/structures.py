@@ -48,6 +48,21 @@ class Torch(ctypes.Structure):
     _fields_ = (("linear", _POINTER), ("get_data", _POINTER), ("release", _POINTER))
 
 
+class Product(ctypes.Structure):
+    """`Product` of interface.h."""
+
+    _fields_ = (
+        ("x", _POINTER),
+        ("panels", _POINTER),
+        ("bias", _POINTER),
+        ("output", _POINTER),
+        ("tokens", _INT64),
+        ("inputs", _INT64),
+        ("outputs", _INT64),
+        ("activation", ctypes.c_int32),
+    )
+
+
 class Linear(ctypes.Structure):
     """`Linear` of interface.h."""
 
@@ -56,6 +71,9 @@ class Linear(ctypes.Structure):
         ("bias", _POINTER),
         ("activation", ctypes.c_char_p),
         ("algorithm", ctypes.c_char_p),
+        ("inputs", _INT64),
+        ("outputs", _INT64),
+        ("own_activation", ctypes.c_int32),
     )
 
 
@@ -76,19 +94,20 @@ class Layers(ctypes.Structure):
 
     _fields_ = (
         ("torch", _POINTER),
+        ("multiply", _POINTER),
         ("attend", _POINTER),
         ("add_norm", _POINTER),
-        ("activate", _POINTER),
         ("layers", _POINTER),
         ("count", _INT64),
         ("tokens", _INT64),
         ("size", _INT64),
         ("element", _INT64),
-        ("inner", _INT64),
         ("epsilon", ctypes.c_float),
         ("x", _POINTER),
         ("rounded", _POINTER),
         ("mixed", _POINTER),
+        ("wide", _POINTER),
+        ("narrow", _POINTER),
         ("stream", _POINTER),
         ("states", _POINTER),
         ("projections", _POINTER),
@@ -114,5 +133,5 @@ class Norm(ctypes.Structure):
     )
 
 
-STRUCTURES = (Observation, Attention, Norm, Torch, Linear, Layer, Layers)
+STRUCTURES = (Observation, Attention, Norm, Torch, Product, Linear, Layer, Layers)
 """All structures, in the order of `headlight_sizes`."""

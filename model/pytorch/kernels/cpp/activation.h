@@ -1,10 +1,9 @@
-// Activations of the feed-forward layer, in place: x · g(x), with a function g that rises from 0 to 1.
+// Activations of the feed-forward layer. Most are x · g(x), with a function g that rises from 0 to 1.
 //
 // Each g has g(x) = 1 − g(−x), so one formula for g(−|x|), its tail t, serves all x: x·t below 0 and x − x·t above. No
 // small value is computed as the difference of large ones.
 #pragma once
 
-#include "interface.h"
 #include "softmax.h"
 
 namespace HEADLIGHT_NAMESPACE {
@@ -48,18 +47,22 @@ struct Silu {
     static Floats tail(Floats x) { return logistic_tail(x); }
 };
 
-// Apply the activation A to `count` numbers.
-template <class A>
-int activate(float *numbers, int64_t count) {
-    if (count < 0 || (count && !numbers)) return BAD_ARGUMENT;
-#pragma omp parallel for schedule(static)
-    for (int64_t j = 0; j < count; j += LANES) {
-        const Mask lanes = lanes_below(j, count);
-        const Floats x = load_some(numbers + j, lanes), tail = A::tail(x);
+// x · g(x), from the tail of g.
+template <class G>
+struct Gated {
+    static Floats apply(Floats x) {
+        const Floats tail = G::tail(x);
         const Floats above = fmadd(max(broadcast(-1000), sub(zeros(), x)), tail, x);  // not −∞ · 0, which is a NaN
-        store_some(numbers + j, where_negative(x, mul(x, tail), above), lanes);
+        return where_negative(x, mul(x, tail), above);
     }
-    return DONE;
-}
+};
+
+struct Identity {
+    static Floats apply(Floats x) { return x; }
+};
+
+struct Relu {
+    static Floats apply(Floats x) { return max(zeros(), x); }  // a NaN stays a NaN
+};
 
 }  // namespace HEADLIGHT_NAMESPACE

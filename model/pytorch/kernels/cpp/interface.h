@@ -61,9 +61,25 @@ struct Torch {
     int32_t (*release)(Tensor);
 };
 
+enum Activation { NONE = 0, RELU = 1, GELU = 2, GELU_TANH = 3, SILU = 4 };
+
+// activation(x Wᵀ + b) by our own kernels.
+struct Product {
+    const float *x;       // (T, in), dense
+    const float *panels;  // (panels, in, columns), on a cache line's boundary: Wᵀ, some columns after the others; the
+                          // last panel is filled up with zeros
+    const float *bias;    // (out,)
+    float *output;        // (T, out), dense
+    int64_t tokens, inputs, outputs;
+    int32_t activation;
+};
+
+// A linear layer, for PyTorch or for our own products.
 struct Linear {
-    Tensor weight, bias;
-    const char *activation, *algorithm;  // "none", "" for none
+    const void *weight, *bias;           // for PyTorch tensors; for us panels and (out,), as in `Product`
+    const char *activation, *algorithm;  // for PyTorch; "none", "" for none
+    int64_t inputs, outputs;
+    int32_t own_activation;
 };
 
 struct Layer {
@@ -74,17 +90,19 @@ struct Layer {
 
 // Consecutive layers of an encoder with post-norm.
 struct Layers {
-    const Torch *torch;
+    const Torch *torch;                // null with our own products
+    int (*multiply)(const Product *);  // null: PyTorch computes the products
     int (*attend)(const Attention *);
     int (*add_norm)(const Norm *);
-    int (*activate)(float *, int64_t count);  // applied to inner products, in float32; null: the products apply it
     const Layer *layers;
     int64_t count;
     int64_t tokens, size, element;  // T, C, and the size in bytes of one number in the precision of the products
-    int64_t inner;                  // the width of inner products
     float epsilon;                  // of the norms
     const float *x;                 // (T, C): the hidden state before the first layer
-    Tensor rounded, mixed;          // (T, C) in the precision of the products: x, and a buffer, zero in padding rows
+    // (T, C) in the precision of the products: a copy of x, and a buffer that is zero in padding rows. For PyTorch they
+    // are tensors; for us `mixed` is an array and `rounded` null, since our products read x itself.
+    void *rounded, *mixed;
+    float *wide, *narrow;           // buffers of our own products: (T, max(3·C, inner)) and (T, C); else null
     float *stream;                  // (T, C): a buffer; may be `x`
     float *const *states;           // (count,): buffer for the state after a layer, (T, C); null: `stream`
     void *const *projections;       // (count,): buffer for queries, keys and values of a layer, (T, 3·C); or null
@@ -103,11 +121,10 @@ HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // wit
 HEADLIGHT_EXPORTED int headlight_add_norm_float32(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_float32_avx2(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_bfloat16(const Norm *);
-HEADLIGHT_EXPORTED int headlight_gelu_float32_avx2(float *, int64_t count);
-HEADLIGHT_EXPORTED int headlight_gelu_tanh_float32_avx2(float *, int64_t count);
-HEADLIGHT_EXPORTED int headlight_silu_float32_avx2(float *, int64_t count);
+HEADLIGHT_EXPORTED int headlight_multiply_float32_avx2(const Product *);
+HEADLIGHT_EXPORTED extern const int64_t headlight_columns_float32_avx2;  // of a panel
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[7];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[8];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

@@ -19,6 +19,7 @@ inline void multiply(const uint32_t *left, int64_t words, const uint32_t *right,
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) acc[r][v] = zeros();
         for (int64_t w = start; w < stop; w++) {
+            if (P::FAR) fetch(right + (w + words) * columns);
             Words b[V];
             for (int v = 0; v < V; v++) b[v] = load_aligned_words(right + w * columns + v * LANES);
             for (int r = 0; r < R; r++) {

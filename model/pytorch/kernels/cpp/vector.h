@@ -20,6 +20,13 @@
 #define HEADLIGHT_NAMESPACE headlight::avx2
 #endif
 
+namespace HEADLIGHT_NAMESPACE {
+
+// Have a cache line brought into the second-level cache; it may be of any address.
+inline void fetch(const void *from) { _mm_prefetch((const char *)from, _MM_HINT_T1); }
+
+}  // namespace HEADLIGHT_NAMESPACE
+
 #ifdef __AVX512F__
 #include "vector_avx512.h"
 #else
