@@ -13,10 +13,10 @@ from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
 from service.process import (
     allow_connections,
-    freeze,
     keep_freed_memory,
     limit_products,
     set_environment,
+    settle,
 )
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
 from service.telemetry.logs import set_up_logs
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
             return Supervisor(settings, processes).run()
         app = create_app(settings)
         state: ServiceState = app.state.service
-        state.on_ready = freeze
+        state.on_ready = settle
         serve(app, state, open_listener(settings))
     except (KeyFileError, SettingsError, TracesError) as error:
         sys.stderr.write(f"headlight: {error}\n")

@@ -86,6 +86,12 @@ def freeze() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
+def settle() -> None:
+    """Give up what only the start needed."""
+    freeze()
+    trim_memory()
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent dies; a no-op where the system is not Linux."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)

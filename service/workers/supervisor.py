@@ -24,7 +24,7 @@ from service.clients.keys import Keys
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
 from service.memory_limits import memory_given
-from service.process import freeze
+from service.process import freeze, settle
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, SettingsError
 from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
@@ -141,7 +141,7 @@ class Supervisor:
         except ModelError as error:
             sys.stderr.write(f"headlight: {error}\n")
             return 1
-        freeze()
+        settle()
         self._start(0)
         return self._watch()
 

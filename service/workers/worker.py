@@ -14,7 +14,7 @@ from service.clients.keys import KeyFileError
 from service.engine.engine import Engine
 from service.http.server import serve
 from service.lifecycle import PreparedModel, ServiceState, build_engines
-from service.process import die_with_parent, freeze, keep_freed_memory, trim_memory
+from service.process import die_with_parent, keep_freed_memory, settle
 from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.telemetry.metrics import Metrics
@@ -99,14 +99,8 @@ def _serve(
     state.greets = name == "greeter"
     if not (siblings.column.slot or state.greets):
         _KEYS_LOG.setLevel(logging.NOTSET)
-    state.on_ready = _settle
+    state.on_ready = settle
     serve(app, state, listener)
-
-
-def _settle() -> None:
-    """Give up what only the start needed."""
-    freeze()
-    trim_memory()
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
