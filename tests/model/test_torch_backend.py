@@ -1,6 +1,7 @@
 """What is PyTorch's own of a backend: devices, precisions, and blocks that are not run."""
 
 from ctypes import CFUNCTYPE, c_int, c_void_p
+from dataclasses import replace
 from functools import cache
 from typing import cast
 
@@ -20,7 +21,7 @@ from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.backends import PLAIN, instructions, small
-from tests.support.product import minilm, run
+from tests.support.product import minilm, run, want_all
 
 
 def model() -> TorchBackend:
@@ -89,6 +90,19 @@ def test_packed_tokens_cost_the_rows_of_their_products() -> None:
     assert [plain.cost(lengths) for lengths in batches] == [0, 16, 16, 544]
     if instructions(torch.float32) == "avx2":
         assert [minilm().cost(lengths) for lengths in batches] == [0, 16, 13, 523]
+
+
+@pytest.mark.skipif(instructions(torch.float32) != "avx2", reason="oneDNN's products depend on the batch")
+def test_a_text_has_the_same_bits_in_every_batch() -> None:
+    """Hidden states, vectors and maps, alone and beside texts of other lengths."""
+    lengths = (3, 4, 4, 17, 40, 200, 511)
+    encodings = minilm_tokenizer().encode(["word " * words for words in lengths])
+    want = replace(want_all(minilm()), sentence=SentenceWant())
+    together = run(minilm(), encodings, [want] * len(encodings))
+    for encoding, beside in zip(encodings, together, strict=True):
+        (alone,) = run(minilm(), [encoding], [want])
+        for part in ("sentence", "tokens", "attention"):
+            assert np.array_equal(getattr(alone, part), getattr(beside, part)), part
 
 
 def test_a_batch_is_laid_end_to_end() -> None:
