@@ -1,5 +1,6 @@
 """The array operations of pooling and inspection that have different names in numpy and PyTorch."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -97,7 +98,7 @@ class Operations(Protocol):
         ...
 
     def reduce_rows(
-        self, x: Array, rows: Places, starts: IntArray, how: Reduction, weights: FloatArray | None = None
+        self, x: Array, rows: Places, starts: Sequence[int], how: Reduction, weights: FloatArray | None = None
     ) -> Array:
         """Sum groups of rows of a table (T, C), or take their maximum: (B, C).
 
@@ -194,7 +195,12 @@ class NumpyOperations:
         return np.asarray(np.add.reduceat(x, starts, axis=axis))
 
     def reduce_rows(
-        self, x: FloatArray, rows: Places, starts: IntArray, how: Reduction, weights: FloatArray | None = None
+        self,
+        x: FloatArray,
+        rows: Places,
+        starts: Sequence[int],
+        how: Reduction,
+        weights: FloatArray | None = None,
     ) -> FloatArray:
         """Sum groups of rows of a table (T, C), or take their maximum: (B, C)."""
         x = x[rows] if isinstance(rows, slice) else x.take(rows, 0)
@@ -203,7 +209,7 @@ class NumpyOperations:
         reduce = (np.maximum if how == "max" else np.add).reduce
         reduced = np.empty((len(starts), x.shape[1]), np.float32)
         # One call for each group: `reduceat` over rows takes ten times as long.
-        for out, start, stop in zip(reduced, starts.tolist(), [*starts[1:].tolist(), len(x)], strict=True):
+        for out, start, stop in zip(reduced, starts, [*starts[1:], len(x)], strict=True):
             reduce(x[start:stop], axis=0, out=out)
         return reduced
 

@@ -4,6 +4,7 @@ Steps that read every token run on the device that holds the states; numpy does 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -14,25 +15,26 @@ from model.contract import FloatArray, PoolingMode, SentenceWant
 class Bags:
     """The tokens of some sequences of a packed batch, without the first `skip` of each.
 
-    `starts` and `lengths`, int64 (B,), are the first token and the number of tokens of each sequence. Raises
-    ValueError if a sequence has no tokens left.
+    `starts` and `lengths` are the first token and the number of tokens of each of B sequences; for these few
+    numbers, lists take less time than arrays. Raises ValueError if a sequence has no tokens left.
     """
 
-    def __init__(self, starts: IntArray, lengths: IntArray, skip: int, ops: Operations) -> None:
-        if min(lengths.tolist()) <= skip:
+    def __init__(self, starts: Sequence[int], lengths: Sequence[int], skip: int, ops: Operations) -> None:
+        if min(lengths) <= skip:
             raise ValueError("a sequence has no tokens to pool")
-        self._counts = lengths - skip
-        self._first, self._skip, self._ops = starts + skip, skip, ops
-        ends = self._counts.cumsum()
-        self._starts = ends - self._counts  # in the pooled tokens, end to end
-        shifts = set((self._first - self._starts).tolist())
-        start = int(self._first[0])
+        self._counts = [length - skip for length in lengths]
+        self._first = [start + skip for start in starts]
+        self._skip, self._ops = skip, ops
+        *self._starts, total = accumulate(self._counts, initial=0)  # in the pooled tokens, end to end
+        shift = self._first[0]
         # Without gaps between the sequences, their tokens are a slice, which needs no copy.
-        self._rows = slice(start, start + int(ends[-1])) if len(shifts) == 1 else self._number(self._first)
+        whole = all(first - start == shift for first, start in zip(self._first, self._starts, strict=True))
+        self._rows = slice(shift, shift + total) if whole else self._number(self._first)
 
-    def _number(self, first: IntArray | int) -> IntArray:
+    def _number(self, first: Sequence[int]) -> IntArray:
         """Number the tokens of each sequence from `first` on."""
-        return np.arange(self._counts.sum()) + np.repeat(first - self._starts, self._counts)
+        counts = np.array(self._counts, np.int64)
+        return np.arange(counts.sum()) + np.repeat(np.subtract(first, self._starts), counts)
 
     def pool(self, read: Callable[[int], Array], want: SentenceWant) -> FloatArray:
         """Pool each of B sequences, in float32: (B, layers·modes·C); `read` returns a layer's states (T, C).
@@ -53,7 +55,9 @@ class Bags:
             case "cls":
                 return self._take(hidden, self._first)
             case "last":
-                return self._take(hidden, self._first + self._counts - 1)
+                return self._take(
+                    hidden, [first + n - 1 for first, n in zip(self._first, self._counts, strict=True)]
+                )
             case "max":
                 return self._reduce(hidden, "max")
             case "mean":
@@ -62,17 +66,17 @@ class Bags:
                 roots = self._ops.array(_column(self._counts)) ** 0.5  # the libraries round it differently
                 return self._reduce(hidden, "sum") / self._ops.numpy(roots)
             case "weighted_mean":
-                weights = self._number(self._skip + 1).astype(np.float32)
+                weights = self._number([self._skip + 1] * len(self._counts)).astype(np.float32)
                 # The weights skip + 1, …, skip + n of n tokens sum to n · (2·skip + n + 1) / 2.
-                totals = self._counts * (2 * self._skip + self._counts + 1) // 2
+                totals = [n * (2 * self._skip + n + 1) // 2 for n in self._counts]
                 return self._reduce(hidden, "sum", weights) / _column(totals)
 
-    def _take(self, hidden: Array, tokens: IntArray) -> FloatArray:
-        return self._ops.numpy(self._ops.take(hidden, tokens, 0))
+    def _take(self, hidden: Array, tokens: Sequence[int]) -> FloatArray:
+        return self._ops.numpy(self._ops.take(hidden, np.array(tokens, np.int64), 0))
 
     def _reduce(self, hidden: Array, how: Reduction, weights: FloatArray | None = None) -> FloatArray:
         return self._ops.numpy(self._ops.reduce_rows(hidden, self._rows, self._starts, how, weights))
 
 
-def _column(numbers: IntArray) -> FloatArray:
-    return numbers[:, None].astype(np.float32)
+def _column(numbers: Sequence[int]) -> FloatArray:
+    return np.array(numbers, np.float32)[:, None]

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -142,8 +143,8 @@ class PaddedBatch:
                 return hidden
             return np.concatenate([hidden[self._span(layer, i)] for i in some])
 
-        lengths = self._lengths[some]
-        return Bags(np.cumsum(lengths) - lengths, lengths, want.skip, NUMPY).pool(read, want)
+        lengths = self._lengths[some].tolist()
+        return Bags([0, *accumulate(lengths[:-1])], lengths, want.skip, NUMPY).pool(read, want)
 
     def _observe(self, member: int, want: Want, results: Mapping[str, Array]) -> Output:
         """Compute the attention results that a sequence wants."""

@@ -189,7 +189,6 @@ class TorchBackend:
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
     ) -> dict[int, FloatArray]:
-        starts, lengths = (np.array(x, np.int64) for x in (packing.starts[:-1], packing.lengths))
         in_numpy = self.device.type == "cpu"  # each of its steps costs less than one of PyTorch's
         ops = NUMPY if in_numpy else TensorOperations(self.device)
 
@@ -197,7 +196,8 @@ class TorchBackend:
             return states[layer].numpy() if in_numpy else states[layer]
 
         def pool(want: SentenceWant, which: list[int]) -> FloatArray:
-            return Bags(starts[which], lengths[which], want.skip, ops).pool(read, want)
+            starts, lengths = ([numbers[i] for i in which] for numbers in (packing.starts, packing.lengths))
+            return Bags(starts, lengths, want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
 

@@ -1,5 +1,6 @@
 """The array operations of pooling and inspection in PyTorch, on the device that holds the data."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,12 @@ class TensorOperations:
         return merged
 
     def reduce_rows(
-        self, x: Tensor, rows: Places, starts: IntArray, how: Reduction, weights: FloatArray | None = None
+        self,
+        x: Tensor,
+        rows: Places,
+        starts: Sequence[int],
+        how: Reduction,
+        weights: FloatArray | None = None,
     ) -> Tensor:
         """Sum groups of rows of a table (T, C), or take their maximum: (B, C)."""
         if isinstance(rows, slice):
@@ -109,7 +115,9 @@ class TensorOperations:
             positions = self.array(rows)
         factors = None if weights is None else self.array(weights)
         # embedding_bag gathers and reduces in one pass, without a copy of the rows.
-        return F.embedding_bag(positions, x, self.array(starts), mode=how, per_sample_weights=factors)
+        return F.embedding_bag(
+            positions, x, torch.tensor(starts, device=self._device), mode=how, per_sample_weights=factors
+        )
 
     def stack(self, arrays: list[Tensor]) -> Tensor:
         """Join tensors of one shape along a new first axis."""

@@ -1,6 +1,7 @@
 """From hidden states to one vector, and what the vector's cosine means."""
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def pool_rectangle(
     shape: torch.Size, rows: Tensor | Array, modes: tuple[PoolingMode, ...], skip: int, ops: Operations
 ) -> Tensor:
     count, length = shape[:2]
-    bags = Bags(np.arange(count) * length, np.full(count, length), skip, ops)
+    bags = Bags([i * length for i in range(count)], [length] * count, skip, ops)
     pooled = bags.pool(lambda _: rows, SentenceWant(modes))
     assert pooled.dtype == np.float32
     return torch.from_numpy(pooled)
@@ -97,7 +98,7 @@ def test_layers_are_concatenated_in_their_order(ops: Operations) -> None:
         return layers[layer] if ops is TENSORS else layers[layer].numpy()
 
     want = SentenceWant(("last", "max"), layers=(5, 3, 5))
-    pooled = Bags(np.array([0]), np.array([4]), 0, ops).pool(give, want)
+    pooled = Bags([0], [4], 0, ops).pool(give, want)
     expected = [x for layer in (5, 3, 5) for x in (layers[layer][-1], layers[layer].amax(0))]
     assert distance(pooled, torch.cat(expected)[None]) == 0
     assert sorted(read) == [3, 5]
@@ -107,15 +108,15 @@ def test_layers_are_concatenated_in_their_order(ops: Operations) -> None:
 def test_sequences_of_any_length_and_place_are_pooled_apart(lengths: list[int], data: st.DataObject) -> None:
     """Some sequences of a packed batch, in any order, are pooled as if each were alone."""
     hidden = states(sum(lengths), 4)
-    starts = np.cumsum(lengths, dtype=np.int64) - np.array(lengths)
+    starts = [0, *accumulate(lengths)]
     chosen = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, unique=True))
     skip = data.draw(st.integers(0, 2))
-    counts = np.array(lengths, np.int64)[chosen]
+    counts = [lengths[i] for i in chosen]
     for mode in MODES:
         alone = [hidden[starts[i] : starts[i] + lengths[i]].double().numpy() for i in chosen]
         expected = [by_mask(x, mode, skip) for x in alone]
         for ops, rows in ((TENSORS, hidden), (NUMPY, hidden.numpy())):
-            bags = Bags(starts[chosen], counts, skip, ops)
+            bags = Bags([starts[i] for i in chosen], counts, skip, ops)
             pooled = bags.pool({0: rows}.__getitem__, SentenceWant((mode,), layers=(0,)))
             assert distance(pooled, expected) < 1e-6
 
