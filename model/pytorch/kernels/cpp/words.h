@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "vector.h"
+#include "vectors/vector.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

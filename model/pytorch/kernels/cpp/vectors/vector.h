@@ -28,7 +28,7 @@ inline void fetch(const void *from) { _mm_prefetch((const char *)from, _MM_HINT_
 }  // namespace HEADLIGHT_NAMESPACE
 
 #ifdef __AVX512F__
-#include "vector_avx512.h"
+#include "avx512.h"
 #else
-#include "vector_avx2.h"
+#include "avx2.h"
 #endif

@@ -1,0 +1,169 @@
+"""The linear products and activations of the kernels, against float64 and beside PyTorch's."""
+
+from collections.abc import Callable
+from ctypes import byref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.encoder.config import Activation
+from model.encoder.linear import activate
+from model.pytorch.kernels.library import NoKernels, Products, check, find_kernels
+from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.structures import Product
+from tests.support.kernel import multiply
+
+# ------------------------------------------------------------------------------------------- products
+
+
+@pytest.fixture
+def products() -> Products:
+    """The kernels' own products."""
+    try:
+        found = find_kernels(torch.float32, {**torch.cpu.get_capabilities(), "avx512_f": False}).products
+    except NoKernels as error:
+        pytest.skip(str(error))
+    assert found is not None
+    return found
+
+
+def root_mean_square(x: Tensor) -> float:
+    """Of all numbers."""
+    return float(x.square().mean().sqrt())
+
+
+def product(products: Products, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Compute x Wᵀ + b; numbers behind the result are left as they are."""
+    room = torch.full((len(x) * len(weight) + 9,), 7.0)
+    output = room[:-9].view(len(x), len(weight))
+    multiply(products, x, weight, bias, output)
+    assert (room[-9:] == 7).all()
+    return output
+
+
+def operands(rows: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Random x (rows, inputs), W (outputs, inputs) and b (outputs,)."""
+    generator = torch.Generator().manual_seed(rows * inputs + outputs)
+    x, weight = (torch.randn(n, inputs, generator=generator) for n in (rows, outputs))
+    return x, weight, torch.randn(outputs, generator=generator)
+
+
+@given(rows=st.integers(0, 40), inputs=st.integers(1, 300), outputs=st.integers(1, 70))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_product_of_any_shape_is_exact(products: Products, rows: int, inputs: int, outputs: int) -> None:
+    """Within few roundings of the sum of its terms' sizes."""
+    x, weight, bias = operands(rows, inputs, outputs)
+    exact = x.double() @ weight.double().T + bias
+    sizes = x.double().abs() @ weight.double().abs().T + bias.abs()
+    assert ((product(products, x, weight, bias) - exact).abs() <= 1e-6 * sizes).all()
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(384, 1152), (1536, 384), (3072, 768)])
+def test_long_sums_are_as_exact_as_those_of_pytorch(products: Products, inputs: int, outputs: int) -> None:
+    """Partial sums keep the rounding error from growing."""
+    x, weight, bias = operands(200, inputs, outputs)
+    exact = x.double() @ weight.double().T + bias
+    theirs = torch.nn.functional.linear(x, weight, bias) - exact
+    assert root_mean_square(product(products, x, weight, bias) - exact) <= root_mean_square(theirs)
+
+
+def test_a_row_has_the_same_bits_in_every_batch(products: Products) -> None:
+    """However many rows there are, and on however many threads."""
+    x, weight, bias = operands(300, 400, 100)
+    whole = product(products, x, weight, bias)
+    for start, stop in [(0, 1), (5, 8), (17, 29), (100, 300)]:
+        assert torch.equal(product(products, x[start:stop], weight, bias), whole[start:stop])
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert torch.equal(product(products, x, weight, bias), whole)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({name: None} for name in ("x", "panels", "bias", "output")),
+        {"tokens": -1},
+        {"inputs": 0},
+        {"outputs": 0},
+        {"activation": 5},
+        {"activation": -1},
+    ],
+    ids=str,
+)
+def test_a_wrong_product_is_refused(products: Products, wrong: dict[str, Any]) -> None:
+    """Before anything is read."""
+    x, weight, bias = operands(2, 8, 16)
+    panels, output = lay_out(weight, products.columns), torch.zeros(2, 16)
+    good = Product(x.data_ptr(), panels.data_ptr(), bias.data_ptr(), output.data_ptr(), 2, 8, 16, 0)
+    assert products.multiply(byref(good)) == 0
+    for name, value in wrong.items():
+        setattr(good, name, value)
+    with pytest.raises(ValueError, match="shapes do not match"):
+        check(products.multiply(byref(good)))
+
+
+# ---------------------------------------------------------------------------------------- activations
+
+EXACT: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": lambda x: x * torch.erfc(-x * 0.5**0.5) / 2,
+    "gelu_tanh": lambda x: x * torch.sigmoid((8 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)),
+    "silu": lambda x: x * torch.sigmoid(x),
+    "relu": lambda x: x.clamp_min(0),
+}
+"""Without differences of large numbers, which lose the digits of small results."""
+all_activations = pytest.mark.parametrize("activation", list(EXACT))
+
+
+def activated(products: Products, activation: Activation, x: Tensor) -> Tensor:
+    """What the kernels make of x (N,), float32, the bias of a product that is 0."""
+    room = torch.full((len(x) + 9,), 7.0)
+    if len(x):
+        multiply(
+            products, torch.zeros(1, 1), torch.zeros(len(x), 1), x, room[: len(x)].view(1, -1), activation
+        )
+    assert (room[len(x) :] == 7).all()
+    return room[: len(x)]
+
+
+@all_activations
+@pytest.mark.parametrize("spread", [0, 1, 4])
+def test_an_activation_is_as_exact_as_that_of_pytorch(
+    activation: Activation, spread: float, products: Products
+) -> None:
+    """On a dense grid, and on random numbers: neither the largest error nor the mean one is larger."""
+    drawn = torch.randn(500_003, generator=torch.Generator().manual_seed(2)) * spread
+    x = drawn if spread else torch.linspace(-16, 16, 500_003)
+    exact = EXACT[activation](x.double())
+    ours = activated(products, activation, x).double() - exact
+    theirs = activate(x, activation).double() - exact
+    assert ours.abs().max() <= theirs.abs().max()
+    assert root_mean_square(ours) <= root_mean_square(theirs)
+
+
+@all_activations
+def test_the_tail_of_an_activation_keeps_its_digits(activation: Activation, products: Products) -> None:
+    """Where it nears 0 too: PyTorch's GELU is 0 below -5.5."""
+    x = torch.linspace(-9, -1e-6, 10_007)
+    exact = EXACT[activation](x.double())
+    ours = activated(products, activation, x).double()
+    assert ((ours - exact).abs() <= 2e-5 * exact.abs()).all()
+
+
+@all_activations
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 1003])
+def test_an_activation_takes_any_size_and_any_number(
+    activation: Activation, size: int, products: Products
+) -> None:
+    """What is not finite becomes what PyTorch makes of it, in whole vectors and beside them."""
+    strange = [np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-40, -1e-40, 0.0, -0.0, 1.0, -100.0]
+    x = torch.tensor([strange[i % len(strange)] for i in range(size)])
+    ours = activated(products, activation, x)
+    assert torch.allclose(ours, activate(x, activation), rtol=1e-6, atol=1e-37, equal_nan=True)
