@@ -5,7 +5,7 @@ each sequence (`model/encoder/attention.py`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol, cast
@@ -81,6 +81,8 @@ class Encoder(nn.Module):
         )
         self.executor: Executor | None = None
         """Runs the blocks instead of the modules; None runs the modules one by one."""
+        self.embedder: Callable[[Tensor, Tensor, Packing], Tensor] | None = None
+        """Computes hidden state 0, (T, C), from two int64 (T,), instead of `embeddings`."""
 
     @classmethod
     def from_seed(cls, config: EncoderConfig, seed: int) -> "Encoder":
@@ -130,11 +132,12 @@ class Encoder(nn.Module):
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
         computed but belong to no sequence. Raises MemoryError.
         """
-        positions = packing.positions(input_ids.device, len(input_ids) - packing.tokens)  # (T,)
-        x = self.embeddings(input_ids, segment_ids, positions)  # (T, C)
+        embed = self.embedder or self._embed
+        x = embed(input_ids, segment_ids, packing)  # (T, C)
         states = {0: x} if 0 in plan.states else {}
         if self.executor is not None:
             return states | self.executor(x, packing, plan)
+        positions = _positions(input_ids, packing)
         rotary, bias = self._rotary(positions), self._bias(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):
@@ -149,6 +152,9 @@ class Encoder(nn.Module):
             plan.observers[plan.blocks](block.attention, q, k, v, bias)
         return states
 
+    def _embed(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
+        return cast(Tensor, self.embeddings(input_ids, segment_ids, _positions(input_ids, packing)))
+
     def _rotary(self, positions: Tensor) -> Rotary | None:
         if self.config.positions != "rotary":
             return None
@@ -160,6 +166,11 @@ class Encoder(nn.Module):
             return None
         longest = max(packing.lengths, default=0)
         return relative_bias(self.relative_bias, longest, self.config.relative_max_distance)
+
+
+def _positions(input_ids: Tensor, packing: Packing) -> Tensor:
+    """Return the position of each token in its sequence: int64 (T,)."""
+    return packing.positions(input_ids.device, len(input_ids) - packing.tokens)
 
 
 def _table(rows: int, columns: int, present: bool) -> nn.Parameter | None:

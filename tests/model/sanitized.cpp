@@ -228,6 +228,45 @@ void try_norm(AddNorm add_norm) {
     }
 }
 
+void try_embedding() {
+    const int64_t size = 1 + up_to(40), tokens = 1 + up_to(5), positions = 1 + up_to(9), segments = up_to(3);
+    std::vector<int64_t> starts{0}, ids, kinds;
+    for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(positions));
+    const int64_t rows = starts.back() + up_to(2);
+    for (int64_t i = 0; i < rows; i++) ids.push_back(up_to(tokens - 1)), kinds.push_back(up_to(std::max<int64_t>(segments, 1) - 1));
+    ids.reserve(1), kinds.reserve(1);
+    std::vector<float> token((size_t)(tokens * size)), position((size_t)(positions * size)),
+        segment((size_t)(segments * size)), gain((size_t)size), bias((size_t)size), output((size_t)(rows * size));
+    for (auto *numbers : {&token, &position, &segment, &gain, &bias})
+        for (float &value : *numbers) value = normal();
+    output.reserve(1);
+    const bool placed = up_to(3) > 0;
+    const Embedding all{ids.data(), kinds.data(), starts.data(), token.data(), placed ? position.data() : nullptr,
+                        segments ? segment.data() : nullptr, tokens, placed ? positions : 0, segments, gain.data(),
+                        bias.data(), output.data(), rows, (int64_t)starts.size() - 1, size, 1e-5f};
+    expect(headlight_embed_float32_avx2(&all) == DONE, "the outcome of an embedding", 0, 0, rows);
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t at = 0;
+        for (size_t i = 0; i + 1 < starts.size(); i++)
+            if (row >= starts[i] && row < starts[i + 1]) at = row - starts[i];
+        std::vector<double> s;
+        double mean = 0, variance = 0;
+        for (int64_t j = 0; j < size; j++) {
+            s.push_back((double)token[ids[row] * size + j] + (placed ? position[at * size + j] : 0) +
+                        (segments ? segment[(segments > 1 ? kinds[row] : 0) * size + j] : 0));
+            mean += s.back() / (double)size;
+        }
+        for (double value : s) variance += (value - mean) * (value - mean) / (double)size;
+        for (int64_t j = 0; j < size; j++) {
+            const double wanted = (s[j] - mean) / std::sqrt(variance + 1e-5) * gain[j] + bias[j];
+            expect(std::fabs(output[row * size + j] - wanted) < 1e-4, "an embedding", output[row * size + j], wanted, size);
+        }
+    }
+    Embedding wrong = all;
+    wrong.token_count = 0;
+    expect(headlight_embed_float32_avx2(&wrong) == (rows ? BAD_ARGUMENT : DONE), "a token of no table", 0, 0, rows);
+}
+
 using Multiply = int (*)(const Product *);
 
 double gelu(double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }
@@ -445,6 +484,7 @@ int main(int count, char **arguments) {
             if (wide) continue;
             try_layers(attend, add_norm, headlight_multiply_float32_avx2, headlight_columns_float32_avx2);
             try_product(headlight_multiply_float32_avx2, headlight_columns_float32_avx2);
+            try_embedding();
         }
     }
     std::printf("%d failures\n", failures);

@@ -86,7 +86,7 @@ def stand_ins(*, products: bool) -> Kernels:
     the compiled code calls PyTorch's. Raises NoKernels where nothing was built.
     """
     own = Products(_multiply, _COLUMNS) if products else None
-    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, own)
+    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, own, None)
 
 
 def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:

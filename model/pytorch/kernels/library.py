@@ -47,6 +47,8 @@ class Kernels(NamedTuple):
     run_layers: Any
     products: "Products | None"
     """None: PyTorch's are used, by oneDNN."""
+    embed: Any
+    """None: PyTorch embeds."""
 
     def head_step(self, dtype: torch.dtype) -> int:
         """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
@@ -59,11 +61,12 @@ class Kernels(NamedTuple):
         attend_, add_norm_, run_layers = (
             getattr(library, f"headlight_{name}") for name in (attend, add_norm, "run_layers")
         )
-        products = None
+        products = embed = None
         if instructions == "avx2":
             columns = ctypes.c_int64.in_dll(library, "headlight_columns_float32_avx2").value
             products = Products(library.headlight_multiply_float32_avx2, columns)
-        return Kernels(instructions, attend_, add_norm_, run_layers, products)
+            embed = library.headlight_embed_float32_avx2
+        return Kernels(instructions, attend_, add_norm_, run_layers, products, embed)
 
 
 def check(outcome: int) -> None:

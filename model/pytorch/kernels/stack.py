@@ -14,6 +14,7 @@ from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
+from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.observations import Observations
@@ -32,6 +33,8 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
         raise NoKernels("they run on CPUs")
     stack = NativeStack.of(encoder.config, encoder.blocks, place.dtype)
     encoder.executor = stack
+    if NativeEmbeddings.supports(encoder.embeddings, stack.kernels):
+        encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
     return stack.kernels
 
 

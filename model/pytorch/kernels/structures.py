@@ -42,6 +42,29 @@ class Attention(ctypes.Structure):
     )
 
 
+class Embedding(ctypes.Structure):
+    """`Embedding` of interface.h."""
+
+    _fields_ = (
+        ("tokens", _POINTER),
+        ("segments", _POINTER),
+        ("starts", _POINTER),
+        ("token_table", _POINTER),
+        ("position_table", _POINTER),
+        ("segment_table", _POINTER),
+        ("token_count", _INT64),
+        ("position_count", _INT64),
+        ("segment_count", _INT64),
+        ("gain", _POINTER),
+        ("bias", _POINTER),
+        ("output", _POINTER),
+        ("rows", _INT64),
+        ("sequences", _INT64),
+        ("size", _INT64),
+        ("epsilon", ctypes.c_float),
+    )
+
+
 class Torch(ctypes.Structure):
     """`Torch` of interface.h."""
 
@@ -133,5 +156,5 @@ class Norm(ctypes.Structure):
     )
 
 
-STRUCTURES = (Observation, Attention, Norm, Torch, Product, Linear, Layer, Layers)
+STRUCTURES = (Observation, Attention, Norm, Embedding, Torch, Product, Linear, Layer, Layers)
 """All structures, in the order of `headlight_sizes`."""

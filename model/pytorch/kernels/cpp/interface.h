@@ -50,6 +50,18 @@ struct Norm {
     float epsilon;
 };
 
+// Adds up the embeddings of tokens, and normalises the sum.
+struct Embedding {
+    const int64_t *tokens, *segments;  // (T,): rows of the tables
+    const int64_t *starts;             // (B + 1,): where each sequence begins; rows after the last are padding
+    const float *token_table, *position_table, *segment_table;  // (count, C); null: none of them
+    int64_t token_count, position_count, segment_count;
+    const float *gain, *bias;  // (C,), of the norm
+    float *output;             // (T, C)
+    int64_t rows, sequences, size;
+    float epsilon;
+};
+
 // A PyTorch tensor, and the functions used on it, from the C interface that PyTorch keeps stable for models compiled
 // ahead of time (torch/csrc/inductor/aoti_torch/c). They return 0 on success.
 using Tensor = struct AtenTensorOpaque *;
@@ -121,10 +133,11 @@ HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // wit
 HEADLIGHT_EXPORTED int headlight_add_norm_float32(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_float32_avx2(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_bfloat16(const Norm *);
+HEADLIGHT_EXPORTED int headlight_embed_float32_avx2(const Embedding *);
 HEADLIGHT_EXPORTED int headlight_multiply_float32_avx2(const Product *);
 HEADLIGHT_EXPORTED extern const int64_t headlight_columns_float32_avx2;  // of a panel
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[8];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[9];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

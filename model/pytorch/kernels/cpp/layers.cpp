@@ -158,8 +158,9 @@ class Run {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-const int64_t headlight_sizes[8] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),  sizeof(Torch),
-                                    sizeof(Product),     sizeof(Linear),    sizeof(Layer), sizeof(Layers)};
+const int64_t headlight_sizes[9] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),
+                                    sizeof(Embedding),   sizeof(Torch),     sizeof(Product),
+                                    sizeof(Linear),      sizeof(Layer),     sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;

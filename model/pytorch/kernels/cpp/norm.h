@@ -8,12 +8,34 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
-// y = (s − mean s) / √(var s + ε) · gain + bias, with s = x + added; a row stays in the cache between passes.
+// y = (s − mean s) / √(var s + ε) · gain + bias, in place, for a row of `size` numbers s whose sum is known.
+template <class Store>
+void normalise(float *s, float sum, const float *gain, const float *bias, int64_t size, float epsilon, Store store) {
+    const Floats mean = broadcast(sum / (float)size);
+    Floats squares = zeros();
+    for (int64_t j = 0; j < size; j += LANES) {
+        const Mask lanes = lanes_below(j, size);
+        const Floats away = sub(load_some(s + j, lanes), mean, lanes);
+        squares = fmadd(away, away, squares);
+    }
+    const float variance = sum_of_lanes(squares) / (float)size;
+    const Floats by = broadcast(1 / std::sqrt(variance + epsilon));
+    for (int64_t j = 0; j < size; j += LANES) {
+        const Mask lanes = lanes_below(j, size);
+        const Floats away = sub(load_some(s + j, lanes), mean);
+        const Floats y = fmadd(away, mul(by, load_some(gain + j, lanes)), load_some(bias + j, lanes));
+        store_some(s + j, y, lanes);
+        store(j, y, lanes);
+    }
+}
+
+// s = x + added, then normalised; a row stays in the cache between passes.
 template <class P>
 void add_norm_row(const Norm &all, int64_t row) {
+    using Element = typename P::Element;
     const int64_t size = all.size, place = row * size;
     const float *x = all.x + place;
-    const auto *added = (const typename P::Element *)all.added + place;
+    const auto *added = (const Element *)all.added + place;
     float *out = all.output + place;
     Floats total = zeros();
     for (int64_t j = 0; j < size; j += LANES) {
@@ -22,23 +44,10 @@ void add_norm_row(const Norm &all, int64_t row) {
         total = add(total, s);
         store_some(out + j, s, lanes);
     }
-    const Floats mean = broadcast(sum_of_lanes(total) / (float)size);
-    Floats squares = zeros();
-    for (int64_t j = 0; j < size; j += LANES) {
-        const Mask lanes = lanes_below(j, size);
-        const Floats away = sub(load_some(out + j, lanes), mean, lanes);
-        squares = fmadd(away, away, squares);
-    }
-    const float variance = sum_of_lanes(squares) / (float)size;
-    const Floats by = broadcast(1 / std::sqrt(variance + all.epsilon));
-    for (int64_t j = 0; j < size; j += LANES) {
-        const Mask lanes = lanes_below(j, size);
-        const Floats away = sub(load_some(out + j, lanes), mean);
-        const Floats gain = mul(by, load_some(all.gain + j, lanes));
-        const Floats y = fmadd(away, gain, load_some(all.bias + j, lanes));
-        store_some(out + j, y, lanes);
-        if (all.rounded) P::store((typename P::Element *)all.rounded + place + j, y, lanes);
-    }
+    auto *rounded = all.rounded ? (Element *)all.rounded + place : nullptr;
+    normalise(out, sum_of_lanes(total), all.gain, all.bias, size, all.epsilon, [&](int64_t j, Floats y, Mask lanes) {
+        if (rounded) P::store(rounded + j, y, lanes);
+    });
 }
 
 template <class P>

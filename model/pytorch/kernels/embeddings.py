@@ -1,0 +1,56 @@
+"""Embeds tokens with the native kernels."""
+
+from ctypes import byref
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.encoder.encoder import Embeddings
+from model.encoder.packing import Packing
+from model.pytorch.kernels.library import Kernels, check
+from model.pytorch.kernels.structures import Embedding
+
+
+class NativeEmbeddings:
+    """Computes hidden state 0 as `Embeddings` does, in one call; an `Encoder.embedder`."""
+
+    def __init__(self, embeddings: Embeddings, kernels: Kernels) -> None:
+        self._kernels = kernels
+        self._tables = (embeddings.token, embeddings.position, embeddings.segment)
+        self._norm = cast(nn.LayerNorm, embeddings.norm)
+
+    @staticmethod
+    def supports(embeddings: Embeddings, kernels: Kernels) -> bool:
+        """Whether these are embeddings as in BERT, and there is a kernel for them."""
+        config = embeddings.config
+        plain = config.positions in ("learned", "none", "relative_bias", "rotary")
+        normed = isinstance(embeddings.norm, nn.LayerNorm) and not config.scale_embeddings
+        return kernels.embed is not None and plain and normed
+
+    def __call__(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
+        """Embed packed tokens, int64 (T,) on the CPU, with padding rows behind them: float32 (T, C).
+
+        Raises ValueError for a number that is in none of the tables' rows.
+        """
+        starts = np.array(packing.starts, np.int64)
+        x = torch.empty(len(input_ids), self._tables[0].shape[1])
+        arguments = Embedding(
+            tokens=input_ids.data_ptr(),
+            segments=segment_ids.data_ptr(),
+            starts=starts.ctypes.data,
+            rows=len(input_ids),
+            sequences=len(packing.lengths),
+            size=x.shape[1],
+            output=x.data_ptr(),
+            gain=self._norm.weight.data_ptr(),
+            bias=self._norm.bias.data_ptr(),
+            epsilon=self._norm.eps,
+        )
+        for name, table in zip(("token", "position", "segment"), self._tables, strict=True):
+            if table is not None:
+                setattr(arguments, f"{name}_table", table.data_ptr())
+                setattr(arguments, f"{name}_count", len(table))
+        check(self._kernels.embed(byref(arguments)))
+        return x
