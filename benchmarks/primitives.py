@@ -68,7 +68,7 @@ def _run(bound: int, rounds: int) -> dict[str, float]:
 
 def measure(rounds: int) -> dict[str, float]:
     """Run batches of every size, then ordinary ones; memory in MiB, and tokens per second of the latter."""
-    _, backend = load_model(EMBEDDED, kind="torch", device="cpu", dtype="auto")
+    _, backend = load_model(EMBEDDED, kind="torch", device="cpu", dtype="auto", native=False)
     random, info = Random(0), backend.info  # noqa: S311
 
     def run(lengths: list[int]) -> int:

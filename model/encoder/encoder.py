@@ -130,7 +130,8 @@ class Encoder(nn.Module):
         """Run packed sequences according to a plan; returns its hidden states by number, each (T, C).
 
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
-        computed but belong to no sequence. Raises MemoryError.
+        computed but belong to no sequence. Raises MemoryError, and ValueError or IndexError for an id
+        without an embedding.
         """
         embed = self.embedder or self._embed
         x = embed(input_ids, segment_ids, packing)  # (T, C)

@@ -76,7 +76,7 @@ class Linear(nn.Module):
             self.release()
 
     def release(self) -> None:
-        """Release the original weights, which have been laid out elsewhere for whatever runs the layer."""
+        """Release the original weights: they were laid out elsewhere, for whatever runs the layer now."""
         self.weight = nn.Parameter(torch.empty(0), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:

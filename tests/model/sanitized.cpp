@@ -298,7 +298,7 @@ struct Panels {
 };
 
 void try_product(Multiply multiply_all, int64_t columns) {
-    const int64_t tokens = up_to(30), in = 1 + up_to(300), out = 1 + up_to(50);
+    const int64_t tokens = up_to(30), in = up_to(9) ? 1 + up_to(300) : 3000 + up_to(900), out = 1 + up_to(50);
     std::vector<float> x((size_t)(tokens * in)), weight((size_t)(out * in)), bias((size_t)out), y((size_t)(tokens * out));
     x.reserve(1), y.reserve(1);
     for (auto *numbers : {&x, &weight, &bias})
@@ -348,7 +348,8 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns
     const int64_t heads = 1 + up_to(1), size = 32 * heads, inner = 1 + up_to(40), count = 1 + up_to(2);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(20));
-    const int64_t sequences = (int64_t)starts.size() - 1, tokens = starts.back() + up_to(3), row = 3 * size;
+    const int64_t sequences = (int64_t)starts.size() - 1, row = 3 * size;
+    const int64_t tokens = std::max<int64_t>(1, starts.back() + up_to(3));  // none never comes here
     const Torch torch{multiply, get_data, release};
     const Attention attention{nullptr, nullptr, nullptr, 0, nullptr, starts.data(), tokens, sequences, heads, 32,
                               0.25f, nullptr};
@@ -384,7 +385,7 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns
     stream.reserve(1), narrow.reserve(1), wide.reserve(1), mixed.numbers.reserve(1), x.numbers.reserve(1);
     const bool ends = up_to(1), fails = !own && !up_to(4);
     Layers all{&torch, nullptr, attend, add_normed, layers.data(), count, tokens, size, 4, 1e-5f, x.numbers.data(),
-               &rounded, &mixed, nullptr, nullptr, stream.data(), to.data(), into.data(), observed.data(), &attention,
+               &rounded, &mixed, nullptr, nullptr, std::max(row, inner), stream.data(), to.data(), into.data(), observed.data(), &attention,
                ends};
     if (own) {
         all.torch = nullptr, all.multiply = own, all.rounded = nullptr;

@@ -11,7 +11,7 @@ import torch
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
-from model.contract import AttentionWant, Batch, Encoding, SentenceWant, Want
+from model.contract import AttentionWant, Batch, Encoding, SentenceWant, SummaryWant, Want
 from model.encoder.block import Block
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
@@ -97,12 +97,18 @@ def test_a_text_has_the_same_bits_in_every_batch() -> None:
     """Hidden states, vectors and maps, alone and beside texts of other lengths."""
     lengths = (3, 4, 4, 17, 40, 200, 511)
     encodings = minilm_tokenizer().encode(["word " * words for words in lengths])
-    want = replace(want_all(minilm()), sentence=SentenceWant(layers=(6,), normalize=True))
+    summary = SummaryWant(tuple(range(6)), tuple(range(12)), special=(0,))
+    want = replace(want_all(minilm()), sentence=SentenceWant(layers=(6,), normalize=True), summary=summary)
     together = run(minilm(), encodings, [want] * len(encodings))
     for encoding, beside in zip(encodings, together, strict=True):
         (alone,) = run(minilm(), [encoding], [want])
         for part in ("sentence", "tokens", "attention"):
             assert np.array_equal(getattr(alone, part), getattr(beside, part)), part
+            assert getattr(alone, part) is not None
+        assert alone.summary is not None
+        assert beside.summary is not None
+        for name, values in alone.summary.items():
+            assert np.array_equal(values, beside.summary[name]), name
 
 
 def test_a_batch_is_laid_end_to_end() -> None:

@@ -19,7 +19,7 @@ _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
 _BFLOAT16 = (*_AVX512, "-mavx512bf16")
 # The linker keeps the first copy of an inline function of the standard library, so the oldest instruction set
-# goes first: its code runs on every processor. The headers give each set a namespace (vector.h).
+# goes first: its code runs on every processor. The headers give each set a namespace (vectors/vector.h).
 _SOURCES: dict[str, tuple[str, ...]] = {
     "layers": (),
     "avx2": _AVX2,

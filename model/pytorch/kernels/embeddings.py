@@ -25,14 +25,14 @@ class NativeEmbeddings:
     def supports(embeddings: Embeddings, kernels: Kernels) -> bool:
         """Whether these are embeddings as in BERT, and there is a kernel for them."""
         config = embeddings.config
-        plain = config.positions in ("learned", "none", "relative_bias", "rotary")
+        plain = config.positions in ("learned", "none")
         normed = isinstance(embeddings.norm, nn.LayerNorm) and not config.scale_embeddings
         return kernels.embed is not None and plain and normed
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
         """Embed packed tokens, int64 (T,) on the CPU, with padding rows behind them: float32 (T, C).
 
-        Raises ValueError for a number that is in none of the tables' rows.
+        Raises ValueError for a number without a row in its table.
         """
         starts = np.array(packing.starts, np.int64)
         x = torch.empty(len(input_ids), self._tables[0].shape[1])

@@ -45,7 +45,7 @@ class Kernels(NamedTuple):
     attend: Any
     add_norm: Any
     run_layers: Any
-    products: "Products | None"
+    products: Products | None
     """None: PyTorch's are used, by oneDNN."""
     embed: Any
     """None: PyTorch embeds."""

@@ -19,6 +19,8 @@ from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.observations import Observations
 
+_LINE = 64
+"""The size of a cache line in bytes."""
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
 
@@ -64,6 +66,7 @@ class NativeStack:
         self._config = config
         self._blocks: list[Any] = list(blocks)
         self._products = kernels.products
+        self._widest = max(3 * config.hidden_size, config.intermediate_size) if kernels.products else 0
         self._torch = None if kernels.products else find_functions()
         self._handles = Handles() if self._torch else None
         self._parameters: list[Tensor] = []  # the kernels hold their addresses
@@ -89,8 +92,7 @@ class NativeStack:
             return dict.fromkeys(wanted, x)
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
-        widest = max(3 * x.shape[1], self._config.intermediate_size) if self._products else None
-        room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype, widest)
+        room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype, self._widest)
         for some in steps(last, plan.observers, x.numel()):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
@@ -137,6 +139,7 @@ class NativeStack:
             epsilon=self._config.norm_eps,
             x=room.x.data_ptr(),
             **room.addresses,
+            widest=self._widest,
             stream=room.stream.data_ptr(),
             states=addressof(into),
             projections=addressof(projected),
@@ -159,8 +162,12 @@ class NativeStack:
     def _linear(self, linear: Linear) -> structures.Linear:
         if self._products is None:
             return self._linear_of_pytorch(linear)
+        if linear.weight.dim() != 2:
+            raise ValueError("these weights are laid out already; load the checkpoint again")
         outputs, inputs = linear.weight.shape
         panels = lay_out(linear.weight, self._products.columns)
+        if panels.data_ptr() % _LINE:
+            raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         linear.release()
         self._parameters += (panels, linear.bias)
         activation = ACTIVATIONS.index(linear.activation)
@@ -190,17 +197,17 @@ class _Room:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
     Our own products write into `wide` (T, `widest`) and `narrow` (T, C), and read x itself. Without them
-    (`widest` None) PyTorch's products make tensors, and read `rounded`.
+    (`widest` 0) PyTorch's products make tensors, and read `rounded`.
     """
 
-    def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype, widest: int | None) -> None:
+    def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype, widest: int) -> None:
         self.x = x
         self.stream = torch.empty_like(x)
         self.mixed = torch.empty(x.shape, dtype=dtype)
         if len(x) > packing.tokens:
             self.mixed[packing.tokens :] = 0
         self.starts = np.array(packing.starts, np.int64)
-        if widest is None:
+        if not widest:
             self._handles, self._rounded = Handles(), x.to(dtype, copy=True)
             tensors = {"rounded": self._rounded, "mixed": self.mixed}
             self.addresses = {name: self._handles.of(tensor) for name, tensor in tensors.items()}

@@ -131,6 +131,7 @@ class Layers(ctypes.Structure):
         ("mixed", _POINTER),
         ("wide", _POINTER),
         ("narrow", _POINTER),
+        ("widest", _INT64),
         ("stream", _POINTER),
         ("states", _POINTER),
         ("projections", _POINTER),

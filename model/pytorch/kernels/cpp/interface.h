@@ -54,7 +54,7 @@ struct Norm {
 struct Embedding {
     const int64_t *tokens, *segments;  // (T,): rows of the tables
     const int64_t *starts;             // (B + 1,): where each sequence begins; rows after the last are padding
-    const float *token_table, *position_table, *segment_table;  // (count, C); null: none of them
+    const float *token_table, *position_table, *segment_table;  // (count, C); the last two may be null
     int64_t token_count, position_count, segment_count;
     const float *gain, *bias;  // (C,), of the norm
     float *output;             // (T, C)
@@ -88,7 +88,7 @@ struct Product {
 
 // A linear layer, for PyTorch or for our own products.
 struct Linear {
-    const void *weight, *bias;           // for PyTorch tensors; for us panels and (out,), as in `Product`
+    const void *weight, *bias;           // tensors for PyTorch; for our own products as in `Product`
     const char *activation, *algorithm;  // for PyTorch; "none", "" for none
     int64_t inputs, outputs;
     int32_t own_activation;
@@ -114,7 +114,8 @@ struct Layers {
     // (T, C) in the precision of the products: a copy of x, and a buffer that is zero in padding rows. For PyTorch they
     // are tensors; for us `mixed` is an array and `rounded` null, since our products read x itself.
     void *rounded, *mixed;
-    float *wide, *narrow;           // buffers of our own products: (T, max(3·C, inner)) and (T, C); else null
+    float *wide, *narrow;           // buffers of our own products: (T, widest) and (T, C); else null
+    int64_t widest;                 // the most outputs that a product in between may have
     float *stream;                  // (T, C): a buffer; may be `x`
     float *const *states;           // (count,): buffer for the state after a layer, (T, C); null: `stream`
     void *const *projections;       // (count,): buffer for queries, keys and values of a layer, (T, 3·C); or null

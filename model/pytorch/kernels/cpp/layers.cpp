@@ -162,13 +162,25 @@ const int64_t headlight_sizes[9] = {sizeof(Observation), sizeof(Attention), size
                                     sizeof(Embedding),   sizeof(Torch),     sizeof(Product),
                                     sizeof(Linear),      sizeof(Layer),     sizeof(Layers)};
 
+// Whether our own products of every layer stay within the buffers.
+static bool fits(const Layers &all) {
+    if (!all.wide || !all.narrow || all.element != 4 || all.widest < 3 * all.size) return false;
+    for (int64_t i = 0; i < all.count; i++) {
+        const Layer &layer = all.layers[i];
+        if (layer.qkv.inputs != all.size || layer.qkv.outputs != 3 * all.size) return false;
+        if (layer.output.inputs != all.size || layer.output.outputs != all.size) return false;
+        if (layer.inner.inputs != all.size || layer.inner.outputs > all.widest) return false;
+        if (layer.outer.inputs != layer.inner.outputs || layer.outer.outputs != all.size) return false;
+    }
+    return true;
+}
+
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
     if (all->count < 0 || all->tokens < 0 || all->size < 1 || (all->element != 2 && all->element != 4)) return BAD_ARGUMENT;
     if (all->count && !(all->layers && all->states && all->projections && all->observations)) return BAD_ARGUMENT;
     if (!all->x || !all->stream || !all->mixed) return BAD_ARGUMENT;
-    if (all->multiply ? !all->wide || !all->narrow || all->element != 4 : !all->torch || !all->rounded)
-        return BAD_ARGUMENT;
+    if (all->multiply ? !fits(*all) : !all->torch || !all->rounded) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
     if (all->attention->heads * all->attention->head_size != all->size) return BAD_ARGUMENT;
     return all->multiply ? Run<Own>(*all).run() : Run<PyTorch>(*all).run();

@@ -1,10 +1,10 @@
 // A linear layer: activation(x Wᵀ + b), with weights that were laid out once.
 //
 // The weights lie in panels of as many columns as a product sums in registers. A panel is multiplied by one block of rows
-// of x after the other, from the first-level cache; meanwhile the next panel is fetched. So each weight is read from
-// memory once for as many rows as the second-level cache holds, and with few rows at the speed of the memory.
+// of x after the other, from the first-level cache for up to about 400 inputs, else from the second; meanwhile the next
+// panel is fetched. So each weight is read from memory once for many rows, and for few rows at the speed of the memory.
 //
-// What a row of the result is depends on nothing but that row of x: it has the same bits in every batch.
+// Besides weights and bias, a row of the result depends only on the same row of x: it has the same bits in every batch.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int64_t PANEL_COLUMNS = BLOCK_VECTORS * LANES;
-constexpr int64_t CACHED = 3 << 14;  // numbers of x that stay in the second-level cache, with room for panels: 192 KB
+constexpr int64_t CACHED = 3 << 14;  // numbers of x that are multiplied by all panels in turn: 192 KB of cache
 
 // Products with weights, which may be thousands of numbers long: partial sums keep the rounding error below PyTorch's.
 struct Weights : Float32 {

@@ -22,7 +22,7 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
-// Have a cache line brought into the second-level cache; it may be of any address.
+// Have a cache line brought into the second-level cache; the address need not be valid.
 inline void fetch(const void *from) { _mm_prefetch((const char *)from, _MM_HINT_T1); }
 
 }  // namespace HEADLIGHT_NAMESPACE
