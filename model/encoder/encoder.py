@@ -82,7 +82,7 @@ class Encoder(nn.Module):
         self.executor: Executor | None = None
         """Runs the blocks instead of the modules; None runs the modules one by one."""
         self.embedder: Callable[[Tensor, Tensor, Packing], Tensor] | None = None
-        """Computes hidden state 0, (T, C), from two int64 (T,), instead of `embeddings`."""
+        """Computes hidden state 0 from token and segment ids; None uses the module `embeddings`."""
 
     @classmethod
     def from_seed(cls, config: EncoderConfig, seed: int) -> "Encoder":
@@ -138,8 +138,7 @@ class Encoder(nn.Module):
         states = {0: x} if 0 in plan.states else {}
         if self.executor is not None:
             return states | self.executor(x, packing, plan)
-        positions = _positions(input_ids, packing)
-        rotary, bias = self._rotary(positions), self._bias(packing)
+        rotary, bias = self._rotary(input_ids, packing), self._bias(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):
             observe = plan.observers.get(number)
@@ -156,9 +155,10 @@ class Encoder(nn.Module):
     def _embed(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
         return cast(Tensor, self.embeddings(input_ids, segment_ids, _positions(input_ids, packing)))
 
-    def _rotary(self, positions: Tensor) -> Rotary | None:
+    def _rotary(self, input_ids: Tensor, packing: Packing) -> Rotary | None:
         if self.config.positions != "rotary":
             return None
+        positions = _positions(input_ids, packing)
         return rotary_angles(positions, self.config.head_size, self.config.rotary_base)
 
     def _bias(self, packing: Packing) -> Tensor | None:

@@ -7,6 +7,7 @@ from itertools import accumulate, groupby
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.encoder.padded_runs import PaddedRun, make_padded_runs
@@ -46,6 +47,11 @@ class Packing:
     def starts(self) -> Sequence[int]:
         """The first packed token of each sequence, and T at the end: B + 1 numbers."""
         return [0, *accumulate(self.lengths)]
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """`starts` as int64 (B + 1,) on the CPU."""
+        return np.array(self.starts, np.int64)
 
     @cached_property
     def runs(self) -> Sequence[Run]:

@@ -3,7 +3,6 @@
 from ctypes import byref
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,12 +33,11 @@ class NativeEmbeddings:
 
         Raises ValueError for a number without a row in its table.
         """
-        starts = np.array(packing.starts, np.int64)
         x = torch.empty(len(input_ids), self._tables[0].shape[1])
         arguments = Embedding(
             tokens=input_ids.data_ptr(),
             segments=segment_ids.data_ptr(),
-            starts=starts.ctypes.data,
+            starts=packing.offsets.ctypes.data,
             rows=len(input_ids),
             sequences=len(packing.lengths),
             size=x.shape[1],

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from ctypes import Array, addressof, byref, c_void_p, cast
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -187,10 +187,8 @@ class NativeStack:
 def lay_out(weight: Tensor, columns: int) -> Tensor:
     """Lay out a matrix (out, in) in panels for our own products: (panels, in, columns), the rest zero."""
     outputs, inputs = weight.shape
-    panels = -(-outputs // columns)
-    filled = torch.zeros(panels * columns, inputs, dtype=weight.dtype)
-    filled[:outputs] = weight
-    return filled.view(panels, columns, inputs).transpose(1, 2).contiguous()
+    padded = F.pad(weight, (0, 0, 0, -outputs % columns))
+    return padded.view(-1, columns, inputs).transpose(1, 2).contiguous()
 
 
 class _Room:
@@ -206,7 +204,7 @@ class _Room:
         self.mixed = torch.empty(x.shape, dtype=dtype)
         if len(x) > packing.tokens:
             self.mixed[packing.tokens :] = 0
-        self.starts = np.array(packing.starts, np.int64)
+        self.starts = packing.offsets
         if not widest:
             self._handles, self._rounded = Handles(), x.to(dtype, copy=True)
             tensors = {"rounded": self._rounded, "mixed": self.mixed}

@@ -154,16 +154,8 @@ class Run {
     const float *x_;
 };
 
-}  // namespace
-
-const uint32_t headlight_sources = HEADLIGHT_SOURCES;
-
-const int64_t headlight_sizes[9] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),
-                                    sizeof(Embedding),   sizeof(Torch),     sizeof(Product),
-                                    sizeof(Linear),      sizeof(Layer),     sizeof(Layers)};
-
 // Whether our own products of every layer stay within the buffers.
-static bool fits(const Layers &all) {
+bool fits(const Layers &all) {
     if (!all.wide || !all.narrow || all.element != 4 || all.widest < 3 * all.size) return false;
     for (int64_t i = 0; i < all.count; i++) {
         const Layer &layer = all.layers[i];
@@ -174,6 +166,14 @@ static bool fits(const Layers &all) {
     }
     return true;
 }
+
+}  // namespace
+
+const uint32_t headlight_sources = HEADLIGHT_SOURCES;
+
+const int64_t headlight_sizes[9] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),
+                                    sizeof(Embedding),   sizeof(Torch),     sizeof(Product),
+                                    sizeof(Linear),      sizeof(Layer),     sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;

@@ -18,7 +18,7 @@ struct Float32 {
     using Element = float;
     static constexpr int PER_WORD = 1;
     static constexpr int64_t SUMMED = 16;  // words: longer sums are split into partial sums
-    static constexpr bool FAR = false;  // true: the next matrix on the right follows this one in memory; it is fetched
+    static constexpr bool FAR = false;  // true: the next matrix on the right follows in memory and is prefetched
     static Floats load(const float *from, Mask lanes) { return load_some(from, lanes); }
     static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
     static Floats step(Floats acc, Words a, Words b) { return fmadd(as_floats(a), as_floats(b), acc); }

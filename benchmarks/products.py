@@ -1,0 +1,103 @@
+"""The kernels' own linear products, compared with those of oneDNN, by number of rows.
+
+Multiplies random rows by MiniLM's 24 matrices, with bias and, for the first of each feed-forward layer, GELU.
+Both kinds multiply by weights that are laid out in advance, and take turns; ratios are formed within a round.
+
+    python -m benchmarks.products [--threads 1] [--rounds 15]
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from ctypes import byref
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks import common
+from model.encoder.config import Activation
+from model.encoder.linear import Linear
+from model.pytorch.kernels.library import ACTIVATIONS, Products, check, find_kernels
+from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.structures import Product
+
+OURS, THEIRS = "ours", "oneDNN"
+_LAYERS = 6
+_SHAPES: tuple[tuple[int, int, Activation | None], ...] = (
+    (384, 1152, None),
+    (384, 384, None),
+    (384, 1536, "gelu"),
+    (1536, 384, None),
+)
+_ROWS = (4, 8, 13, 16, 32, 64, 120, 256, 408, 1024)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    kernels = find_kernels(torch.float32)
+    if kernels.products is None:
+        parser.exit(1, f"the kernels {kernels.instructions} have no products of their own\n")
+    common.print_facts("Machine", [*common.machine("float32"), ("kernels", kernels.instructions)])
+    layers = [_layer(*shape) for _ in range(_LAYERS) for shape in _SHAPES]
+    rows = [_measure(count, layers, kernels.products, arguments.rounds) for count in _ROWS]
+    common.print_table(
+        f"Milliseconds for 24 products, median of {arguments.rounds} rounds [quartiles of the ratio]",
+        ["rows", OURS, THEIRS, f"{THEIRS} / {OURS}"],
+        rows,
+    )
+
+
+def _layer(inputs: int, outputs: int, activation: Activation | None) -> Linear:
+    layer = Linear(inputs, outputs, activation)
+    layer.weight.data.normal_(std=inputs**-0.5)
+    layer.bias.data.normal_()
+    return layer
+
+
+def _measure(count: int, layers: Sequence[Linear], products: Products, rounds: int) -> list[str]:
+    """Return a row of the table for this number of rows."""
+    inputs = {size: torch.randn(count, size) for size, _, _ in _SHAPES}
+    ours = [_our_product(layer, inputs[layer.weight.shape[1]], products) for layer in layers]
+    theirs = [_their_product(layer, inputs[layer.weight.shape[1]]) for layer in layers]
+    seconds = common.take_turns({OURS: lambda: _call_each(ours), THEIRS: lambda: _call_each(theirs)}, rounds)
+    return [
+        str(count),
+        *(f"{np.median(seconds[name]) * 1e3:.2f}" for name in (OURS, THEIRS)),
+        common.ratio(seconds[THEIRS], seconds[OURS]),
+    ]
+
+
+def _our_product(layer: Linear, x: Tensor, products: Products) -> Callable[[], object]:
+    panels = lay_out(layer.weight, products.columns)
+    outputs, inputs = layer.weight.shape
+    output = torch.empty(len(x), outputs)
+    addresses = [tensor.data_ptr() for tensor in (x, panels, layer.bias, output)]
+    product = Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(layer.activation))
+
+    def run(_alive: object = (panels, output)) -> None:
+        check(products.multiply(byref(product)))
+
+    return run
+
+
+def _their_product(layer: Linear, x: Tensor) -> Callable[[], object]:
+    prepacked = Linear(layer.weight.shape[1], layer.weight.shape[0], layer.activation)
+    prepacked.weight, prepacked.bias = layer.weight, layer.bias
+    prepacked.prepack()
+    return lambda: prepacked(x)
+
+
+def _call_each(calls: Sequence[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
+
+
+if __name__ == "__main__":
+    main()
