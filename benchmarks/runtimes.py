@@ -1,11 +1,13 @@
 """The service over HTTP, compared with ONNX Runtime in process on a plain export of the same weights.
 
-The bare runtime (`benchmarks/bare_onnx.py`) is what the fastest server of such a graph could not exceed: it
-has no HTTP, no queue and no other work, two threads, and its texts in the order of arrival, 8 to a batch (1
-for `lone`; for n connections, n up to 8). Both take turns, the other paused, and ratios are formed within a
-round. The load client of the service is `wrk`, on the same cores.
+The bare runtime (`benchmarks/bare_runtime.py`) is what the fastest server of such a graph could not exceed:
+it has no HTTP, no queue and no other work, two threads, and its texts in the order of arrival, 8 to a batch
+(1 for `lone`; for n connections, n up to 8). Both take turns, the other paused, and ratios are formed within
+a round. The load client of the service is `wrk`, on the same cores.
 
     python -m benchmarks.runtimes --data sts-dev.tsv [--rounds 5] [--seconds 6] [--connections 2,4,8]
+
+With `--openvino PYTHON`, the Python of an environment with OpenVINO, the bare runtime is OpenVINO.
 """
 
 import argparse
@@ -28,7 +30,10 @@ from benchmarks.workloads import NAMES, Workload, make_workloads
 from model.checkpoints.source import EMBEDDED, resolve
 
 SERVICE, BARE = "service", "bare"
-OF_BARE = {"single": 1.7, "mixed": 5.5, "long": 2.0, "lone": 0.95}
+OF_BARE = {
+    "onnxruntime": {"single": 1.7, "mixed": 5.5, "long": 2.0, "lone": 0.95},
+    "openvino": {"single": 1.15, "mixed": 2.5, "long": 1.05, "lone": 0.8},
+}
 """The targets for the service's requests per second / the bare runtime's, with bfloat16 instructions."""
 OF_SWEEP = 1.1
 _CONNECTIONS = (2, 4, 8, 16, 32, 64, 128)
@@ -44,10 +49,12 @@ def main() -> None:
     single = workloads["single"]
     loads = [workloads[name] for name in arguments.workloads]
     loads += [Workload(f"single, {n}", n, single.requests) for n in arguments.connections]
+    runtime = "onnxruntime" if arguments.openvino is None else "openvino"
+    python = arguments.openvino or sys.executable
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         bare = Process(
-            [sys.executable, "-m", "benchmarks.bare_onnx", str(export_plain(place)), _tokenizer()],
+            [python, "-m", "benchmarks.bare_runtime", runtime, str(export_plain(place)), _tokenizer()],
             {"ORT_DISABLE_TELEMETRY": "1"},
             pipes=True,
         )
@@ -57,6 +64,7 @@ def main() -> None:
         service.wait_until_ready(_START_S)
         info = httpx.get(f"{service.url}/info", trust_env=False).json()["models"][0]
         facts = [
+            ("bare runtime", runtime),
             ("kernels", info["kernels"] or "PyTorch's"),
             ("cosine", f"{cosine(service, bare, single):.6f}"),
         ]
@@ -66,7 +74,7 @@ def main() -> None:
         for load in loads:
             rounds = measure(load, service, bare, arguments)
             print_rounds(load, rounds)
-            target = OF_BARE.get(load.name, OF_SWEEP)
+            target = OF_BARE[runtime].get(load.name, OF_SWEEP)
             ratios = [turns[SERVICE][0] / turns[BARE][0] for turns in rounds]
             checks.append(common.Check(f"{load.name}: requests/s, service / bare", ratios, target))
     common.print_checks(checks)
@@ -78,6 +86,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
+    parser.add_argument("--openvino", help="a Python with OpenVINO, to compare with that")
     parser.add_argument("--processes", default="auto", help="of the service")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=6, help="of each turn")
