@@ -210,7 +210,9 @@ def transformers_pass(reference: torch.nn.Module, texts: Sequence[Sequence[int]]
 def linear_products(plain: Checkpoint, tokens: int, dtype: torch.dtype) -> dict[str, Callable[[], object]]:
     """Prepare every linear product of the pass, in two ways, on random inputs (T, in)."""
     layers = [module for module in plain.encoder.modules() if isinstance(module, Linear)]
-    weights = [(layer.weight.to(dtype), layer.bias.to(dtype)) for layer in layers]
+    weights = [
+        (layer.weight.to(dtype), None if layer.bias is None else layer.bias.to(dtype)) for layer in layers
+    ]
     packed = [(torch.ops.mkldnn._reorder_linear_weight(weight, None), bias) for weight, bias in weights]
     inputs = {width: torch.randn(tokens, width, dtype=dtype) for width in {w.shape[1] for w, _ in weights}}
     widths = [weight.shape[1] for weight, _ in weights]

@@ -57,6 +57,7 @@ def main() -> None:
 def _layer(inputs: int, outputs: int, activation: Activation | None) -> Linear:
     layer = Linear(inputs, outputs, activation)
     layer.weight.data.normal_(std=inputs**-0.5)
+    assert layer.bias is not None
     layer.bias.data.normal_()
     return layer
 
@@ -78,6 +79,7 @@ def _our_product(layer: Linear, x: Tensor, products: Products) -> Callable[[], o
     panels = lay_out(layer.weight, products.columns)
     outputs, inputs = layer.weight.shape
     output = torch.empty(len(x), outputs)
+    assert layer.bias is not None
     addresses = [tensor.data_ptr() for tensor in (x, panels, layer.bias, output)]
     product = Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(layer.activation))
 

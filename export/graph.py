@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.attention import similarity_scores, visible
+from model.encoder.attention import SelfAttention, similarity_scores, visible
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
-from model.encoder.positions import relative_bias, rotary_angles, rotate
+from model.encoder.positions import alibi, relative_bias, rotary_angles
 
 _LOWEST = torch.finfo(torch.float32).min
 
@@ -46,29 +46,33 @@ class TracedEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Run padded sequences: inputs as in `input_names`, two groups after the third, to `output_names`."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)  # (N,)
-        x = self.embeddings(input_ids, token_type_ids, positions)  # (B, N, C)
+        places = self.embeddings.position_rows(positions, input_ids)  # (N,) or (B, N)
+        x = self.embeddings(input_ids, token_type_ids, places)  # (B, N, C)
         real = attention_mask
         states, observed = [_select(x, tokens[0])], []
         for i, layer in enumerate(self.layers):
             *selected, cells = lists[5 * i : 5 * i + 5]
-            x, found = layer(x, self._sequences(real), _Selected(*selected), cells)
+            x, found = layer(
+                x, self._sequences(real, cast(SelfAttention, layer.attention)), _Selected(*selected), cells
+            )
             real = F.embedding(cells, real.reshape(-1, 1)).squeeze(-1)  # (B, N)
             last = i + 1 == len(self.layers)
             states.append(_select(self.final_norm(x) if last else x, tokens[i + 1]))
             observed += found
         return (*states, *observed)
 
-    def _sequences(self, real: Tensor) -> "_Sequences":
-        """Describe the sequences; `real` (B, N) is 1 for tokens and 0 for padding."""
+    def _sequences(self, real: Tensor, attention: SelfAttention) -> "_Sequences":
+        """Describe the sequences to a layer; `real` (B, N) is 1 for tokens and 0 for padding."""
         config, (count, length) = self.config, real.shape
         mask = real.bool()[:, None, None, :].expand(count, 1, length, length)
-        pairs = visible(config.visibility, config.window, length, real.device)
-        return _Sequences(
-            mask if pairs is None else mask & pairs,
-            None
-            if self.relative_bias is None
-            else relative_bias(self.relative_bias, length, config.relative_max_distance),
-        )
+        pairs = visible(length, real.device, causal=config.causal, window=attention.layer.window)
+        bias, relative = None, config.relative_bias
+        if relative is not None:
+            table = attention.relative_bias if relative.per_layer else self.relative_bias
+            bias = relative_bias(cast(Tensor, table), length, relative)
+        elif config.alibi:
+            bias = alibi(config.num_heads, length, real.device)
+        return _Sequences(mask if pairs is None else mask & pairs, bias)
 
 
 class _Sequences(NamedTuple):
@@ -96,8 +100,8 @@ class _TracedBlock(nn.Module):
         super().__init__()
         self.config = config
         self.block = block
-        attention = block.attention
-        self.query, self.key, self.value = _thirds(attention.qkv, config.hidden_size)
+        self.attention = attention = block.attention
+        self.query, self.key, self.value = _split(attention.qkv, config.qkv_rows)
         self.output = attention.output
         self.factor = nn.Parameter(attention.factor_output(), requires_grad=False)  # (H, D, D)
 
@@ -120,19 +124,24 @@ class _TracedBlock(nn.Module):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (B, N, C) into queries, keys and values, each (B, H, N, D)."""
-        config, shape = self.config, (*x.shape[:2], self.config.num_heads, self.config.head_size)
-        q, k, v = (linear(x).view(shape) for linear in (self.query, self.key, self.value))
-        if config.positions == "rotary":
+        attention, size = self.attention, self.config.head_size
+        q, k, v = (linear(x).view(*x.shape[:2], -1, size) for linear in (self.query, self.key, self.value))
+        q, k = attention.query_norm(q), attention.key_norm(k)
+        if attention.layer.rotary is not None:
             positions = torch.arange(x.shape[1], device=x.device)
-            rotary = rotary_angles(positions, config.head_size, config.rotary_base)
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
+            angles = rotary_angles(positions, attention.layer.rotary)
+            q, k = attention.rotate(q, angles), attention.rotate(k, angles)
+        groups = self.config.num_heads // self.config.kv_heads
+        if groups > 1:
+            k, v = k.repeat_interleave(groups, dim=2), v.repeat_interleave(groups, dim=2)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
         """Attend within each sequence: q, k, v (B, H, N, D) to the attention output (B, N, C)."""
         mask, bias = sequences
         added = mask if bias is None else torch.where(mask, bias, -torch.inf).to(q.dtype)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added)  # (B, H, N, D)
+        scale = self.config.score_scale
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)  # (B, H, N, D)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
         return output
 
@@ -140,22 +149,28 @@ class _TracedBlock(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences, selected: _Selected
     ) -> list[Tensor]:
         """Compute the selected observations of one layer from its q, k, v (B, H, N, D), all in float32."""
-        return [
+        observed = [
             self._weights(q, k, sequences, selected.heads, selected.rows),
             q.index_select(1, selected.pair_heads).float(),
             k.index_select(1, selected.pair_heads).float(),
             self._norms(v, selected.norm_heads),
         ]
+        if not self.config.biased:
+            return observed
+        bias = cast(Tensor, sequences.bias).index_select(0, selected.pair_heads)
+        # By distance: the last query has all keys before it, the first one all keys after it.
+        return [*observed, torch.cat((bias[:, -1], bias[:, 0, 1:]), dim=-1).float()]
 
     def _weights(self, q: Tensor, k: Tensor, sequences: _Sequences, heads: Tensor, rows: Tensor) -> Tensor:
         """Compute the softmax weights of the listed heads and rows, in float32: (B, heads, rows, N)."""
         mask, bias = sequences
         q = q.index_select(1, heads).index_select(2, rows).float()
-        scores = similarity_scores(q, k.index_select(1, heads).float(), "dot_product")
+        k, scale = k.index_select(1, heads).float(), self.config.score_scale
+        scores = similarity_scores(q, k, "dot_product", scale=scale)
         if bias is not None:
             scores = scores + bias.index_select(0, heads).index_select(1, rows)
-        # In a bidirectional model all rows of the mask are equal, so one row is enough.
-        plain = self.config.visibility == "bidirectional"
+        # Without windows all rows of a bidirectional model's mask are equal, so one row is enough.
+        plain = not (self.config.causal or self.attention.layer.window)
         mask = mask[:, :, :1] if plain else mask.index_select(2, rows)
         return torch.softmax(torch.where(mask, scores, _LOWEST), dim=-1)
 
@@ -165,12 +180,16 @@ class _TracedBlock(nn.Module):
         return torch.linalg.vector_norm(values, dim=-1)
 
 
-def _thirds(qkv: Linear, size: int) -> tuple[Linear, Linear, Linear]:
-    """Split a linear layer with 3·C outputs into those for queries, keys and values."""
+def _split(qkv: Linear, rows: tuple[int, int, int]) -> tuple[Linear, Linear, Linear]:
+    """Split a linear layer into those for queries, keys and values, which have so many outputs."""
+    weights = torch.split(qkv.weight.data, list(rows))
+    biases = (None,) * len(rows) if qkv.bias is None else torch.split(qkv.bias.data, list(rows))
     parts = []
-    for weight, bias in zip(qkv.weight.data.chunk(3), qkv.bias.data.chunk(3), strict=True):
-        linear = Linear(size, size)
-        linear.weight.data, linear.bias.data = weight.clone(), bias.clone()
+    for weight, bias in zip(weights, biases, strict=True):
+        linear = Linear(weight.shape[1], len(weight), bias=bias is not None)
+        linear.weight.data = weight.clone()
+        if linear.bias is not None and bias is not None:
+            linear.bias.data = bias.clone()
         parts.append(linear)
     query, key, value = parts
     return query, key, value

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -14,8 +14,7 @@ from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError
-from model.families import FAMILIES
-from model.families.family import Family
+from model.families.family import Family, Part
 from model.files import shown
 from model.tokenization.tokenizer import TextTokenizer
 
@@ -23,8 +22,8 @@ log = logging.getLogger(__name__)
 
 _NAMED = 8
 """How many tensors of each problem an error message names."""
-Sources = Mapping[str, Sequence[Stored]]
-"""Encoder parameter -> the checkpoint's tensors that make it up."""
+Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
+"""Encoder parameter -> the parts of the checkpoint's tensors that make it up."""
 
 
 @dataclass(frozen=True)
@@ -52,34 +51,42 @@ def _load_encoder(folder: ModelFolder) -> Encoder:
     The headers of the files are checked first, so nothing is allocated for weights that are missing or have
     the wrong shape.
     """
-    config, place, family = folder.config, folder.layout.transformer, FAMILIES[folder.model_type]
-    sources = _match(list_tensors(place), family, config, place)
-    tensors = read_tensors([stored for parts in sources.values() for stored in parts])
-    weights = {ours: _joined([tensors.pop(p.name) for p in parts]) for ours, parts in sources.items()}
     with torch.device("meta"):
-        encoder = Encoder(config)
-    encoder.load_state_dict(weights, assign=True)
+        encoder = Encoder(folder.config)
+    sources = _match(list_tensors(folder.layout.transformer), encoder, folder)
+    stored = {one.name: one for parts in sources.values() for one, _ in parts}
+    tensors = read_tensors(list(stored.values()))
+    weights = {
+        ours: _joined([_rows(tensors[one.name], part) for one, part in parts])
+        for ours, parts in sources.items()
+    }
+    # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
+    encoder.load_state_dict(weights, assign=True, strict=False)
     return encoder.requires_grad_(requires_grad=False).eval()
+
+
+def _rows(tensor: Tensor, part: Part) -> Tensor:
+    return tensor.chunk(part.count)[part.index]
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
     return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).float()
 
 
-def _match(found: Sequence[Stored], family: Family, config: EncoderConfig, folder: Path) -> Sources:
+def _match(found: Sequence[Stored], encoder: Encoder, folder: ModelFolder) -> Sources:
     """Match encoder parameters with stored tensors; raises CheckpointError for any that do not match.
 
     Every parameter must be stored, every stored tensor used or known to be dropped, and all shapes right.
     """
-    tensors = _canonical(found, family, folder)
-    # A config may claim any number of layers: with more layers than tensors, one is missing in any case.
-    layers = min(config.num_layers, len(tensors) + 1)
-    names = family.sources(layers)
-    used = {name for parts in names.values() for name in parts}
+    family, place = folder.family, folder.layout.transformer
+    tensors = _canonical(found, family, place)
+    shapes = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
+    names = family.sources(shapes, folder.raw, tensors)
+    used = {part.name for parts in names.values() for part in parts}
     unused = tensors.keys() - used
     heads = {n for n in unused if any(fnmatch(n, pattern) for pattern in family.heads)}
     unexpected = [n for n in unused - heads if not any(fnmatch(n, pattern) for pattern in family.dropped)]
-    misshapen, unlike = _differing(tensors, names, config)
+    misshapen, unlike = _differing(tensors, names, shapes, encoder.config)
     problems = [
         f"{label}: {_listed(which)}"
         for label, which in (
@@ -92,30 +99,35 @@ def _match(found: Sequence[Stored], family: Family, config: EncoderConfig, folde
     ]
     if problems:
         raise CheckpointError(
-            f"{folder}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
+            f"{place}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
             "checkpoint."
         )
     if heads:
-        _say_dropped(folder, family, heads)
-    return {ours: [tensors[name] for name in parts] for ours, parts in names.items()}
+        _say_dropped(place, family, heads)
+    return {ours: [(tensors[part.name], part) for part in parts] for ours, parts in names.items()}
 
 
 def _differing(
-    tensors: Mapping[str, Stored], names: Mapping[str, Sequence[str]], config: EncoderConfig
+    tensors: Mapping[str, Stored],
+    names: Mapping[str, Sequence[Part]],
+    shapes: Mapping[str, tuple[int, ...]],
+    config: EncoderConfig,
 ) -> tuple[list[str], list[str]]:
     """Compare shapes and dtypes with the config: returns a phrase for each that differs."""
-    with torch.device("meta"):
-        shapes = {n: tuple(p.shape) for n, p in Encoder(replace(config, num_layers=1)).named_parameters()}
     misshapen, unlike = [], []
     for ours, parts in names.items():
-        _, block, rest = ours.partition("blocks.")
-        shape = shapes[f"blocks.0.{rest.partition('.')[2]}" if block else ours]
-        expected = (shape[0] // len(parts), *shape[1:])
-        for stored, name in [(tensors[name], name) for name in parts if name in tensors]:
+        rows, *columns = shapes[ours]
+        by_part = [rows // len(parts)] * len(parts)
+        if ".qkv." in ours and len(parts) == len(config.qkv_rows):
+            by_part = [*config.qkv_rows]
+        for part, number in zip(parts, by_part, strict=True):
+            if part.name not in tensors:
+                continue
+            stored, expected = tensors[part.name], (number * part.count, *columns)
             if stored.shape != expected:
-                misshapen.append(f"{name} {stored.shape} instead of {expected}")
+                misshapen.append(f"{part.name} {stored.shape} instead of {expected}")
             if stored.dtype not in FLOATS:
-                unlike.append(f"{name} {stored.dtype}")
+                unlike.append(f"{part.name} {stored.dtype}")
     return misshapen, unlike
 
 

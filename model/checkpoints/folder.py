@@ -11,7 +11,9 @@ from model.checkpoints.layout import Layout, read_layout
 from model.contract import Encoding, ModelInfo, PoolingMode
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
-from model.families import FAMILIES, graph_only
+from model.families import graph_only
+from model.families.family import Family
+from model.families.table import FAMILIES, find_family
 from model.files import present, read_json, reason, shown
 from model.heads.dense import Dense
 from model.tokenization.tokenizer import TextTokenizer
@@ -26,16 +28,25 @@ _LONG = 2048
 class ModelFolder:
     """The content of a model folder, without the weights of its encoder.
 
-    For a model outside of FAMILIES, which runs only as a graph, `config` holds only sizes. `dense` are the
-    layers from pooled vectors to sentence vectors; most models have none.
+    `raw` is its config.json. For a model outside of FAMILIES, which runs only as a graph, `config` holds only
+    sizes. `dense` are the layers from pooled vectors to sentence vectors; most models have none.
     """
 
     path: Path
     model_type: str
+    raw: Mapping[str, Any]
     config: EncoderConfig
     tokenizer: TextTokenizer
     dense: tuple[Dense, ...]
     layout: Layout
+
+    @property
+    def family(self) -> Family:
+        """The family of its checkpoint; raises CheckpointError for one that runs only as a graph."""
+        family = find_family(self.raw)
+        if family is None:
+            raise CheckpointError(f"{self.path}: {self.model_type} runs only as a graph.")
+        return family
 
     def describe(
         self,
@@ -78,7 +89,7 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     layout = read_layout(path)
     file = layout.transformer / "config.json"
     raw = read_json(file)
-    family = FAMILIES.get(str(raw.get("model_type")))
+    family = find_family(raw)
     if family is None and not graph:
         raise CheckpointError(
             f"{file}: model_type {shown(raw.get('model_type'))} is not one of the supported families: "
@@ -102,13 +113,13 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
     _try_tokenizer(layout.transformer / "tokenizer.json", tokenizer, layout, config)
-    return ModelFolder(path, model_type, config, tokenizer, dense, layout)
+    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout)
 
 
 def runs_with_torch(path: Path) -> bool:
     """Return whether a folder's encoder belongs to one of FAMILIES; also True if the folder is broken."""
     try:
-        return read_json(read_layout(path).transformer / "config.json").get("model_type") in [*FAMILIES]
+        return find_family(read_json(read_layout(path).transformer / "config.json")) is not None
     except CheckpointError:
         return True  # loading it with PyTorch then reports what is wrong
 

@@ -1,6 +1,7 @@
 """Scaled dot-product attention: an explicit path, and a fused path with the same outputs.
 
-Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1). The explicit path builds the
+Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), or with another scale in the place of
+1/√D. The explicit path builds the
 probabilities; observers and similarities other than the dot product use it. The fused path never builds
 them: the memory of PyTorch's fused kernel is linear in N.
 """
@@ -15,15 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.config import EncoderConfig, Similarity, Visibility
+from model.encoder.config import EncoderConfig, LayerConfig, Similarity
 from model.encoder.linear import Linear
+from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
 from model.encoder.padded_runs import attend_in_padded_runs
 from model.encoder.positions import rotate
 
 Indices = slice | NDArray[np.int64] | Tensor
 """A selection along an axis: a slice of neighbours, or positions (int64)."""
-Rotary = tuple[Tensor, Tensor]
+Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rotary angles, as `positions.rotary_angles` computes them."""
 Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Tensor | None], None]
 """Observes a layer: its attention; its queries, keys and values (T, H, D), rotated; its position bias."""
@@ -37,17 +39,24 @@ _FLASH_STEP, _FLASH_SINCE = 8, (8, 0)
 _LOWEST = torch.finfo(torch.float32).min
 
 
-def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tensor | None = None) -> Tensor:
+def similarity_scores(
+    q: Tensor,
+    k: Tensor,
+    similarity: Similarity,
+    metric: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """Compare each query with each key; a larger score means more similar.
 
-    `q` (…, N, D), `k` (…, M, D); returns (…, N, M). The dot product is scaled by 1/√D, so that queries
-    and keys of unit variance give scores of unit variance for any D. The other similarities are not
-    scaled: cosine; Manhattan −‖q − k‖₁; Mahalanobis −√((q − k)ᵀ M (q − k)), where M = FFᵀ is positive
-    semi-definite by construction and F is `metric` (…, D, D). Raises ValueError if `metric` is missing.
+    `q` (…, N, D), `k` (…, M, D); returns (…, N, M). The dot product is multiplied by `scale`, 1/√D by
+    default, so that queries and keys of unit variance give scores of unit variance for any D. The other
+    similarities are not scaled: cosine; Manhattan −‖q − k‖₁; Mahalanobis −√((q − k)ᵀ M (q − k)), where M =
+    FFᵀ is positive semi-definite by construction and F is `metric` (…, D, D). Raises ValueError if `metric`
+    is missing.
     """
     match similarity:
         case "dot_product":
-            return torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-2, -1))
+            return torch.matmul(q * (q.shape[-1] ** -0.5 if scale is None else scale), k.transpose(-2, -1))
         case "cosine":
             return torch.matmul(F.normalize(q, dim=-1), F.normalize(k, dim=-1).transpose(-2, -1))
         case "manhattan":
@@ -60,13 +69,19 @@ def similarity_scores(q: Tensor, k: Tensor, similarity: Similarity, metric: Tens
             return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
 
 
-def visible(visibility: Visibility, window: int, length: int, device: torch.device) -> Tensor | None:
-    """Which keys each query attends to: bool (N, N), axes (query, key); None if all of them."""
-    if visibility == "bidirectional":
+def visible(length: int, device: torch.device, *, causal: bool = False, window: int = 0) -> Tensor | None:
+    """Which keys each query attends to: bool (N, N), axes (query, key); None if all of them.
+
+    Causal: none after the query. With a window: none more than `window` positions away.
+    """
+    if not causal and not window:
         return None
     position = torch.arange(length, device=device)
     distance = position[None, :] - position[:, None]  # key - query
-    return distance <= 0 if visibility == "causal" else distance.abs() <= window
+    if not window:
+        return distance <= 0
+    near = distance.abs() <= window
+    return near & (distance <= 0) if causal else near
 
 
 def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -87,26 +102,40 @@ def explicit_attention(
 
 
 def fused_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, bias: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Compute the outputs of `explicit_attention`, (…, N, D), in memory linear in N."""
     if bias is not None:
         mask = bias.to(q.dtype) if mask is None else bias.to(q.dtype).masked_fill(~mask, -math.inf)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention over packed sequences (Vaswani et al. 2017, §3.2.2).
 
-    One product computes the queries, keys and values of all heads. Each head attends in its own D = C / H
-    components; the concatenated outputs go through one more product.
+    One product computes the queries, keys and values of all heads. Each head attends in D components of its
+    own; the concatenated outputs go through one more product. Where several heads share a key and a value
+    (Ainslie et al. 2023), both are repeated for each of these heads.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, layer: LayerConfig | None = None) -> None:
         super().__init__()
         self.config = config
-        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)
-        self.output = Linear(config.hidden_size, config.hidden_size)
+        self.layer = layer or config.layer(0)
+        self.qkv = Linear(config.hidden_size, sum(config.qkv_rows), bias=config.qkv_bias)
+        self.output = Linear(config.num_heads * config.head_size, config.hidden_size, bias=config.output_bias)
+        self.query_norm, self.key_norm = head_norm(config), head_norm(config)
+        relative = config.relative_bias
+        self.relative_bias = (
+            nn.Parameter(torch.empty(relative.rows, config.num_heads), requires_grad=False)
+            if relative is not None and relative.per_layer
+            else None
+        )
         self.metric = (
             nn.Parameter(
                 torch.empty(config.num_heads, config.head_size, config.head_size), requires_grad=False
@@ -116,26 +145,42 @@ class SelfAttention(nn.Module):
         )
         self._factor: Tensor | None = None
 
-    def project(self, x: Tensor, rotary: Rotary | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(self, x: Tensor, rotary: Angles | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (T, C) into queries, keys and values, each (T, H, D).
 
-        Queries and keys are rotated by their positions if `rotary` is given.
+        Queries and keys are normalised if the config says so, and rotated by their positions if `rotary` is
+        given.
         """
         q, k, v = self.split(self.qkv(x))
+        q, k = self.query_norm(q), self.key_norm(k)
         if rotary is not None:
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
-        return q, k, v
+            q, k = self.rotate(q, rotary), self.rotate(k, rotary)
+        return q, self.repeat(k), self.repeat(v)
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """View the output of `qkv`, (T, 3·C), as queries, keys and values, each (T, H, D)."""
-        q, k, v = qkv.view(len(qkv), 3, self.config.num_heads, self.config.head_size).unbind(1)
+        """View the output of `qkv`, (T, …), as queries (T, H, D), and keys and values (T, kv_heads, D)."""
+        config = self.config
+        heads = [config.num_heads, config.kv_heads, config.kv_heads]
+        q, k, v = torch.split(qkv.view(len(qkv), sum(heads), config.head_size), heads, dim=1)
         return q, k, v
+
+    def rotate(self, x: Tensor, rotary: Angles) -> Tensor:
+        """Rotate queries or keys (T, heads, D) by their positions."""
+        assert self.layer.rotary is not None  # noqa: S101 - for the type checker: `rotary` was made from it
+        return rotate(x, *rotary, interleaved=self.layer.rotary.interleaved)
+
+    def repeat(self, x: Tensor) -> Tensor:
+        """Repeat keys or values (T, kv_heads, D) for each head that shares them: (T, H, D)."""
+        config = self.config
+        if config.kv_heads == config.num_heads:
+            return x
+        return x.repeat_interleave(config.num_heads // config.kv_heads, dim=1)
 
     def forward(
         self,
         x: Tensor,
         packing: Packing,
-        rotary: Rotary | None = None,
+        rotary: Angles | None = None,
         bias: Tensor | None = None,
         observe: Observer | None = None,
     ) -> Tensor:
@@ -151,13 +196,14 @@ class SelfAttention(nn.Module):
     def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
         """Mix the values within each sequence, head by head: q, k, v (T, H, D) to (T, H, D)."""
         if self.pads_runs(packing):
-            return attend_in_padded_runs(q, k, v, packing.padded_runs)
+            return attend_in_padded_runs(q, k, v, packing.padded_runs, self.config.score_scale)
         if self.packed(packing):
             # Imported here: it takes more than a second, and only CUDA needs it.
             from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415
 
             starts, longest = packing.boundaries(q.device), max(packing.lengths)
-            return cast(Tensor, varlen_attn(q, k, v, starts, starts, longest, longest))
+            scale = self.config.score_scale
+            return cast(Tensor, varlen_attn(q, k, v, starts, starts, longest, longest, scale=scale))
         mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
         mixed[packing.tokens :] = 0
         for run in packing.runs:
@@ -167,26 +213,31 @@ class SelfAttention(nn.Module):
             mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
         return mixed
 
+    @property
+    def plain(self) -> bool:
+        """Whether every token attends to every other by the dot product, without a bias."""
+        return self.config.is_plain(self.layer)
+
     def packed(self, packing: Packing) -> bool:
         """Whether sequences of all lengths attend in one FlashAttention call on CUDA (Dao 2023)."""
-        place = self.qkv.bias
-        if place.device.type != "cuda" or not packing.tokens or not self.config.plain_attention:
+        place = self.qkv
+        if place.device.type != "cuda" or not packing.tokens or not self.plain:
             return False
         suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
         return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
 
     def pads_runs(self, packing: Packing) -> bool:
         """Whether these sequences attend in padded runs: bfloat16 on a CPU, without masks or biases."""
-        place, short = self.qkv.bias, max(packing.lengths, default=0) <= _LONGEST
+        place, short = self.qkv, max(packing.lengths, default=0) <= _LONGEST
         suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
-        return suited and short and self.config.plain_attention
+        return suited and short and self.plain
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         config, length = self.config, q.shape[-2]
-        mask = visible(config.visibility, config.window, length, q.device)
+        mask = visible(length, q.device, causal=config.causal, window=self.layer.window)
         bias = None if bias is None else bias[:, :length, :length]
         if config.similarity == "dot_product":
-            return fused_attention(q, k, v, mask, bias)
+            return fused_attention(q, k, v, mask, bias, config.score_scale)
         weights = probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias)
         return weights.to(v.dtype) @ v
 
@@ -203,13 +254,15 @@ class SelfAttention(nn.Module):
         q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
         k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
         if config.similarity == "dot_product" and length > _SHORT:
-            scores = _dot_products(q, k)
+            scores = _dot_products(q, k, config.score_scale)
         else:
             metric = None if self.metric is None else chosen(self.metric, 0, heads).float()
-            scores = similarity_scores(q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric)
+            scores = similarity_scores(
+                q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric, config.score_scale
+            )
         if bias is not None:
             scores += chosen(chosen(bias[:, :length, :length], 1, rows), 0, heads)
-        mask = visible(config.visibility, config.window, length, q.device)
+        mask = visible(length, q.device, causal=config.causal, window=self.layer.window)
         return scores if mask is None else scores.masked_fill_(~chosen(mask, 0, rows), _LOWEST)
 
     def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
@@ -228,7 +281,7 @@ class SelfAttention(nn.Module):
         """
         if self._factor is None:
             config = self.config
-            weight = self.output.weight.double().view(config.hidden_size, config.num_heads, config.head_size)
+            weight = self.output.weight.double().view(-1, config.num_heads, config.head_size)
             gram = torch.einsum("chd,che->hde", weight, weight)
             eigenvalues, vectors = torch.linalg.eigh(gram)
             factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
@@ -236,12 +289,12 @@ class SelfAttention(nn.Module):
         return self._factor
 
 
-def _dot_products(q: Tensor, k: Tensor) -> Tensor:
+def _dot_products(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """Compute `similarity_scores` of float32 q (b, rows, heads, D), k (b, N, heads, D): (b, heads, rows, N).
 
     One sequence at a time, so that `bmm` reads the heads in place instead of copying them.
     """
-    q = q * q.shape[-1] ** -0.5
+    q = q * scale
     scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), device=q.device)
     for one, queries, keys in zip(scores, q, k, strict=True):
         torch.bmm(queries.transpose(0, 1), keys.permute(1, 2, 0), out=one)

@@ -1,13 +1,14 @@
 """One block of an encoder, Vaswani et al. 2017 §3.1: the one place that defines the order of its steps."""
 
 from collections.abc import Callable
+from typing import cast
 
 from torch import Tensor, nn
 
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.feed_forward import FeedForward
-from model.encoder.norms import layer_norm
+from model.encoder.norms import make_norm
 
 Attend = Callable[[Tensor], Tensor]
 """Computes the attention output (…, C) from `Block.attention_input`."""
@@ -18,19 +19,26 @@ def _select_all(x: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with a residual around it and a layer norm before or after."""
+    """Attention and feed-forward, each with a residual around it and norms as the config says.
 
-    def __init__(self, config: EncoderConfig) -> None:
+    `number` is that of the layer, from 0.
+    """
+
+    def __init__(self, config: EncoderConfig, number: int = 0) -> None:
         super().__init__()
-        self.pre_norm = config.norm == "pre"
-        self.attention = SelfAttention(config)
-        self.attention_norm = layer_norm(config)
+        layer = config.layer(number)
+        self.norms_input = config.norm != "post"
+        self.attention = SelfAttention(config, layer)
+        self.attention_norm = make_norm(config) if layer.attention_norm else nn.Identity()
         self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = layer_norm(config)
+        self.feed_forward_norm = make_norm(config)
+        sandwich = config.norm == "sandwich"
+        self.attention_output_norm = make_norm(config) if sandwich else nn.Identity()
+        self.feed_forward_output_norm = make_norm(config) if sandwich else nn.Identity()
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """Return the input of attention for hidden states x (…, C): (…, C), normalised with pre-norm."""
-        return self.attention_norm(x) if self.pre_norm else x
+        """Return the input of attention for hidden states x (…, C), normalised unless norms follow it."""
+        return cast(Tensor, self.attention_norm(x)) if self.norms_input else x
 
     def forward(self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor] = _select_all) -> Tensor:
         """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
@@ -38,9 +46,9 @@ class Block(nn.Module):
         Packed sequences and exported graphs both run these steps, each with its own `attend`. `select` may
         drop tokens of (…, C) before the feed-forward network.
         """
-        x = x + attend(self.attention_input(x))
-        if self.pre_norm:
+        x = x + self.attention_output_norm(attend(self.attention_input(x)))
+        if self.norms_input:
             x = select(x)
-            return x + self.feed_forward(self.feed_forward_norm(x))
+            return x + self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(x)))
         x = select(self.attention_norm(x))
-        return self.feed_forward_norm(x + self.feed_forward(x))
+        return cast(Tensor, self.feed_forward_norm(x + self.feed_forward(x)))

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from model.errors import CheckpointError
 
-Positions = Literal["sinusoidal", "learned", "rotary", "relative_bias", "none"]
+Positions = Literal["sinusoidal", "learned", "none"]
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 Similarity = Literal["dot_product", "cosine", "manhattan", "mahalanobis"]
-Visibility = Literal["bidirectional", "causal", "windowed"]
 
 _LEAST = {
     "vocab_size": 1,
@@ -18,20 +19,115 @@ _LEAST = {
     "num_heads": 1,
     "intermediate_size": 1,
     "max_positions": 1,
+    "position_offset": 0,
     "segments": 0,
-    "window": 0,
+    "embedding_size": 0,
+    "head_dim": 0,
+    "num_kv_heads": 0,
+    "longest": 0,
 }
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
+    if value < least:
+        raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions (Su et al. 2021): pair i of components turns by `frequencies[i]` radians a token.
+
+    The first 2·len(frequencies) components of a head turn, the others stay as they are. Component i is paired
+    with i + len(frequencies), or, if `interleaved`, component 2i with 2i + 1.
+    """
+
+    frequencies: tuple[float, ...]
+    interleaved: bool = False
+
+    @classmethod
+    def of(cls, size: int, base: float = 10_000.0, *, interleaved: bool = False) -> "Rotary":
+        """Turn `size` components with the frequencies base^(−2i/size) of the paper, §3.4.2.
+
+        They are rounded to float32, as in training: a far position multiplies the difference.
+        """
+        if size % 2 or size < 2:
+            raise CheckpointError(f"rotary positions need an even number of components, not {size}.")
+        exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+        return cls(tuple((np.float32(1) / np.float32(base) ** exponents).tolist()), interleaved)
+
+    @property
+    def size(self) -> int:
+        """How many components of a head turn."""
+        return 2 * len(self.frequencies)
+
+
+@dataclass(frozen=True)
+class RelativeBias:
+    """A learned bias of the scores for each head and bucket of distances (Raffel et al. 2020, §2.1).
+
+    One table serves all layers, or `per_layer` each has its own. `table_rows` is the size of a table that has
+    more rows than buckets.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+    per_layer: bool = False
+    table_rows: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The rows of a table."""
+        return self.table_rows or self.buckets
+
+    def __post_init__(self) -> None:
+        """Check the buckets: each direction has half of them, and half of those are for exact distances."""
+        if self.buckets < 4 or self.buckets % 2:
+            raise CheckpointError(f"relative_buckets is {self.buckets}; it must be even and at least 4.")
+        if self.max_distance <= self.buckets // 4:
+            raise CheckpointError(
+                f"relative_max_distance is {self.max_distance}; with {self.buckets} buckets it must be more "
+                f"than {self.buckets // 4}."
+            )
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """What may differ from layer to layer.
+
+    `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
+    `attention_norm` is False where no norm precedes attention though the others do.
+    """
+
+    window: int = 0
+    rotary: Rotary | None = None
+    attention_norm: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        _check_whole("window", self.window, 0)
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
     """The choices that define an encoder.
 
-    `norm`: layer norm before ("pre", with one more after the last block) or after ("post") each
-    sub-layer. `window`: with `visibility="windowed"`, a query attends to keys at most `window` positions
-    away on either side. `gated`: the feed-forward's first product is split into a gate and a value
-    (Shazeer 2020, GLU variants). `scale_embeddings` multiplies token embeddings by the square root of
-    `hidden_size` (Vaswani et al. 2017, §3.4).
+    Embeddings: `position_offset` is the row of the first position. With a `padding_id`, that token has the
+    row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C.
+    `scale_embeddings` multiplies token embeddings by the square root of their size (Vaswani et al. 2017,
+    §3.4).
+
+    Blocks: `norm` normalises before each sub-layer ("pre", with one more norm after the last block), after
+    it and its residual ("post"), or before it and its output too ("sandwich"). `gated`: the feed-forward's
+    first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared` names, for each
+    layer, the first one with the same weights; without it all have their own.
+
+    Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
+    queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head.
+    `relative_bias` and `alibi` (Press et al. 2022, symmetric) are added to the scores. `layers` has one
+    entry for each layer, or one for all. `longest` is the length, in tokens, that the
+    model was made for (0: not known, or that of the table of positions).
     """
 
     vocab_size: int
@@ -41,70 +137,130 @@ class EncoderConfig:
     intermediate_size: int
     positions: Positions = "learned"
     max_positions: int = 512
+    position_offset: int = 0
+    padding_id: int | None = None
     segments: int = 0
-    norm: Literal["pre", "post"] = "post"
-    norm_eps: float = 1e-12
+    embedding_size: int = 0
     embedding_norm: bool = True
     scale_embeddings: bool = False
+    norm: Literal["pre", "post", "sandwich"] = "post"
+    norm_kind: Literal["layer", "rms"] = "layer"
+    norm_bias: bool = True
+    norm_eps: float = 1e-12
     activation: Activation = "gelu"
     gated: bool = False
+    qkv_bias: bool = True
+    output_bias: bool = True
+    inner_bias: bool = True
+    outer_bias: bool = True
+    head_dim: int = 0
+    num_kv_heads: int = 0
+    scale: float | None = None
+    qk_norm: Literal["layer", "rms"] | None = None
     similarity: Similarity = "dot_product"
-    visibility: Visibility = "bidirectional"
-    window: int = 0
-    rotary_base: float = 10_000.0
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
+    causal: bool = False
+    relative_bias: RelativeBias | None = None
+    alibi: bool = False
+    layers: tuple[LayerConfig, ...] = (LayerConfig(),)
+    shared: tuple[int, ...] = ()
+    longest: int = 0
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError for an encoder that cannot be built."""
         for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
-            if value < least:
-                raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
+            _check_whole(name, getattr(self, name), least)
         if not isinstance(self.norm_eps, float | int) or not 0 <= self.norm_eps <= 1:  # NaN is neither
             raise CheckpointError(f"norm_eps is {self.norm_eps!r}; it must be a number from 0 to 1.")
-        if self.hidden_size % self.num_heads:
+        if not self.head_dim and self.hidden_size % self.num_heads:
             raise CheckpointError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_heads {self.num_heads}."
             )
-        if self.positions == "rotary" and self.head_size % 2:
-            raise CheckpointError(f"rotary positions need an even head size, not {self.head_size}.")
-        if self.positions == "sinusoidal" and self.hidden_size % 2:
-            raise CheckpointError(f"sinusoidal positions need an even hidden_size, not {self.hidden_size}.")
-        if (self.visibility == "windowed") != (self.window > 0):
-            raise CheckpointError('visibility "windowed" and a window of at least 1 go together.')
-        if self.positions == "relative_bias":
-            self._check_relative_buckets()
+        if self.num_heads % self.kv_heads:
+            raise CheckpointError(
+                f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}."
+            )
+        if self.positions == "sinusoidal" and self.embedding_width % 2:
+            raise CheckpointError(
+                f"sinusoidal positions need an even hidden_size, not {self.embedding_width}."
+            )
+        if self.positions == "learned" and self.position_offset >= self.max_positions:
+            raise CheckpointError(
+                f"max_positions is {self.max_positions}, and the first position is {self.position_offset}: "
+                "no position is left for a token."
+            )
+        if self.relative_bias is not None and self.alibi:
+            raise CheckpointError(
+                "relative_bias and alibi are two biases of the scores; only one can be added."
+            )
+        self._check_layers()
 
-    def _check_relative_buckets(self) -> None:
-        """Check the buckets: each direction has half of them, and half of those are for exact distances."""
-        if self.relative_buckets < 4 or self.relative_buckets % 2:
+    def _check_layers(self) -> None:
+        if len(self.layers) not in (1, self.num_layers):
+            raise CheckpointError(f"layers has {len(self.layers)} entries; num_layers is {self.num_layers}.")
+        for layer in self.layers:
+            if layer.rotary is not None and layer.rotary.size > self.head_size:
+                raise CheckpointError(
+                    f"rotary positions turn {layer.rotary.size} components, and a head has {self.head_size}."
+                )
+        owned = all(
+            0 <= first <= layer and self.shared[first] == first for layer, first in enumerate(self.shared)
+        )
+        if self.shared and not (owned and len(self.shared) == self.num_layers):
             raise CheckpointError(
-                f"relative_buckets is {self.relative_buckets}; it must be even and at least 4."
+                "shared must name, for each layer, a layer up to itself that has weights of its own."
             )
-        if self.relative_max_distance <= self.relative_buckets // 4:
-            raise CheckpointError(
-                f"relative_max_distance is {self.relative_max_distance}; with {self.relative_buckets} "
-                f"buckets it must be more than {self.relative_buckets // 4}."
-            )
+        if any(self.layer(layer) != self.layer(first) for layer, first in enumerate(self.shared)):
+            raise CheckpointError("layers that share their weights must be the same in layers, too.")
 
     @cached_property
     def head_size(self) -> int:
-        """D = C / H, the size of a query or key of one head."""
-        return self.hidden_size // self.num_heads
+        """D, the size of a query or key of one head."""
+        return self.head_dim or self.hidden_size // self.num_heads
 
     @cached_property
-    def plain_attention(self) -> bool:
-        """Whether every token attends to every other by the dot product, without masks or biases."""
-        unbiased = self.similarity == "dot_product" and self.positions != "relative_bias"
-        return unbiased and self.visibility == "bidirectional"
+    def kv_heads(self) -> int:
+        """How many keys and values there are for each token."""
+        return self.num_kv_heads or self.num_heads
+
+    @cached_property
+    def qkv_rows(self) -> tuple[int, int, int]:
+        """How many components all queries, all keys and all values of a token have."""
+        keys = self.kv_heads * self.head_size
+        return self.num_heads * self.head_size, keys, keys
+
+    @cached_property
+    def embedding_width(self) -> int:
+        """The number of columns of the embedding tables."""
+        return self.embedding_size or self.hidden_size
+
+    @cached_property
+    def score_scale(self) -> float:
+        """What dot products are multiplied by."""
+        return self.head_size**-0.5 if self.scale is None else self.scale
+
+    @cached_property
+    def plain_scores(self) -> bool:
+        """Whether scores are dot products, without a bias."""
+        return self.similarity == "dot_product" and not self.biased
+
+    @cached_property
+    def biased(self) -> bool:
+        """Whether a bias by distance is added to the scores."""
+        return self.relative_bias is not None or self.alibi
 
     @cached_property
     def position_limit(self) -> int | None:
-        """The longest sequence, in tokens, that the positions allow; None if there is no limit."""
-        return self.max_positions if self.positions == "learned" else None
+        """The longest sequence, in tokens, that the model reads; None if there is no limit."""
+        positions = self.max_positions - self.position_offset if self.positions == "learned" else None
+        return positions or self.longest or None
+
+    def is_plain(self, layer: LayerConfig) -> bool:
+        """Whether in this layer every token attends to every other by the dot product, without a bias."""
+        return self.plain_scores and not self.causal and not layer.window
+
+    def layer(self, number: int) -> LayerConfig:
+        """Return what is particular to a layer, from 0."""
+        return self.layers[number if len(self.layers) > 1 else 0]
 
     @classmethod
     def paper(

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.attention import Rotary, SelfAttention
+from model.encoder.attention import Angles, SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig
+from model.encoder.config import EncoderConfig, Rotary
 from model.encoder.feed_forward import FeedForward
 from model.encoder.linear import Linear
-from model.encoder.norms import layer_norm
+from model.encoder.norms import make_norm
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
-from model.encoder.positions import relative_bias, rotary_angles, sinusoidal
+from model.encoder.positions import alibi, relative_bias, rotary_angles, sinusoidal
 
 
 class Executor(Protocol):
@@ -38,47 +38,66 @@ class Executor(Protocol):
 
 
 class Embeddings(nn.Module):
-    """Token, position and segment embeddings, added up."""
+    """Token, position and segment embeddings, added up, normalised and projected to C."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.token = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size), requires_grad=False)
-        self.position = _table(config.max_positions, config.hidden_size, config.positions == "learned")
-        self.segment = _table(config.segments, config.hidden_size, config.segments > 0)
-        self.norm = layer_norm(config) if config.embedding_norm else nn.Identity()
+        width = config.embedding_width
+        self.token = nn.Parameter(torch.empty(config.vocab_size, width), requires_grad=False)
+        self.position = _table(config.max_positions, width, config.positions == "learned")
+        self.segment = _table(config.segments, width, config.segments > 0)
+        self.norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
+        self.projection = Linear(width, config.hidden_size) if config.embedding_size else nn.Identity()
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
-        """Embed tokens: three int64 (T,) to (T, C)."""
-        x = F.embedding(input_ids, self.token)  # (T, C)
-        if self.config.scale_embeddings:
-            x = x * math.sqrt(self.config.hidden_size)
+        """Embed tokens: ids, segments and rows of positions, int64 (T,) each, to (T, C)."""
+        config = self.config
+        x = F.embedding(input_ids, self.token)  # (T, E)
+        if config.scale_embeddings:
+            x = x * math.sqrt(config.embedding_width)
         if self.segment is not None:
             # A model with one segment uses it for both texts of a pair.
-            x = x + (F.embedding(segment_ids, self.segment) if self.config.segments > 1 else self.segment[0])
+            x = x + (F.embedding(segment_ids, self.segment) if config.segments > 1 else self.segment[0])
         if self.position is not None:
             x = x + F.embedding(positions, self.position)
-        elif self.config.positions == "sinusoidal":
-            x = x + sinusoidal(positions, self.config.hidden_size).to(x.dtype)
-        return self.norm(x)
+        elif config.positions == "sinusoidal":
+            x = x + sinusoidal(positions, config.embedding_width).to(x.dtype)
+        return cast(Tensor, self.projection(self.norm(x)))
+
+    def position_rows(self, positions: Tensor, input_ids: Tensor, starts: Tensor | None = None) -> Tensor:
+        """Return the row of each token in the table of positions, int64, in the shape of `positions`.
+
+        `positions` count from 0 in each sequence. With a padding id, a token of that id has the row of its
+        id, and is not counted by the tokens after it in its sequence. Sequences are rows of `input_ids`
+        (B, N), or, packed (T,), `starts` (T,) is the first token of each token's sequence.
+        """
+        padding, offset = self.config.padding_id, self.config.position_offset
+        if padding is None:
+            return positions + offset if offset else positions
+        is_padding = input_ids == padding
+        passed = is_padding.cumsum(-1) - is_padding.long()  # paddings before each token
+        if starts is not None:
+            passed = passed - passed.index_select(0, starts)
+        return torch.where(is_padding, padding, positions + offset - passed)
 
 
 class Encoder(nn.Module):
     """A stack of identical blocks, built from its config.
 
-    Hidden state 0 is the output of the embeddings, hidden state i that of block i. With norm="pre", the
-    final layer norm is applied to the last hidden state.
+    Hidden state 0 is the output of the embeddings, hidden state i that of block i. Unless norms
+    follow the sub-layers, a final norm is applied to the last hidden state.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
-        self.relative_bias = _table(
-            config.relative_buckets, config.num_heads, config.positions == "relative_bias"
-        )
+        self.blocks = nn.ModuleList(_make_blocks(config))
+        self.final_norm = make_norm(config) if config.norm != "post" else nn.Identity()
+        relative = config.relative_bias
+        shared = relative is not None and not relative.per_layer
+        self.relative_bias = _table(relative.rows if relative else 0, config.num_heads, shared)
         self.executor: Executor | None = None
         """Runs the blocks instead of the modules; None runs the modules one by one."""
         self.embedder: Callable[[Tensor, Tensor, Packing], Tensor] | None = None
@@ -93,7 +112,7 @@ class Encoder(nn.Module):
         """
         encoder = cls(config)
         generator = torch.Generator().manual_seed(seed)
-        embedding_deviation = config.hidden_size**-0.5 if config.scale_embeddings else 0.02
+        embedding_deviation = config.embedding_width**-0.5 if config.scale_embeddings else 0.02
         for name, parameter in encoder.named_parameters():
             if "norm" in name:
                 parameter.data.fill_(1.0 if name.endswith("weight") else 0.0)
@@ -133,40 +152,67 @@ class Encoder(nn.Module):
         computed but belong to no sequence. Raises MemoryError, and ValueError or IndexError for an id
         without an embedding.
         """
-        embed = self.embedder or self._embed
+        embed = self.embedder or partial(embed_packed, self.embeddings)
         x = embed(input_ids, segment_ids, packing)  # (T, C)
         states = {0: x} if 0 in plan.states else {}
         if self.executor is not None:
             return states | self.executor(x, packing, plan)
-        rotary, bias = self._rotary(input_ids, packing), self._bias(packing)
+        angles, biases = self._angles(input_ids, packing), self._biases(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):
+            attention = block.attention
+            rotary, bias = angles.get(attention.layer.rotary), biases(attention)
             observe = plan.observers.get(number)
-            attend = partial(block.attention, packing=packing, rotary=rotary, bias=bias, observe=observe)
+            attend = partial(attention, packing=packing, rotary=rotary, bias=bias, observe=observe)
             x = block(x, attend)  # (T, C)
             if number + 1 in plan.states:
                 states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
         if plan.ends_observing:
             block = blocks[plan.blocks]
-            q, k, v = block.attention.project(block.attention_input(x), rotary)
-            plan.observers[plan.blocks](block.attention, q, k, v, bias)
+            attention = block.attention
+            q, k, v = attention.project(block.attention_input(x), angles.get(attention.layer.rotary))
+            plan.observers[plan.blocks](attention, q, k, v, biases(attention))
         return states
 
-    def _embed(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
-        return cast(Tensor, self.embeddings(input_ids, segment_ids, _positions(input_ids, packing)))
-
-    def _rotary(self, input_ids: Tensor, packing: Packing) -> Rotary | None:
-        if self.config.positions != "rotary":
-            return None
+    def _angles(self, input_ids: Tensor, packing: Packing) -> dict[Rotary | None, Angles]:
+        """Compute the angles of each kind of rotary positions once, for all layers."""
+        kinds = {layer.rotary for layer in self.config.layers} - {None}
+        if not kinds:
+            return {}
         positions = _positions(input_ids, packing)
-        return rotary_angles(positions, self.config.head_size, self.config.rotary_base)
+        return {rotary: rotary_angles(positions, rotary) for rotary in kinds if rotary is not None}
 
-    def _bias(self, packing: Packing) -> Tensor | None:
-        """Look up the bias of every distance once, for all layers: (H, longest, longest)."""
-        if self.relative_bias is None:
-            return None
-        longest = max(packing.lengths, default=0)
-        return relative_bias(self.relative_bias, longest, self.config.relative_max_distance)
+    def _biases(self, packing: Packing) -> Callable[[SelfAttention], Tensor | None]:
+        """Return a function from a layer's attention to its bias by distance, (H, longest, longest).
+
+        A bias that layers share is computed once.
+        """
+        config, longest = self.config, max(packing.lengths, default=0)
+        relative = config.relative_bias
+        if relative is not None and relative.per_layer:
+            return lambda one: relative_bias(cast(Tensor, one.relative_bias), longest, relative)
+        shared: Tensor | None = None
+        if relative is not None:
+            shared = relative_bias(cast(Tensor, self.relative_bias), longest, relative)
+        elif config.alibi:
+            shared = alibi(config.num_heads, longest, self.embeddings.token.device)
+        return lambda _: shared
+
+
+def embed_packed(embeddings: Embeddings, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
+    """Embed packed sequences: int64 (T,) each to (T, C)."""
+    positions = _positions(input_ids, packing)
+    first = torch.arange(len(positions), device=positions.device) - positions
+    rows = embeddings.position_rows(positions, input_ids, first)
+    return cast(Tensor, embeddings(input_ids, segment_ids, rows))
+
+
+def _make_blocks(config: EncoderConfig) -> list[Block]:
+    """Make the blocks of all layers; those with shared weights are one and the same block."""
+    blocks: list[Block] = []
+    for number, first in enumerate(config.shared or range(config.num_layers)):
+        blocks.append(blocks[first] if first < number else Block(config, number))
+    return blocks
 
 
 def _positions(input_ids: Tensor, packing: Packing) -> Tensor:

@@ -17,8 +17,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gate_activation = config.activation if config.gated else None
         width = config.intermediate_size * (2 if config.gated else 1)
-        self.inner = Linear(config.hidden_size, width, None if config.gated else config.activation)
-        self.outer = Linear(config.intermediate_size, config.hidden_size)
+        activation = None if config.gated else config.activation
+        self.inner = Linear(config.hidden_size, width, activation, bias=config.inner_bias)
+        self.outer = Linear(config.intermediate_size, config.hidden_size, bias=config.outer_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (T, C) to (T, C)."""

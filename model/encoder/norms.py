@@ -1,10 +1,27 @@
-"""Norms of hidden states."""
+"""Norms of hidden states, and of single queries and keys."""
 
 from torch import nn
 
 from model.encoder.config import EncoderConfig
 
 
-def layer_norm(config: EncoderConfig) -> nn.LayerNorm:
-    """Make the layer norm of hidden states (…, C), Ba et al. 2016."""
-    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+def make_norm(config: EncoderConfig, size: int | None = None) -> nn.LayerNorm | nn.RMSNorm:
+    """Make the config's norm over the last axis: layer (Ba et al. 2016) or RMS (Zhang & Sennrich 2019).
+
+    `size` is the length of that axis, C by default.
+    """
+    size = size or config.hidden_size
+    if config.norm_kind == "rms":
+        return nn.RMSNorm(size, eps=config.norm_eps)
+    return nn.LayerNorm(size, eps=config.norm_eps, bias=config.norm_bias)
+
+
+def head_norm(config: EncoderConfig) -> nn.Module:
+    """Make the norm of the queries, or of the keys, of each head: over (…, D)."""
+    match config.qk_norm:
+        case None:
+            return nn.Identity()
+        case "rms":
+            return nn.RMSNorm(config.head_size, eps=config.norm_eps)
+        case "layer":
+            return nn.LayerNorm(config.head_size, eps=config.norm_eps, bias=config.norm_bias)

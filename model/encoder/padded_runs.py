@@ -90,23 +90,29 @@ def _padded_run(start: int, length: int, members: Sequence[int]) -> PaddedRun:
     )
 
 
-def attend_in_padded_runs(q: Tensor, k: Tensor, v: Tensor, runs: list[PaddedRun]) -> Tensor:
-    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero in padding rows."""
+def attend_in_padded_runs(
+    q: Tensor, k: Tensor, v: Tensor, runs: list[PaddedRun], scale: float | None = None
+) -> Tensor:
+    """Attend within each sequence: q, k, v (T, H, D) to (T, H, D), zero in padding rows.
+
+    Scores are multiplied by `scale`, 1/√D by default.
+    """
     mixed = torch.empty(q.shape, dtype=q.dtype)
     for run in runs:
-        mixed[run.start : run.stop] = product_attention(q, k, v, run)
+        mixed[run.start : run.stop] = product_attention(q, k, v, run, scale)
     mixed[runs[-1].stop if runs else 0 :] = 0
     return mixed
 
 
-def product_attention(q: Tensor, k: Tensor, v: Tensor, run: PaddedRun) -> Tensor:
+def product_attention(q: Tensor, k: Tensor, v: Tensor, run: PaddedRun, scale: float | None = None) -> Tensor:
     """Compute the attention of a padded run's sequences: q, k, v (T, H, D) to outputs (stop − start, H, D).
 
     The softmax is computed in float32.
     """
     heads, size = q.shape[1], q.shape[2]
     # Not in place: with one head, q may still be a view of the caller's tensor.
-    q = _by_sequence_and_head(q, run) * size**-0.5  # (rows, H, length, D), like the others
+    scale = size**-0.5 if scale is None else scale
+    q = _by_sequence_and_head(q, run) * scale  # (rows, H, length, D), like the others
     k, v = _by_sequence_and_head(k, run), _by_sequence_and_head(v, run)
     outputs = torch.empty(q.shape, dtype=q.dtype)
     mask = run.mask

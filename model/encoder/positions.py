@@ -1,42 +1,50 @@
 """Position encodings: sinusoidal, rotary and relative."""
 
 import math
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from model.encoder.config import RelativeBias, Rotary
 
 
 def sinusoidal(positions: Tensor, size: int) -> Tensor:
     """Position encodings of Vaswani et al. 2017, §3.5, for any positions, even beyond those of training.
 
     PE(pos, 2i) = sin(pos / 10000^(2i/size)) and PE(pos, 2i + 1) = cos of the same angle; i counts the
-    *pairs* of components. `positions` (T,) integers; returns float32 (T, size).
+    *pairs* of components. `positions` (…) integers; returns float32 (…, size).
     """
     pair = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)  # 2i
-    angles = positions[:, None].double() / 10_000.0 ** (pair / size)  # (T, size/2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()  # (T, size)
+    angles = positions[..., None].double() / 10_000.0 ** (pair / size)  # (…, size/2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).float()  # (…, size)
 
 
-def rotary_angles(positions: Tensor, size: int, base: float) -> tuple[Tensor, Tensor]:
+def rotary_angles(positions: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the angles of rotary positions (Su et al. 2021, §3.4.2).
 
-    `positions` (T,); returns two float32 tensors (T, 1, size/2), which apply to every head.
+    `positions` (T,); returns two float32 tensors (T, 1, rotary.size/2), which apply to every head. The angles
+    are rounded to float32, as they are in training.
     """
-    pair = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
-    angles = positions[:, None].double() * base ** (-pair / size)  # (T, size/2)
-    return angles.cos().float()[:, None], angles.sin().float()[:, None]
+    frequencies = torch.tensor(rotary.frequencies, dtype=torch.float32, device=positions.device)
+    angles = positions[:, None].float() * frequencies  # (T, size/2)
+    return angles.cos()[:, None], angles.sin()[:, None]
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) -> Tensor:
     """Rotate queries or keys by their positions, so that q·k depends only on the distance.
 
-    Component i is paired with i + D/2, the order in which Hugging Face checkpoints store them.
-    `x` (T, H, D); `cos`, `sin` (T, 1, D/2); returns x's shape and dtype.
+    The first components, twice as many as there are angles, turn in pairs (`Rotary`); the rest stay.
+    `x` (T, H, D); `cos`, `sin` (T, 1, angles); returns x's shape and dtype.
     """
-    first, second = x.float().chunk(2, dim=-1)  # (T, H, D/2) each
-    turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-    return turned.to(x.dtype)  # (T, H, D)
+    size = 2 * cos.shape[-1]
+    turning, rest = x[..., :size].float(), x[..., size:]
+    first, second = (turning[..., ::2], turning[..., 1::2]) if interleaved else turning.chunk(2, dim=-1)
+    pairs = (first * cos - second * sin, second * cos + first * sin)  # (T, H, angles) each
+    turned = torch.stack(pairs, dim=-1).flatten(-2) if interleaved else torch.cat(pairs, dim=-1)
+    return torch.cat((turned.to(x.dtype), rest), dim=-1) if rest.shape[-1] else turned.to(x.dtype)
 
 
 def relative_buckets(length: int, buckets: int, max_distance: int, device: torch.device) -> Tensor:
@@ -48,15 +56,44 @@ def relative_buckets(length: int, buckets: int, max_distance: int, device: torch
     """
     position = torch.arange(length, device=device)
     distance = position[None, :] - position[:, None]  # key - query
-    half = buckets // 2
+    table = torch.tensor(_buckets_by_distance(buckets // 2, max_distance), device=device)
+    return table[distance.abs().clamp(max=max_distance)] + buckets // 2 * (distance > 0)
+
+
+@cache
+def _buckets_by_distance(half: int, max_distance: int) -> list[int]:
+    """List the bucket of each distance from 0 to `max_distance`.
+
+    Computed here and not in a graph: another rounding of the logarithm would change a bucket.
+    """
     exact = half // 2
-    far = distance.abs().clamp(min=exact).double() / exact
-    logarithmic = exact + (far.log() / math.log(max_distance / exact) * (half - exact)).long()
-    bucket = torch.where(distance.abs() < exact, distance.abs(), logarithmic.clamp(max=half - 1))
-    return bucket + half * (distance > 0)
+    far = np.maximum(np.arange(max_distance + 1), exact) / exact
+    logarithmic = exact + (np.log(far) / math.log(max_distance / exact) * (half - exact)).astype(np.int64)
+    buckets = [*range(exact), *np.minimum(logarithmic, half - 1)[exact:].tolist()]
+    return buckets[: max_distance + 1]
 
 
-def relative_bias(table: Tensor, length: int, max_distance: int) -> Tensor:
-    """Read the bias of each distance from a table (buckets, H): its dtype, (H, length, length)."""
-    buckets = relative_buckets(length, len(table), max_distance, table.device)
+def relative_bias(table: Tensor, length: int, relative: RelativeBias) -> Tensor:
+    """Read the bias of each distance from a table (rows, H): its dtype, (H, length, length)."""
+    buckets = relative_buckets(length, relative.buckets, relative.max_distance, table.device)
     return F.embedding(buckets, table).permute(2, 0, 1)
+
+
+def alibi(heads: int, length: int, device: torch.device) -> Tensor:
+    """Return the bias of ALiBi in its symmetric form, −slope·|i − j| (Press et al. 2022): (H, N, N).
+
+    The slopes of n heads, n a power of two, are 2^(−8/n), 2^(−16/n), …; other numbers of heads have those of
+    the power of two below, and then every second one of those of the next.
+    """
+    position = torch.arange(length, device=device)
+    distance = (position[None, :] - position[:, None]).abs()
+    slopes = torch.tensor(alibi_slopes(heads), dtype=torch.float32, device=device)
+    return -slopes[:, None, None] * distance
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """List the slope of each head (Press et al. 2022, §3, and their code for other numbers of heads)."""
+    power = 2 ** (heads.bit_length() - 1)
+    own = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    further = [2.0 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
+    return own + further[: heads - power]

@@ -3,51 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import Activation, EncoderConfig
-from model.errors import CheckpointError
+from model.encoder.config import EncoderConfig
 from model.families.family import Family
+from model.families.options import activation, check_absolute, check_encoder, check_heads
 from model.fields import epsilon, whole
-from model.files import shown
-
-_ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
 
 
 def read_config(config: Mapping[str, Any]) -> EncoderConfig:
     """Read a BERT `config.json`; raises CheckpointError for options that this encoder does not support."""
-    if (kind := config.get("position_embedding_type", "absolute")) != "absolute":
-        raise CheckpointError(f'position_embedding_type "{_plain(kind)}" is not supported, only "absolute".')
-    if config.get("is_decoder"):
-        raise CheckpointError("is_decoder is set: headlight serves encoders, and this is a decoder.")
-    activation = config.get("hidden_act", "gelu")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise CheckpointError(f'hidden_act "{_plain(activation)}" is not one of {", ".join(_ACTIVATIONS)}.')
-    hidden_size, num_heads = whole(config, "hidden_size"), whole(config, "num_attention_heads")
-    if hidden_size % num_heads:
-        raise CheckpointError(
-            f"hidden_size {hidden_size} is not a multiple of num_attention_heads {num_heads}."
-        )
+    check_encoder(config)
+    check_absolute(config)
+    check_heads(config)
     return EncoderConfig(
         vocab_size=whole(config, "vocab_size"),
-        hidden_size=hidden_size,
+        hidden_size=whole(config, "hidden_size"),
         num_layers=whole(config, "num_hidden_layers"),
-        num_heads=num_heads,
+        num_heads=whole(config, "num_attention_heads"),
         intermediate_size=whole(config, "intermediate_size"),
         max_positions=whole(config, "max_position_embeddings"),
         segments=whole(config, "type_vocab_size", default=2),
         norm_eps=epsilon(config, "layer_norm_eps", default=1e-12),
-        activation=_ACTIVATIONS[activation],
+        activation=activation(config, "hidden_act"),
     )
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) and len(value) < 40 else shown(value)
 
 
 _LAYER = "encoder.layer.{}."

@@ -1,36 +1,77 @@
 """The description of a checkpoint family."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from model.encoder.config import EncoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of a stored tensor: part `index` of `count` equal parts along its first axis."""
+
+    name: str
+    index: int = 0
+    count: int = 1
+
+
+Sources = tuple[str | Part, ...]
+"""The tensors, or parts of tensors, that make up a parameter, concatenated along their first axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Names that differ between checkpoints of a family: the first one counts whose tensors are stored."""
+
+    options: tuple[Sources, ...]
 
 
 @dataclass(frozen=True)
 class Family:
     """A literal table of weight names, and a reader of the family's `config.json`.
 
-    `names` maps each encoder parameter to the checkpoint's tensors; several are concatenated along their
-    first axis. `block_names` is the same for each layer, with `{}` for the layer's number. `dropped` are
-    `fnmatch` patterns of tensors that checkpoints may contain but an encoder does not need. `heads` maps
-    patterns of prediction heads to what they predict: they are dropped too, with a line in the log. Any of
-    `prefixes` may precede all names.
+    `names` maps encoder parameters to the checkpoint's tensors. `block_names` is the same for each layer,
+    with `{}` for the layer's number, or for the `numbers` of a layer if the checkpoint counts otherwise. A
+    table may list parameters that an encoder has only with some configs. `dropped` are `fnmatch` patterns of
+    tensors that checkpoints may contain but an encoder does not need. `heads` maps patterns of prediction
+    heads to what they predict: they are dropped too, with a line in the log. Any of `prefixes` may precede
+    all names.
     """
 
     name: str
     read_config: Callable[[Mapping[str, Any]], EncoderConfig]
-    names: Mapping[str, tuple[str, ...]]
-    block_names: Mapping[str, tuple[str, ...]]
-    dropped: tuple[str, ...]
-    heads: Mapping[str, str]
-    prefixes: tuple[str, ...]
+    names: Mapping[str, Sources | Either]
+    block_names: Mapping[str, Sources | Either]
+    dropped: tuple[str, ...] = ()
+    heads: Mapping[str, str] = field(default_factory=dict)
+    prefixes: tuple[str, ...] = ()
+    numbers: Callable[[Mapping[str, Any], int], tuple[int, ...]] = lambda _, layer: (layer,)
 
-    def sources(self, num_layers: int) -> dict[str, tuple[str, ...]]:
-        """Write the table out for every layer."""
-        blocks = {
-            f"blocks.{layer}.{ours}": tuple(theirs.format(layer) for theirs in sources)
-            for layer in range(num_layers)
-            for ours, sources in self.block_names.items()
-        }
-        return {**self.names, **blocks}
+    def sources(
+        self, parameters: Iterable[str], config: Mapping[str, Any], stored: Container[str]
+    ) -> dict[str, tuple[Part, ...]]:
+        """Look up the names of an encoder's parameters.
+
+        `config` is the checkpoint's `config.json`, and `stored` are its tensors.
+        """
+        found = {}
+        for ours in parameters:
+            _, block, rest = ours.partition("blocks.")
+            if block:
+                layer, _, name = rest.partition(".")
+                found[ours] = _choose(self.block_names[name], self.numbers(config, int(layer)), stored)
+            else:
+                found[ours] = _choose(self.names[ours], (), stored)
+        return found
+
+
+def _choose(sources: Sources | Either, numbers: tuple[int, ...], stored: Container[str]) -> tuple[Part, ...]:
+    options = sources.options if isinstance(sources, Either) else (sources,)
+    listed = [tuple(_numbered(source, numbers) for source in option) for option in options]
+    return next((parts for parts in listed if all(part.name in stored for part in parts)), listed[0])
+
+
+def _numbered(source: str | Part, numbers: tuple[int, ...]) -> Part:
+    part = Part(source) if isinstance(source, str) else source
+    return replace(part, name=part.name.format(*numbers))

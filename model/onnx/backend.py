@@ -128,7 +128,7 @@ class OnnxBackend:
             observed = bool(fetches.maps or fetches.pairs)
             for group in group_lengths([lengths[i] for i in members], self._most(observed=observed)):
                 some = [members[i] for i in group]
-                yield PaddedBatch(batch, some, fetches, max(lengths[i] for i in some))
+                yield PaddedBatch(batch, some, fetches, max(lengths[i] for i in some), self._folder.config)
 
     def _compute(self, run: Callable[[Arrays, list[str]], Arrays], padded: PaddedBatch) -> Arrays:
         layers = self.info.layers
@@ -159,7 +159,8 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
             f"{path} has format {written}, but this release reads format {graph.FORMAT}: export the model "
             "again, or run the release that wrote it."
         )
-    names = (graph.input_names(config.num_layers), graph.output_names(config.num_layers))
+    outputs = graph.output_names(config.num_layers, biased=config.biased)
+    names = (graph.input_names(config.num_layers), outputs)
     if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
         raise CheckpointError(
             f"{path} does not have the {config.num_layers} layers of {_config(folder)}: the two files do not "

@@ -7,6 +7,9 @@ import numpy as np
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
 
+_LOWEST = np.finfo(np.float32).min
+"""The score of a key that is hidden from a query."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchedHeads:
@@ -26,23 +29,38 @@ class GraphLayer:
     """The fetched arrays of one layer, for one sequence of N tokens.
 
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
-    has queries and keys, each (heads, N, D); `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are
-    computed from `pairs`. The methods are those of `model.inspection.layer.LayerAttention`, with b = 1; they
-    raise ValueError if the arrays were not fetched.
+    has queries and keys, each (heads, N, D); `bias` has the bias of the scores by distance, (heads, 2·N − 1);
+    `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are computed from `pairs`, whose dot products
+    are multiplied by `scale`; `causal` and `window` are those of the layer. The methods are those of
+    `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not fetched.
     """
 
     maps: FetchedHeads | None = None
     rows: IntArray | None = None
     pairs: FetchedHeads | None = None
     norms: FetchedHeads | None = None
+    bias: FetchedHeads | None = None
+    scale: float | None = None
+    causal: bool = False
+    window: int = 0
 
     def scores(self, _: slice, heads: Places, rows: Places) -> FloatArray:
         """Compute scores before the softmax, float32 (1, heads, rows, N)."""
         if self.pairs is None:
             raise ValueError("neither weights nor queries and keys were fetched")
         q, k = self.pairs.of(heads)
-        q = q[:, rows] * np.float32(q.shape[-1] ** -0.5)
-        return (q @ k.swapaxes(1, 2))[None]
+        scale = np.float32(q.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        scores: FloatArray = np.multiply(q[:, rows], scale) @ k.swapaxes(1, 2)  # (heads, rows, N)
+        length = scores.shape[-1]
+        distance = np.arange(length) - np.arange(length)[rows][:, None]  # key - query: (rows, N)
+        if self.bias is not None:
+            (bias,) = self.bias.of(heads)
+            scores += bias[:, distance + length - 1]
+        if self.causal:
+            scores[:, distance > 0] = _LOWEST
+        if self.window:
+            scores[:, np.abs(distance) > self.window] = _LOWEST
+        return scores[None]
 
     def probabilities(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
         """Return fetched softmax weights, or compute them, float32 (1, heads, rows, N)."""

@@ -75,14 +75,24 @@ def value_norms(layer: int) -> str:
     return f"value_norms_{layer}"
 
 
+def position_bias(layer: int) -> str:
+    """Name the bias of the scores by distance, of the heads in `pair_heads`: float32 (heads, 2·N − 1).
+
+    Column N − 1 + d is for keys d positions after their query. Only graphs with such a bias, learned or of
+    ALiBi, have it.
+    """
+    return f"position_bias_{layer}"
+
+
 def layer_inputs(layer: int) -> list[str]:
     """List the inputs of a layer, in the graph's order."""
     return [name(layer) for name in (heads, rows, pair_heads, norm_heads, cells)]
 
 
-def layer_outputs(layer: int) -> list[str]:
-    """List the outputs of a layer, in the graph's order."""
-    return [name(layer) for name in (attention, queries, keys, value_norms)]
+def layer_outputs(layer: int, *, biased: bool = False) -> list[str]:
+    """List the outputs of a layer, in the graph's order; `biased` if its scores have a bias by distance."""
+    own = [name(layer) for name in (attention, queries, keys, value_norms)]
+    return [*own, position_bias(layer)] if biased else own
 
 
 def input_names(layers: int) -> list[str]:
@@ -97,7 +107,7 @@ def input_names(layers: int) -> list[str]:
     ]
 
 
-def output_names(layers: int) -> list[str]:
+def output_names(layers: int, *, biased: bool = False) -> list[str]:
     """List every output of a graph with this number of layers, in order."""
     states = [state(number) for number in range(layers + 1)]
-    return [*states, *(n for i in range(layers) for n in layer_outputs(i))]
+    return [*states, *(n for i in range(layers) for n in layer_outputs(i, biased=biased))]

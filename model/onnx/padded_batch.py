@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from model.arrays import NUMPY
 from model.contract import Batch, FloatArray, Output, SentenceWant, Want
+from model.encoder.config import EncoderConfig
 from model.heads.pooling import Bags
 from model.heads.vectors import sentences
 from model.inspection.maps import MapObserver
@@ -28,10 +29,16 @@ _NO_CELLS = np.zeros((1, 1), np.int64)
 
 
 class PaddedBatch:
-    """Some sequences of a batch with the same fetches, padded to `length` tokens each."""
+    """Some sequences of a batch with the same fetches, padded to `length` tokens each.
 
-    def __init__(self, batch: Batch, members: Sequence[int], fetches: Fetches, length: int) -> None:
+    `config` is that of the encoder in the graph.
+    """
+
+    def __init__(
+        self, batch: Batch, members: Sequence[int], fetches: Fetches, length: int, config: EncoderConfig
+    ) -> None:
         self.members = members
+        self._config = config
         self.fetches = fetches
         self._wants = [batch.wants[i] for i in members]
         self._lengths = (batch.cu_seqlens[1:] - batch.cu_seqlens[:-1])[list(members)]
@@ -95,9 +102,15 @@ class PaddedBatch:
         return [
             *(graph.state(state) for state in self._wanting),
             *(graph.attention(layer) for layer, *_ in self.fetches.maps),
-            *(name(layer) for layer, *_ in self.fetches.pairs for name in (graph.queries, graph.keys)),
+            *(name(layer) for layer, *_ in self.fetches.pairs for name in self._pair_outputs),
             *(graph.value_norms(layer) for layer, *_ in self.fetches.norms),
         ]
+
+    @property
+    def _pair_outputs(self) -> tuple[Callable[[int], str], ...]:
+        """The names of the outputs from which scores are computed."""
+        pair = (graph.queries, graph.keys)
+        return (*pair, graph.position_bias) if self._config.biased else pair
 
     def choose_states(self, last: int, states: FloatArray) -> Arrays:
         """Select the wanted tokens from (B, N, C), as a graph exported by headlight does itself."""
@@ -166,19 +179,39 @@ class PaddedBatch:
 
     def _layers(self, member: int, results: Mapping[str, Array]) -> dict[int, GraphLayer]:
         """Extract one sequence's attention from every fetched layer."""
-        n = self._lengths[member]
-        layers: dict[int, GraphLayer] = defaultdict(GraphLayer)
+        n, longest = self._lengths[member], self._real.shape[1]
+        layers = _Layers(self._config)
         for number, heads, rows in self.fetches.maps:
             weights = results[graph.attention(number)][member, :, :, :n]
             listed = None if rows is None else np.array(rows, np.int64)
-            layers[number] = GraphLayer(maps=FetchedHeads(np.array(heads, np.int64), (weights,)), rows=listed)
+            fetched = FetchedHeads(np.array(heads, np.int64), (weights,))
+            layers[number] = replace(layers[number], maps=fetched, rows=listed)
         for number, heads, _ in self.fetches.pairs:
             q, k = (results[name(number)][member, :, :n] for name in (graph.queries, graph.keys))
-            layers[number] = replace(layers[number], pairs=FetchedHeads(np.array(heads, np.int64), (q, k)))
+            listed = np.array(heads, np.int64)
+            layers[number] = replace(layers[number], pairs=FetchedHeads(listed, (q, k)))
+            if self._config.biased:
+                bias = results[graph.position_bias(number)][:, longest - n : longest + n - 1]
+                layers[number] = replace(layers[number], bias=FetchedHeads(listed, (bias,)))
         for number, heads, _ in self.fetches.norms:
             norms = results[graph.value_norms(number)][member, :, :n]
             layers[number] = replace(layers[number], norms=FetchedHeads(np.array(heads, np.int64), (norms,)))
         return layers
+
+
+class _Layers(dict[int, GraphLayer]):
+    """The layers of a sequence; one that was not fetched has nothing."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    def __missing__(self, number: int) -> GraphLayer:
+        """Make an empty layer."""
+        config = self._config
+        window = config.layer(number).window
+        self[number] = layer = GraphLayer(scale=config.score_scale, causal=config.causal, window=window)
+        return layer
 
 
 def _observe_layers(

@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, numpy_helper
 from export.quantization.int8 import quantize
 from export.quantization.outliers import evened, set_apart
 from export.writer import WEIGHTS, write_graph
-from model.encoder.config import EncoderConfig
+from model.encoder.config import EncoderConfig, LayerConfig, Rotary
 from model.onnx import names as graph
 from model.onnx.file import GRAPH
 from tests.support.exported import ExportedGraph
@@ -25,7 +25,14 @@ LAYERS, HEADS = 2, 4
 SIZES: dict[str, Any] = {"hidden_size": 32, "num_layers": LAYERS, "num_heads": HEADS, "intermediate_size": 48}
 KINDS: dict[str, dict[str, Any]] = {
     "bert": {"segments": 2, "max_positions": 40, "vocab_size": 900},
-    "pre-norm": {"positions": "rotary", "norm": "pre", "gated": True, "activation": "silu", "vocab_size": 13},
+    "pre-norm": {
+        "positions": "none",
+        "layers": (LayerConfig(rotary=Rotary.of(8)),),
+        "norm": "pre",
+        "gated": True,
+        "activation": "silu",
+        "vocab_size": 13,
+    },
 }
 SEQUENCES = [[i * 7 % 13 for i in range(20)], [4, 0, 12, 7, 7, 1, 9], [5, 3, 2]]
 Feeds = dict[str, NDArray[np.int64]]

@@ -17,7 +17,7 @@ from model.encoder.attention import (
     similarity_scores,
     visible,
 )
-from model.encoder.config import EncoderConfig, Similarity, Visibility
+from model.encoder.config import EncoderConfig, LayerConfig, Similarity
 from model.encoder.packing import Packing
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import similarity, softmax
@@ -93,6 +93,18 @@ def test_scores_of_unit_variance_vectors_have_unit_variance(size: int) -> None:
     assert unscaled == pytest.approx(size, rel=0.15)
 
 
+def test_the_scale_can_be_any_number() -> None:
+    """It stands in the place of 1/√D, and only dot products are scaled."""
+    q, k = normal(6, 5, seed=1), normal(4, 5, seed=2)
+    scores = similarity_scores(q, k, "dot_product", scale=0.7)
+    assert (
+        distance(scores, similarity(q.double().numpy(), k.double().numpy(), "dot_product", scale=0.7)) < 1e-6
+    )
+    assert distance(scores, q @ k.T * 0.7) < 1e-6
+    cosine = similarity_scores(q, k, "cosine")
+    assert torch.equal(similarity_scores(q, k, "cosine", scale=0.7), cosine)
+
+
 def test_scalar_queries_and_keys_work() -> None:
     """With d_k = 1 a head compares plain numbers, and an encoder of such heads is a legal one."""
     q, k, v = normal(5, 1, seed=3), normal(5, 1, seed=4), normal(5, 1, seed=5)
@@ -156,6 +168,8 @@ def test_an_encoder_runs_on_any_similarity(kind: Similarity) -> None:
 def by_hand(module: SelfAttention, x: Array, heads: int) -> Array:
     """H separate heads, each with its own W_i^Q, W_i^K, W_i^V, side by side through W^O."""
     size = x.shape[1] // heads
+    assert module.qkv.bias is not None
+    assert module.output.bias is not None
     weight, bias = module.qkv.weight.double().numpy(), module.qkv.bias.double().numpy()
     outputs = []
     for head in range(heads):
@@ -187,7 +201,7 @@ def test_sequences_of_a_batch_do_not_see_each_other() -> None:
 @pytest.mark.parametrize("kind", ["dot_product", "mahalanobis"])
 def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: Similarity) -> None:
     """Asking for some heads and queries gives exactly these, in the order asked, repeats included."""
-    module = attention(visibility="windowed", window=3, similarity=kind)
+    module = attention(layers=(LayerConfig(window=3),), similarity=kind, scale=0.6)
     x = normal(9, 24, seed=14)
     q, k, _ = module.project(x)
     bias = normal(4, 12, 12, seed=15)  # the batch's longest sequence has 12 tokens
@@ -203,18 +217,22 @@ def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: Similarity) -> N
 
 
 def test_who_sees_whom() -> None:
-    """Bidirectional: all; causal: nothing later; windowed: nothing further away than the window."""
-    assert visible("bidirectional", 0, 4, CPU) is None
-    causal, windowed = visible("causal", 0, 4, CPU), visible("windowed", 1, 4, CPU)
+    """Without limits: all; causal: nothing later; windowed: nothing further away than the window; or both."""
+    assert visible(4, CPU) is None
+    causal, windowed = visible(4, CPU, causal=True), visible(4, CPU, window=1)
+    both = visible(4, CPU, causal=True, window=1)
     assert causal is not None
     assert windowed is not None
+    assert both is not None
     assert causal.int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     assert windowed.int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    assert both.int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
 
 
-def changed(visibility: Visibility, window: int, token: int) -> list[bool]:
-    """Which of ten outputs of a two-layer encoder change with one token."""
-    encoder = random_encoder(config(visibility=visibility, window=window))
+def changed(token: int, *windows: int, causal: bool = False) -> list[bool]:
+    """Which of ten outputs of a two-layer encoder change with one token; one window is for both layers."""
+    layers = tuple(map(LayerConfig, windows)) or (LayerConfig(),)
+    encoder = random_encoder(config(layers=layers, causal=causal))
     before, after = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0], [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
     after[token] = 10
     old, new = encode(encoder, [before, after])
@@ -223,17 +241,28 @@ def changed(visibility: Visibility, window: int, token: int) -> list[bool]:
 
 def test_a_causal_encoder_does_not_look_ahead() -> None:
     """Changing token j leaves the outputs before j as they were, and changes those from j on."""
-    assert changed("causal", 0, 4) == [False] * 4 + [True] * 6
+    assert changed(4, causal=True) == [False] * 4 + [True] * 6
 
 
 def test_a_windowed_encoder_reaches_as_far_as_its_layers() -> None:
     """Two layers with a window of one carry a change two tokens to either side, no further."""
-    assert changed("windowed", 1, 4) == [False] * 2 + [True] * 5 + [False] * 3
+    assert changed(4, 1) == [False] * 2 + [True] * 5 + [False] * 3
+
+
+def test_each_layer_has_a_window_of_its_own() -> None:
+    """Windows of one and two reach three tokens; beside a layer without a window, every output changes."""
+    assert changed(4, 1, 2) == changed(4, 2, 1) == [False] + [True] * 7 + [False] * 2
+    assert changed(4, 1, 0) == changed(4, 0, 1) == [True] * 10
+
+
+def test_a_causal_encoder_with_windows_looks_back_so_far() -> None:
+    """A change goes on to the later outputs alone, and only as far as the windows carry it."""
+    assert changed(4, 1, causal=True) == [False] * 4 + [True] * 3 + [False] * 3
 
 
 def test_a_bidirectional_encoder_sees_everything() -> None:
     """Changing one token changes every output."""
-    assert changed("bidirectional", 0, 4) == [True] * 10
+    assert changed(4) == [True] * 10
 
 
 # -------------------------------------------------------------------------------- the two paths
@@ -241,16 +270,19 @@ def test_a_bidirectional_encoder_sees_everything() -> None:
 
 @pytest.mark.parametrize("length", [1, 17, 130])
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("visibility", ["bidirectional", "causal", "windowed"])
+@pytest.mark.parametrize("window", [0, 3])
+@pytest.mark.parametrize("causal", [False, True])
 def test_the_fused_path_gives_the_outputs_of_the_readable_one(
-    visibility: Visibility, length: int, *, biased: bool
+    length: int, window: int, *, causal: bool, biased: bool
 ) -> None:
     """Fused kernels change how outputs are computed, not what they are, under every mask and bias."""
     q, k, v = normal(3, 2, 4, length, 16, seed=16)
-    mask = visible(visibility, 3 if visibility == "windowed" else 0, length, CPU)
+    mask = visible(length, CPU, causal=causal, window=window)
     bias = normal(4, length, length, seed=17) if biased else None
     expected, _ = explicit_attention(q, k, v, mask, bias)
     assert distance(fused_attention(q, k, v, mask, bias), expected) < 5e-6
+    rescaled, _ = explicit_attention(q * 0.3 * 16**0.5, k, v, mask, bias)
+    assert distance(fused_attention(q, k, v, mask, bias, 0.3), rescaled) < 5e-6
 
 
 _MEMORY = r"""

@@ -1,11 +1,12 @@
 """One frozen description of an encoder."""
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 
-from model.encoder.config import EncoderConfig
+from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
 from model.errors import CheckpointError
 
 SIZES: dict[str, Any] = {
@@ -15,6 +16,7 @@ SIZES: dict[str, Any] = {
     "num_heads": 3,
     "intermediate_size": 20,
 }
+OWNED = "shared must name, for each layer, a layer up to itself that has weights of its own"
 
 
 @pytest.mark.parametrize(
@@ -29,15 +31,38 @@ SIZES: dict[str, Any] = {
         ({"segments": -1}, "segments is -1; it must be at least 0"),
         ({"hidden_size": "12"}, "hidden_size is '12'; it must be a whole number"),
         ({"num_heads": 5}, "hidden_size 12 is not a multiple of num_heads 5"),
-        ({"num_heads": 4, "positions": "rotary"}, "rotary positions need an even head size, not 3"),
         (
             {"hidden_size": 9, "positions": "sinusoidal"},
             "sinusoidal positions need an even hidden_size, not 9",
         ),
-        ({"window": 2}, '"windowed" and a window of at least 1 go together'),
-        ({"visibility": "windowed"}, '"windowed" and a window of at least 1 go together'),
-        ({"positions": "relative_bias", "relative_buckets": 3}, "relative_buckets is 3"),
-        ({"positions": "relative_bias", "relative_max_distance": 8}, "relative_max_distance is 8"),
+        (
+            {"embedding_size": 7, "positions": "sinusoidal"},
+            "sinusoidal positions need an even hidden_size, not 7",
+        ),
+        ({"norm_eps": float("nan")}, "norm_eps is nan; it must be a number from 0 to 1"),
+        ({"norm_eps": -1e-5}, "norm_eps is -1e-05; it must be a number from 0 to 1"),
+        ({"position_offset": -1}, "position_offset is -1; it must be at least 0"),
+        ({"embedding_size": -1}, "embedding_size is -1; it must be at least 0"),
+        ({"head_dim": -1}, "head_dim is -1; it must be at least 0"),
+        ({"num_kv_heads": -1}, "num_kv_heads is -1; it must be at least 0"),
+        ({"longest": -1}, "longest is -1; it must be at least 0"),
+        ({"num_kv_heads": 2}, "num_heads 3 is not a multiple of num_kv_heads 2"),
+        (
+            {"max_positions": 2, "position_offset": 2},
+            "max_positions is 2, and the first position is 2: no position is left for a token",
+        ),
+        ({"relative_bias": RelativeBias(), "alibi": True}, "only one can be added"),
+        ({"layers": ()}, "layers has 0 entries; num_layers is 2"),
+        ({"layers": (LayerConfig(),) * 3}, "layers has 3 entries; num_layers is 2"),
+        (
+            {"layers": (LayerConfig(), LayerConfig(rotary=Rotary.of(6)))},
+            "rotary positions turn 6 components, and a head has 4",
+        ),
+        *(({"shared": shared}, OWNED) for shared in ((0,), (0, 0, 0), (1, 1), (0, 2), (0, -1), (1, 0))),
+        (
+            {"shared": (0, 0), "layers": (LayerConfig(1), LayerConfig(2))},
+            "layers that share their weights must be the same in layers, too",
+        ),
     ],
 )
 def test_an_impossible_encoder_is_refused_in_one_sentence(change: dict[str, Any], sentence: str) -> None:
@@ -47,12 +72,71 @@ def test_an_impossible_encoder_is_refused_in_one_sentence(change: dict[str, Any]
     assert sentence in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: RelativeBias(3), "relative_buckets is 3; it must be even and at least 4"),
+        (lambda: RelativeBias(2), "relative_buckets is 2; it must be even and at least 4"),
+        (lambda: RelativeBias(32, 8), "relative_max_distance is 8; with 32 buckets it must be more than 8"),
+        (lambda: LayerConfig(window=-1), "window is -1; it must be at least 0"),
+        (lambda: Rotary.of(3), "rotary positions need an even number of components, not 3"),
+        (lambda: Rotary.of(0), "rotary positions need an even number of components, not 0"),
+    ],
+)
+def test_an_impossible_part_of_a_config_is_refused_in_one_sentence(
+    make: Callable[[], object], sentence: str
+) -> None:
+    """A part of a config is checked where it is made, before any encoder has it."""
+    with pytest.raises(CheckpointError) as refusal:
+        make()
+    assert sentence in str(refusal.value)
+
+
 def test_derived_fields_follow_from_the_others() -> None:
     """D = C / H, and only learned positions limit the length."""
     config = EncoderConfig(**SIZES, max_positions=77)
     assert config.head_size == 4
+    assert (config.kv_heads, config.qkv_rows) == (3, (12, 12, 12))
+    assert (config.embedding_width, config.score_scale) == (12, 0.5)
     assert config.position_limit == 77
     assert EncoderConfig(**SIZES, positions="none", max_positions=77).position_limit is None
+    assert EncoderConfig(**SIZES, max_positions=77, position_offset=2).position_limit == 75
+
+
+def test_derived_fields_can_be_set_instead() -> None:
+    """Heads of another size than C / H, fewer keys and values, narrower embeddings, another scale."""
+    config = EncoderConfig(**SIZES, head_dim=6, num_kv_heads=1, embedding_size=8, scale=1.0)
+    assert (config.head_size, config.kv_heads, config.qkv_rows) == (6, 1, (18, 6, 6))
+    assert (config.embedding_width, config.score_scale) == (8, 1.0)
+    assert EncoderConfig(**SIZES, positions="none", longest=9).position_limit == 9
+
+
+def test_layers_have_one_description_for_all_or_one_for_each() -> None:
+    """With one for each, a layer has that of its number."""
+    one, other = LayerConfig(window=1), LayerConfig(attention_norm=False)
+    assert [EncoderConfig(**SIZES, layers=(one,)).layer(i) for i in range(2)] == [one, one]
+    assert [EncoderConfig(**SIZES, layers=(one, other)).layer(i) for i in range(2)] == [one, other]
+
+
+@pytest.mark.parametrize(
+    ("change", "biased", "plain"),
+    [
+        ({}, False, True),
+        ({"scale": 2.0}, False, True),
+        ({"alibi": True}, True, False),
+        ({"relative_bias": RelativeBias()}, True, False),
+        ({"similarity": "cosine"}, False, False),
+        ({"causal": True}, False, False),
+        ({"layers": (LayerConfig(window=3),)}, False, False),
+        ({"layers": (LayerConfig(rotary=Rotary.of(4)),)}, False, True),
+    ],
+)
+def test_plain_attention_is_that_without_masks_and_biases(
+    change: dict[str, Any], *, biased: bool, plain: bool
+) -> None:
+    """Faster ways to attend ask for this, so whatever hides a key or moves a score counts."""
+    config = EncoderConfig(**SIZES, **change)
+    assert (config.biased, config.is_plain(config.layer(0))) == (biased, plain)
 
 
 def test_a_config_is_frozen() -> None:

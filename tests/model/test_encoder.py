@@ -1,9 +1,10 @@
 """The encoder as a whole, against `torch.nn` and against plain numpy."""
 
 import math
+from dataclasses import fields, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig
+from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
@@ -66,34 +67,100 @@ def test_embeddings_are_added_and_normalised() -> None:
 
 # --------------------------------------------------------------------- every choice, in plain numpy
 
-CHOICES = [
-    *({"positions": p, "norm": n} for p, n in product(("sinusoidal", "rotary", "none"), ("pre", "post"))),
+ROTARY = (LayerConfig(rotary=Rotary.of(6)),)
+UNEQUAL = (LayerConfig(1), LayerConfig(0, Rotary.of(6)), LayerConfig(2, Rotary.of(2, 100.0)))
+UNNORMED = (LayerConfig(attention_norm=False), LayerConfig(), LayerConfig())
+NORMS = ("pre", "post", "sandwich")
+CHOICES: list[dict[str, Any]] = [
+    *({"positions": p, "norm": n} for p, n in product(("sinusoidal", "none"), NORMS)),
+    *({"layers": ROTARY, "positions": "none", "norm": n} for n in NORMS),
     {"positions": "learned", "segments": 2, "max_positions": 16},
-    {"positions": "relative_bias", "relative_buckets": 8, "relative_max_distance": 6},
+    *({"positions": p, "position_offset": 2} for p in ("learned", "sinusoidal")),
+    *({"positions": p, "padding_id": 7, "position_offset": 8} for p in ("learned", "sinusoidal")),
+    {"padding_id": 0},
+    *({"embedding_size": 10, "embedding_norm": n, "segments": 2} for n in (True, False)),
+    {"embedding_size": 10, "positions": "sinusoidal", "scale_embeddings": True},
+    *({"relative_bias": RelativeBias(8, 6, per_layer=p)} for p in (False, True)),
+    {"relative_bias": RelativeBias(8, 6, table_rows=11)},
+    *({"alibi": True, "num_heads": h, "positions": "none"} for h in (1, 2, 3, 4, 6, 12)),
+    {"alibi": True, "causal": True, "layers": (LayerConfig(window=3),)},
     *(
         {"activation": a, "gated": g}
         for a, g in product(("relu", "gelu", "gelu_tanh", "silu"), (False, True))
     ),
-    *({"similarity": s, "visibility": "causal"} for s in ("cosine", "manhattan", "mahalanobis")),
-    {"visibility": "windowed", "window": 2, "positions": "rotary", "rotary_base": 160_000.0},
+    *({"similarity": s, "causal": True} for s in ("cosine", "manhattan", "mahalanobis")),
+    {"similarity": "cosine", "alibi": True, "num_kv_heads": 2, "qk_norm": "rms"},
+    {"layers": (LayerConfig(2, Rotary.of(6, 160_000.0)),), "positions": "none"},
+    *({"layers": (LayerConfig(rotary=Rotary.of(n, interleaved=True)),)} for n in (2, 4, 6)),
+    {"layers": (LayerConfig(rotary=Rotary((0.9, 0.01))),)},
+    *({"layers": UNEQUAL, "positions": "none", "causal": c} for c in (False, True)),
+    *({"layers": UNNORMED, "norm": n} for n in NORMS),
+    *({"head_dim": d, "num_kv_heads": k} for d, k in product((0, 10), (1, 2))),
+    {"head_dim": 10, "num_heads": 5, "layers": (LayerConfig(rotary=Rotary.of(8)),), "num_kv_heads": 1},
+    {"scale": 1.0},
+    {"scale": 0.1, "causal": True},
+    *({"qk_norm": q, "norm_bias": b, "layers": ROTARY} for q, b in product(("layer", "rms"), (True, False))),
+    *({"norm_kind": "rms", "norm": n} for n in NORMS),
+    *({"norm_bias": False, "norm": n} for n in NORMS),
+    *({f"{bias}_bias": False} for bias in ("qkv", "output", "inner", "outer")),
+    {"inner_bias": False, "outer_bias": False, "gated": True, "activation": "silu"},
+    *({"shared": s} for s in ((0, 0, 0), (0, 1, 1), (0, 1, 0), (0, 1, 2))),
+    {"shared": (0, 0, 2), "relative_bias": RelativeBias(8, 6, per_layer=True)},
+    {"shared": (0, 1, 1), "layers": (LayerConfig(1), *[LayerConfig(2, Rotary.of(4))] * 2)},
     {"scale_embeddings": True, "embedding_norm": False, "norm": "pre", "norm_eps": 1e-5},
     {"num_heads": 1},
-    {"num_layers": 1, "positions": "relative_bias", "visibility": "windowed", "window": 1},
+    {"num_layers": 1, "relative_bias": RelativeBias(), "layers": (LayerConfig(window=1),)},
 ]
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: "-".join(map(str, choice.values())))
+def named(choice: dict[str, Any]) -> str:
+    """The values that are short, and the names of the others."""
+    return "-".join(name if isinstance(x, tuple | RelativeBias) else str(x) for name, x in choice.items())
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=named)
 def test_every_choice_of_the_config_is_computed(choice: dict[str, Any]) -> None:
     """Hidden states and maps equal a naive numpy encoder's, prepacked or not, alone or beside others."""
     encoder = random_encoder(config(**choice))
-    states, maps = naive(encoder)(IDS)
+    batch = [[3], IDS, [7, 1, 7, 7, 2], [7, 7], [5, 0, 0, 4, 4, 4, 4, 4, 0, 4, 4]]
+    expected = [naive(encoder)(ids) for ids in batch]
+    states, maps = expected[1]
     assert distance(observed_maps(encoder, IDS), maps) < 2e-5
     assert relative_distance(encode(encoder, [IDS])[0], states) < 2e-5
     try:
         run_on_kernels(encoder)
     except NoKernels:
         encoder.prepack()
-    assert relative_distance(encode(encoder, [[3], IDS, [1, 1, 2]])[1], states) < 2e-5
+    for together, (alone, _) in zip(encode(encoder, batch), expected, strict=True):
+        assert relative_distance(together, alone) < 2e-5
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(EncoderConfig)])
+def test_every_field_of_the_config_is_among_the_choices(field: str) -> None:
+    """A field that is new is computed by nothing here, and this fails until it is; only sizes are given."""
+    assert field in SIZES or field == "longest" or any(field in choice for choice in CHOICES)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_padding_ids_in_a_text_have_a_row_of_their_own(positions: str) -> None:
+    """Each is at the row of its id, and the tokens after it are where they would be without it."""
+    encoder = random_encoder(config(positions=positions, padding_id=1, position_offset=2, num_layers=1))
+    learned = encoder.embeddings.position
+    table = torch.tensor([sinusoid(row, 24) for row in range(8)]) if learned is None else learned
+    expected = encoder.embeddings.norm(encoder.embeddings.token[[1, 5, 1, 1, 6]] + table[[1, 2, 1, 1, 3]])
+    for batch in ([[1, 5, 1, 1, 6]], [[1, 1, 4], [1, 5, 1, 1, 6]], [[9], [1, 5, 1, 1, 6], [3, 3]]):
+        found = next(state for state, ids in zip(encode(encoder, batch, [0]), batch, strict=True) if 6 in ids)
+        assert distance(found[0], expected) < 1e-6
+
+
+def test_layers_that_share_their_weights_are_one_block() -> None:
+    """The weights are there once, under the name of the first layer; each layer is still observed."""
+    encoder = random_encoder(config(shared=(0, 1, 0)))
+    assert encoder.blocks[2] is encoder.blocks[0]
+    names = {name.split(".")[1] for name, _ in encoder.named_parameters() if name.startswith("blocks.")}
+    assert names == {"0", "1"}
+    maps = observed_maps(encoder, IDS)
+    assert distance(maps[0], maps[2]) > 1e-3
 
 
 # ------------------------------------------------------------------------------------- `torch.nn`
@@ -116,7 +183,7 @@ def copy_layer(block: Block, layer: nn.TransformerEncoderLayer) -> None:
         layer.norm2.bias: block.feed_forward_norm.bias,
     }
     for theirs, ours in pairs.items():
-        theirs.data.copy_(ours)
+        theirs.data.copy_(cast(Tensor, ours))
 
 
 def torch_encoder(encoder: Encoder) -> nn.TransformerEncoder:
@@ -184,30 +251,47 @@ def test_a_seed_is_an_encoder() -> None:
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["embeddings.token"], other["embeddings.token"])
     assert first["embeddings.token"].std().item() * 8 == pytest.approx(1.0, rel=0.05)
+    narrow = Encoder.from_seed(replace(paper, embedding_size=16), 1)
+    assert narrow.embeddings.token.std().item() * 4 == pytest.approx(1.0, rel=0.05)
 
 
 # ---------------------------------------------------------------------------- lengths and batches
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "relative_bias", "none"])
-def test_any_length_runs(positions: str) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [{"positions": "sinusoidal"}, {"layers": ROTARY}, {"relative_bias": RelativeBias()}, {"alibi": True}, {}],
+    ids=named,
+)
+def test_any_length_runs(choice: dict[str, Any]) -> None:
     """Parameters are shared across positions: what fits two tokens fits three hundred."""
-    encoder = random_encoder(config(positions=positions, num_layers=1, max_positions=1))
+    encoder = random_encoder(config(**{"positions": "none", "num_layers": 1, "max_positions": 1, **choice}))
     ids = [i % 13 for i in range(300)]
     long, short = encode(encoder, [ids, ids[:2]])
     assert (long.shape, short.shape) == ((2, 300, 24), (2, 2, 24))
     assert np.isfinite(long).all()
 
 
-_MIXED = random_encoder(config(positions="relative_bias", norm="pre"))
+_MIXED = {
+    name: random_encoder(config(**choice))
+    for name, choice in {
+        "relative": {"positions": "none", "relative_bias": RelativeBias(), "norm": "pre"},
+        "padded": {"padding_id": 3, "position_offset": 4, "layers": UNEQUAL, "num_kv_heads": 2},
+        "alibi": {"positions": "sinusoidal", "padding_id": 0, "position_offset": 1, "alibi": True},
+    }.items()
+}
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=20), min_size=1, max_size=8))
-def test_mixed_lengths_in_a_batch_equal_each_alone(batch: list[list[int]]) -> None:
-    """A sequence does not know which others were run with it."""
-    for together, ids in zip(encode(_MIXED, batch), batch, strict=True):
-        assert relative_distance(together, encode(_MIXED, [ids])[0]) < 2e-6
+@given(
+    st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=20), min_size=1, max_size=8),
+    st.sampled_from(sorted(_MIXED)),
+)
+def test_mixed_lengths_in_a_batch_equal_each_alone(batch: list[list[int]], kind: str) -> None:
+    """A sequence does not know which others were run with it, with padding ids among its own or not."""
+    encoder = _MIXED[kind]
+    for together, ids in zip(encode(encoder, batch), batch, strict=True):
+        assert relative_distance(together, encode(encoder, [ids])[0]) < 2e-6
 
 
 # --------------------------------------------------------------------------- only what is planned
@@ -273,11 +357,16 @@ def test_stopping_early_changes_no_number() -> None:
     "choice",
     [
         {"norm": "post"},
-        {"norm": "pre", "positions": "rotary", "gated": True},
-        {"positions": "relative_bias"},
-        {"positions": "relative_bias", "similarity": "mahalanobis", "visibility": "causal"},
+        {"norm": "pre", "positions": "none", "layers": ROTARY, "gated": True},
+        {"positions": "none", "relative_bias": RelativeBias()},
+        {"positions": "none", "relative_bias": RelativeBias(), "similarity": "mahalanobis", "causal": True},
+        {"positions": "none", "relative_bias": RelativeBias(per_layer=True), "norm": "sandwich"},
         {"similarity": "cosine", "positions": "sinusoidal"},
+        {"alibi": True, "num_kv_heads": 2, "qk_norm": "rms", "norm_kind": "rms", "norm": "pre"},
+        {"qk_norm": "layer", "norm_bias": False, "layers": UNEQUAL, "embedding_size": 10},
+        {"scale": 0.7, "head_dim": 8, "num_kv_heads": 1},
     ],
+    ids=named,
 )
 def test_in_reduced_precision_the_residual_stream_keeps_float32(choice: dict[str, Any]) -> None:
     """Products are in bfloat16, sums and norms in float32, whatever the encoder is made of."""

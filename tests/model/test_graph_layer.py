@@ -1,6 +1,7 @@
 """Attention in numpy, from what a graph hands out, is that of the definitions and that of PyTorch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import accumulate
 
@@ -110,6 +111,49 @@ def test_blocks_are_those_of_the_formula(data: st.DataObject, length: int, maps:
     head, row = chosen_heads[0], chosen_rows[0]
     neighbours = read_weights(made, "probability", EVERY, slice(head, head + 1), slice(row, row + 1))
     assert distance(neighbours, probability[head, row][None, None, None]) <= 1e-6
+
+
+@given(
+    st.data(),
+    st.sampled_from([1, 2, 9]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([0, 1, 3]),
+    st.sampled_from([None, 1.0, 0.07]),
+)
+def test_scores_have_bias_order_window_and_scale(
+    data: st.DataObject, length: int, biased: bool, causal: bool, window: int, scale: float | None
+) -> None:
+    """Of any heads and rows, pair by pair; a hidden key has the lowest score, and no weight at all."""
+    layer = of_torch(length)[0]
+    heads, rows = data.draw(some_of(HEADS)), data.draw(some_of(length))
+    biases = np.random.default_rng(length).normal(size=(HEADS, 2 * length - 1)).astype(np.float32)
+    expected = scores(layer) * (1 if scale is None else scale * np.sqrt(SIZE))
+    hidden = np.zeros((length, length), bool)
+    for i, j in np.ndindex(length, length):
+        expected[:, i, j] += biases[:, length - 1 + j - i] if biased else 0
+        hidden[i, j] = (causal and j > i) or (window > 0 and abs(i - j) > window)
+    made = replace(
+        handed_out(layer, heads, None, maps=False),
+        bias=FetchedHeads(np.array(heads), (biases[heads],)) if biased else None,
+        scale=scale,
+        causal=causal,
+        window=window,
+    )
+    chosen = data.draw(st.sets(st.sampled_from(heads), min_size=1).map(sorted))
+    start = data.draw(st.integers(0, length - 1))
+    lowest = np.finfo(np.float32).min
+    for some_rows in (np.array(rows), slice(start, length)):
+        (got,) = made.scores(EVERY, np.array(chosen), some_rows)
+        unseen = hidden[some_rows]
+        assert got.dtype == np.float32
+        assert got.shape == (len(chosen), len(unseen), length)
+        assert relative_distance(got[:, ~unseen], expected[chosen][:, some_rows][:, ~unseen]) <= 1e-5
+        assert (got[:, unseen] == lowest).all()
+        (weights,) = made.probabilities(EVERY, np.array(chosen), some_rows)
+        masked = np.where(unseen, -np.inf, expected[chosen][:, some_rows])
+        assert distance(weights, reference.softmax(masked)) <= 1e-5
+        assert (weights[:, unseen] == 0).all()
 
 
 def test_scores_of_what_was_not_handed_out_are_an_error() -> None:

@@ -7,17 +7,18 @@ values where they can be listed, stands in one of the three tables below, which 
 from ctypes import CFUNCTYPE, c_int, c_void_p
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from model.encoder.attention import SelfAttention
-from model.encoder.config import EncoderConfig
-from model.encoder.encoder import Encoder
+from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.encoder import Encoder, embed_packed
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels import stack
@@ -40,19 +41,38 @@ RUN: dict[str, list[dict[str, Any]]] = {
     "intermediate_size": [{"intermediate_size": 40}],
     "norm_eps": [{"norm_eps": 0.5}],
     "activation": [{"activation": a} for a in ("relu", "gelu", "gelu_tanh", "silu")],
+    "qkv_bias": [{"qkv_bias": False}],
+    "output_bias": [{"output_bias": False}],
+    "inner_bias": [{"inner_bias": False}],
+    "outer_bias": [{"outer_bias": False}],
+    "scale": [{"scale": 1.0}],
+    "shared": [{"shared": (0, 0, 0)}, {"shared": (0, 1, 0)}],
 }
 """What changes a block, and the kernels do too."""
 
 REFUSED: dict[str, list[dict[str, Any]]] = {
-    "norm": [{"norm": "pre"}],
+    "norm": [{"norm": "pre"}, {"norm": "sandwich"}],
+    "norm_kind": [{"norm_kind": "rms"}],
+    "norm_bias": [{"norm_bias": False}],
     "gated": [{"gated": True}],
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
-    "visibility": [{"visibility": "causal"}, {"visibility": "windowed", "window": 2}],
-    "window": [{"visibility": "windowed", "window": 1}],
-    "positions": [{"positions": "rotary"}, {"positions": "relative_bias"}],
-    "rotary_base": [{"positions": "rotary", "rotary_base": 100.0}],
-    "relative_buckets": [{"positions": "relative_bias", "relative_buckets": 8}],
-    "relative_max_distance": [{"positions": "relative_bias", "relative_max_distance": 16}],
+    "causal": [{"causal": True}],
+    "head_dim": [{"head_dim": 16}, {"head_dim": 64}],
+    "num_kv_heads": [{"num_kv_heads": 1}],
+    "qk_norm": [{"qk_norm": "layer"}, {"qk_norm": "rms"}],
+    "relative_bias": [
+        {"relative_bias": RelativeBias(8, 16)},
+        {"relative_bias": RelativeBias(per_layer=True)},
+        {"relative_bias": RelativeBias(table_rows=40)},
+    ],
+    "alibi": [{"alibi": True}],
+    "layers": [
+        {"layers": (LayerConfig(window=2),)},
+        {"layers": (LayerConfig(rotary=Rotary.of(32)),)},
+        {"layers": (LayerConfig(rotary=Rotary.of(16, interleaved=True)),)},
+        {"layers": (LayerConfig(attention_norm=False),)},
+        {"layers": (LayerConfig(), LayerConfig(), LayerConfig(window=1))},
+    ],
 }
 """What changes a block, and the kernels refuse."""
 
@@ -63,8 +83,12 @@ EMBEDDED: dict[str, list[dict[str, Any]]] = {
     "segments": [{"segments": 2}],
     "embedding_norm": [{"embedding_norm": False}],
     "scale_embeddings": [{"scale_embeddings": True}],
+    "position_offset": [{"position_offset": 2}, {"position_offset": 2, "max_positions": 7}],
+    "padding_id": [{"padding_id": 1}, {"padding_id": 0, "position_offset": 1, "max_positions": 6}],
+    "embedding_size": [{"embedding_size": 32}],
+    "longest": [{"longest": 5}],
 }
-"""What changes the embeddings alone."""
+"""What changes the embeddings alone, or the numbers not at all."""
 
 HINTS = get_type_hints(EncoderConfig)
 
@@ -72,18 +96,12 @@ HINTS = get_type_hints(EncoderConfig)
 def every(table: dict[str, list[dict[str, Any]]]) -> Any:
     """Run a test with each choice in a table."""
     choices = [choice for listed in table.values() for choice in listed]
-    return pytest.mark.parametrize("choice", choices, ids=lambda choice: "-".join(map(str, choice.values())))
+    return pytest.mark.parametrize("choice", choices, ids=named)
 
 
-class Given(nn.Module):
-    """Stands for embeddings, and gives what it was given."""
-
-    def __init__(self, x: Tensor) -> None:
-        super().__init__()
-        self.x = x
-
-    def forward(self, *_: Tensor) -> Tensor:
-        return self.x
+def named(choice: dict[str, Any]) -> str:
+    """The names of the fields, and the values that are short."""
+    return "-".join(x if isinstance(x, str) else f"{name}={str(x)[:9]}" for name, x in choice.items())
 
 
 def encoder_of(config: EncoderConfig) -> Encoder:
@@ -91,7 +109,7 @@ def encoder_of(config: EncoderConfig) -> Encoder:
     encoder = random_encoder(config)
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(sum(LENGTHS) + 2, config.hidden_size, generator=generator)  # two padding rows
-    encoder.embeddings = cast(Any, Given(x))
+    encoder.embedder = lambda *_: x
     return encoder
 
 
@@ -115,11 +133,37 @@ def test_every_field_of_the_config_is_run_refused_or_of_the_embeddings(field: st
     """A field, or a value, that is new stands in no table, and this fails until it is in the right one."""
     choices = [choice for table in (RUN, REFUSED, EMBEDDED) for choice in table.get(field, [])]
     values = {getattr(BASE, field), *(choice[field] for choice in choices)}
-    hint = HINTS[field]
-    if hint is bool or get_origin(hint) is Literal:
-        assert values == set(get_args(hint) or (True, False))
-    else:
-        assert len(values) > 1, f"{field} is in none of the tables with another value than {values}"
+    listed = listed_values(HINTS[field])
+    assert listed is None or values == listed
+    assert len(values) > 1, f"{field} is in none of the tables with another value than {values}"
+
+
+def listed_values(hint: Any) -> set[object] | None:
+    """Every value of a type; None if they cannot be listed."""
+    if hint in (bool, NoneType):
+        return {True, False} if hint is bool else {None}
+    if get_origin(hint) is Literal:
+        return set(get_args(hint))
+    if get_origin(hint) is not UnionType:
+        return None
+    parts = [listed_values(part) for part in get_args(hint)]
+    return None if None in parts else {value for part in parts if part is not None for value in part}
+
+
+@pytest.mark.parametrize(
+    ("field", "part"),
+    [
+        *(("layers", f.name) for f in fields(LayerConfig)),
+        *(("relative_bias", f.name) for f in fields(RelativeBias)),
+    ],
+)
+def test_every_field_of_a_part_of_the_config_is_refused(field: str, part: str) -> None:
+    """A layer and a bias are configs of their own: each of their fields is refused with some value."""
+    default = getattr(LayerConfig() if field == "layers" else RelativeBias(), part)
+    found = [
+        one for choice in REFUSED[field] for one in (choice[field] if field == "layers" else [choice[field]])
+    ]
+    assert {getattr(one, part) for one in found} - {default}
 
 
 @every(RUN)
@@ -241,24 +285,43 @@ def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
     config = replace(BASE, **{"segments": 2, **choice})
     embeddings, kernels = random_encoder(config).embeddings, kernels_of_avx2()
     other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
+    other = other or config.embedding_size > 0
     assert NativeEmbeddings.supports(embeddings, kernels) is not other
     if other:
         return
     packing, rows = Packing.of(LENGTHS), sum(LENGTHS) + 2
     generator = torch.Generator().manual_seed(3)
-    ids = torch.randint(config.vocab_size, (rows,), generator=generator)
+    mixed = torch.randint(config.vocab_size, (rows,), generator=generator)
     segments = torch.randint(max(1, config.segments), (rows,), generator=generator)
-    expected = embeddings(ids, segments, packing.positions(ids.device, 2))
-    assert distance(NativeEmbeddings(embeddings, kernels)(ids, segments, packing), expected) < 2e-6
+    assert {0, 1} <= {*mixed[: packing.tokens].tolist()}
+    for ids in (mixed, mixed.clamp_min(2)):  # with the padding ids of the table and without them
+        expected = embed_packed(embeddings, ids, segments, packing)
+        assert distance(NativeEmbeddings(embeddings, kernels)(ids, segments, packing), expected) < 2e-6
+
+
+@pytest.mark.parametrize("choice", [{"norm_bias": False}, {"norm_kind": "rms"}])
+def test_embeddings_with_another_norm_are_left_to_themselves(choice: dict[str, Any]) -> None:
+    """The kernel's norm is the layer norm with a bias."""
+    embeddings = random_encoder(replace(BASE, **choice)).embeddings
+    assert not NativeEmbeddings.supports(embeddings, kernels_of_avx2())
 
 
 @pytest.mark.parametrize(
-    ("ids", "segments", "length"),
-    [([9], [0], 1), ([-1], [0], 1), ([0], [2], 1), ([0], [-1], 1), ([0] * 5, [0] * 5, 5)],
+    ("ids", "segments", "length", "offset"),
+    [
+        ([9], [0], 1, 0),
+        ([-1], [0], 1, 0),
+        ([0], [2], 1, 0),
+        ([0], [-1], 1, 0),
+        ([0] * 5, [0] * 5, 5, 0),
+        ([0] * 3, [0] * 3, 3, 2),
+    ],
 )
-def test_numbers_without_an_embedding_are_refused(ids: list[int], segments: list[int], length: int) -> None:
+def test_numbers_without_an_embedding_are_refused(
+    ids: list[int], segments: list[int], length: int, offset: int
+) -> None:
     """A token, a segment or a position that no table has: nothing beyond a table is read."""
-    config = replace(BASE, segments=2, max_positions=4)
+    config = replace(BASE, segments=2, max_positions=4, position_offset=offset)
     native = NativeEmbeddings(random_encoder(config).embeddings, kernels_of_avx2())
     with pytest.raises(ValueError, match="shapes do not match"):
         native(torch.tensor(ids), torch.tensor(segments), Packing.of([length]))

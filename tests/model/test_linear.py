@@ -14,11 +14,12 @@ from tests.references.encoder import activation
 ACTIVATIONS: tuple[Activation, ...] = ("relu", "gelu", "gelu_tanh", "silu")
 
 
-def layer(kind: Activation | None, inputs: int = 24, outputs: int = 40) -> Linear:
+def layer(kind: Activation | None, inputs: int = 24, outputs: int = 40, *, bias: bool = True) -> Linear:
     generator = torch.Generator().manual_seed(0)
-    linear = Linear(inputs, outputs, kind)
+    linear = Linear(inputs, outputs, kind, bias=bias)
     linear.weight.data.normal_(generator=generator)
-    linear.bias.data.normal_(generator=generator)
+    if linear.bias is not None:
+        linear.bias.data.normal_(generator=generator)
     return linear
 
 
@@ -44,11 +45,15 @@ def test_no_activation_is_the_identity() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 64])
 @pytest.mark.parametrize("kind", [None, *ACTIVATIONS])
-def test_the_prepacked_layer_computes_the_same(kind: Activation | None, rows: int) -> None:
-    """activation(x Wᵀ + b), before and after the weights are laid out for this CPU."""
-    linear = layer(kind)
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_prepacked_layer_computes_the_same(kind: Activation | None, rows: int, *, bias: bool) -> None:
+    """activation(x Wᵀ + b), or without b, before and after the weights are laid out for this CPU."""
+    linear = layer(kind, bias=bias)
+    assert (linear.bias is not None) is bias
     x = torch.randn(rows, 24, generator=torch.Generator().manual_seed(rows))
-    product = x.double().numpy() @ linear.weight.double().numpy().T + linear.bias.double().numpy()
+    product = x.double().numpy() @ linear.weight.double().numpy().T
+    if linear.bias is not None:
+        product = product + linear.bias.double().numpy()
     expected = product if kind is None else activation(product, kind)
     assert distance(linear(x), expected) < 2e-5
     linear.prepack()

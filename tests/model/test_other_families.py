@@ -24,15 +24,14 @@ from tests.support.serving import answered, assert_problem, post, serve
 TEXTS = ["the man beats the boy", "a", "hello world " * 40, "boy"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 FAMILIES: dict[str, tuple[str, dict[str, Any], int]] = {
-    "roberta": ("Roberta", {**SMALL, "max_position_embeddings": 66, "type_vocab_size": 1}, 64),
-    "xlm-roberta": ("XLMRoberta", {**SMALL, "max_position_embeddings": 42, "type_vocab_size": 1}, 40),
-    "mpnet": ("MPNet", {**SMALL, "max_position_embeddings": 50}, 48),
-    "distilbert": (
-        "DistilBert",
-        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64},
+    "roberta-prelayernorm": (
+        "RobertaPreLayerNorm",
+        {**SMALL, "max_position_embeddings": 66, "type_vocab_size": 1},
         64,
     ),
-    "electra": ("Electra", {**SMALL, "embedding_size": 16, "max_position_embeddings": 64}, 64),
+    "xlm-roberta-xl": ("XLMRobertaXL", {**SMALL, "max_position_embeddings": 42, "type_vocab_size": 1}, 40),
+    "megatron-bert": ("MegatronBert", {**SMALL, "max_position_embeddings": 64}, 64),
+    "layoutlm": ("LayoutLM", {**SMALL, "max_position_embeddings": 48}, 48),
 }
 """model_type -> what its classes are called, its sizes, and how many tokens it reads."""
 
@@ -104,22 +103,24 @@ def test_a_graph_of_another_family_gives_its_embeddings(family: str, weights: bo
 
 def test_the_route_serves_it(tmp_path: Path) -> None:
     """Embeddings are answered; attention is refused with the way out."""
-    model = write_family(tmp_path / "distil", "distilbert", weights=True)
-    with serve(model=tmp_path / "distil", threads=1) as service:
+    model = write_family(tmp_path / "layout", "layoutlm", weights=True)
+    with serve(model=tmp_path / "layout", threads=1) as service:
         data = service.encode(["the boy", "hello world"], outputs=["sentence"])["data"]
-        tokenizer, _ = load_model(str(tmp_path / "distil"), device="cpu")
+        tokenizer, _ = load_model(str(tmp_path / "layout"), device="cpu")
         ids = [e.token_ids for e in tokenizer.encode(["the boy", "hello world"])]
         for item, one in zip(data, ids, strict=True):
             assert relative_distance(item["embedding"], expected(model, one)) <= 1e-4
         assert_problem(post(service, {"inputs": "the boy"}, "/attention"), 422, "unsupported", field="model")
-        assert answered(service.http.get("/info"))["models"][0]["family"] == "distilbert"
+        assert answered(service.http.get("/info"))["models"][0]["family"] == "layoutlm"
 
 
 def test_a_family_without_a_graph_says_how_it_could_be_served(tmp_path: Path) -> None:
     """The refusal names the family, those that are served from weights, and where a graph would go."""
-    write_family(tmp_path, "roberta", weights=True)
+    write_family(tmp_path, "roberta-prelayernorm", weights=True)
     (tmp_path / "onnx/model.onnx").unlink()
-    with pytest.raises(CheckpointError, match=r"model_type 'roberta' is not .* bert; .* onnx/model\.onnx"):
+    with pytest.raises(
+        CheckpointError, match=r"model_type 'roberta-prelayernorm' is not .* bert, .* onnx/model\.onnx"
+    ):
         load_model(str(tmp_path), device="cpu")
 
 
@@ -150,9 +151,9 @@ def test_a_config_that_does_not_fit_the_graph_is_refused(
 
 @pytest.fixture(scope="module")
 def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A RoBERTa with its graph."""
+    """A RoBERTa of a kind that only its graph runs."""
     folder = tmp_path_factory.mktemp("families") / "roberta"
-    write_family(folder, "roberta", weights=False)
+    write_family(folder, "roberta-prelayernorm", weights=False)
     return folder
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.encoder.attention import SelfAttention
-from model.encoder.config import EncoderConfig
+from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias
 from model.encoder.packing import Packing
 from model.encoder.padded_runs import (
     SHORT,
@@ -33,14 +33,18 @@ def queries_keys_values(
     return made[0].bfloat16(), made[1].bfloat16(), made[2].bfloat16()
 
 
-def naive(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[FloatArray, float]:
+def naive(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None = None
+) -> tuple[FloatArray, float]:
     """softmax(QKᵀ / √D) V of one sequence, (N, H, D), in float64 from the same rounded numbers.
 
+    `scale` stands in the place of 1/√D.
     Also returns how far bfloat16 may be from it. A score is rounded twice, in its query and itself, by
     2⁻⁹ of its size, which changes each weight by that factor; weights and outputs are rounded once.
     """
     query, key, value = (x.double().numpy().transpose(1, 0, 2) for x in (q, k, v))
-    scores = query @ key.transpose(0, 2, 1) / np.sqrt(query.shape[-1])
+    scale = 1 / np.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query @ key.transpose(0, 2, 1) * scale
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     bound = (2 * 2 * 2**-9 * np.abs(scores).max() + 2 * 2**-9) * np.abs(value).max()
@@ -48,17 +52,24 @@ def naive(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[FloatArray
 
 
 @settings(deadline=None, max_examples=40)
-@given(lengths=LENGTHS, heads=st.sampled_from([1, 3, 12]), size=st.sampled_from([16, 32, 64]))
-def test_every_sequence_attends_to_itself_alone(lengths: list[int], heads: int, size: int) -> None:
+@given(
+    lengths=LENGTHS,
+    heads=st.sampled_from([1, 3, 12]),
+    size=st.sampled_from([16, 32, 64]),
+    scale=st.sampled_from([None, 0.07, 0.3]),
+)
+def test_every_sequence_attends_to_itself_alone(
+    lengths: list[int], heads: int, size: int, scale: float | None
+) -> None:
     """Whatever lies beside it, padding included: within the rounding of bfloat16 of the exact attention."""
     lengths.sort()
     packing = Packing.of(lengths)
     q, k, v = queries_keys_values(packing.tokens, heads, size, scale=2.0)
-    got = attend_in_padded_runs(q, k, v, packing.padded_runs)
+    got = attend_in_padded_runs(q, k, v, packing.padded_runs, scale)
     assert got.shape == q.shape
     for start, length in zip(packing.starts, lengths, strict=False):
         rows = slice(start, start + length)
-        expected, bound = naive(q[rows], k[rows], v[rows])
+        expected, bound = naive(q[rows], k[rows], v[rows], scale)
         assert np.abs(got[rows].double().numpy() - expected).max() <= bound
 
 
@@ -106,12 +117,14 @@ def test_padded_runs_cover_every_token_once_in_few_shapes(lengths: list[int]) ->
 
 
 def test_plain_attention_in_bfloat16_runs_in_padded_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing else does: not float32, not a very long text, not a window."""
-    ran: list[int] = []
+    """And nothing else does: not float32, not a very long text, not a window, not a bias."""
+    ran: list[float] = []
 
-    def spy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, some: list[PaddedRun]) -> torch.Tensor:
-        ran.append(1)
-        return attend_in_padded_runs(q, k, v, some)
+    def spy(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, some: list[PaddedRun], scale: float
+    ) -> torch.Tensor:
+        ran.append(scale)
+        return attend_in_padded_runs(q, k, v, some, scale)
 
     monkeypatch.setattr("model.encoder.attention.attend_in_padded_runs", spy)
 
@@ -128,11 +141,16 @@ def test_plain_attention_in_bfloat16_runs_in_padded_runs(monkeypatch: pytest.Mon
         attention = SelfAttention(config).to(dtype)
         ran.clear()
         attention(torch.ones(sum(lengths), 32), Packing.of(lengths))
+        assert ran in ([], [options.get("scale", 16**-0.5)])
         return bool(ran)
 
     assert attends([10, 12])
     assert attends([100])
     assert not attends([10, 12], torch.float32)
     assert not attends([600, 700])
-    assert not attends([10, 12], visibility="windowed", window=2)
+    assert attends([10, 12], scale=1.0)
+    assert not attends([10, 12], layers=(LayerConfig(window=2),))
+    assert not attends([10, 12], causal=True)
+    assert not attends([10, 12], alibi=True)
+    assert not attends([10, 12], relative_bias=RelativeBias())
     assert not attends([10, 12], similarity="cosine")

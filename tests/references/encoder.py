@@ -28,14 +28,20 @@ def activation(x: Array, kind: str) -> Array:
     return np.vectorize(formulas[kind], otypes=[np.float64])(x) if x.size else x
 
 
-def similarity(q: Array, k: Array, kind: str, factor: Array | None = None) -> Array:
-    """Compare each query (N, D) with each key (M, D), pair by pair, by the definition."""
+def similarity(
+    q: Array, k: Array, kind: str, factor: Array | None = None, scale: float | None = None
+) -> Array:
+    """Compare each query (N, D) with each key (M, D), pair by pair, by the definition.
+
+    `scale` stands in the place of 1/√D.
+    """
     scores = np.empty((len(q), len(k)))
+    scale = 1 / math.sqrt(q.shape[1]) if scale is None else scale
     for i, j in np.ndindex(scores.shape):
         difference = q[i] - k[j]
         match kind:
             case "dot_product":
-                scores[i, j] = q[i] @ k[j] / math.sqrt(q.shape[1])
+                scores[i, j] = q[i] @ k[j] * scale
             case "cosine":
                 scores[i, j] = q[i] @ k[j] / (np.linalg.norm(q[i]) * np.linalg.norm(k[j]))
             case "manhattan":
@@ -55,12 +61,19 @@ def sinusoid(position: int, size: int) -> list[float]:
     return code
 
 
-def turn(x: Array, base: float) -> Array:
-    """Rotary positions (N, D) as complex numbers: component i and i + D/2 are one number, turned."""
-    half = x.shape[1] // 2
-    angles = np.outer(np.arange(len(x)), base ** (-np.arange(half) / half))
-    turned = (x[:, :half] + 1j * x[:, half:]) * np.exp(1j * angles)
-    return np.concatenate((turned.real, turned.imag), axis=1)
+def turn(x: Array, frequencies: Sequence[float], *, interleaved: bool = False) -> Array:
+    """Rotary positions (N, D): two components are one complex number, turned by position · frequency.
+
+    Of the first 2·F components, number i goes with number i + F, or `interleaved` 2·i with 2·i + 1. The
+    others stay as they are. Angles alone are rounded to float32, as models are trained with.
+    """
+    turned, count = x.copy(), len(frequencies)
+    for i, frequency in enumerate(frequencies):
+        first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + count)
+        angles = np.arange(len(x), dtype=np.float32) * np.float32(frequency)
+        pair = (x[:, first] + 1j * x[:, second]) * np.exp(1j * angles.astype(np.float64))
+        turned[:, first], turned[:, second] = pair.real, pair.imag
+    return turned
 
 
 def bucket(distance: int, buckets: int, max_distance: int) -> int:
@@ -74,6 +87,30 @@ def bucket(distance: int, buckets: int, max_distance: int) -> int:
     return offset + min(half - 1, exact + int(grown + 1e-9))
 
 
+def slopes(heads: int) -> list[float]:
+    """The slopes of ALiBi, Press et al. 2022: for a power of two, a geometric sequence from 2^(−8/heads).
+
+    Its first number is its ratio, too. Other numbers of heads take the slopes of the power of two below
+    them, and for the rest every second slope, from the first on, of twice that power.
+    """
+    below = 1
+    while 2 * below <= heads:
+        below *= 2
+    if below == heads:
+        ratio = 2.0 ** (-8.0 / heads)
+        return [ratio**number for number in range(1, heads + 1)]
+    return slopes(below) + slopes(2 * below)[0::2][: heads - below]
+
+
+def places(ids: Ids, offset: int, padding: int | None) -> list[int]:
+    """The row of each token in the table of positions: they are counted from `offset`, without padding."""
+    rows, following = [], offset
+    for token in ids:
+        rows.append(token if token == padding else following)
+        following += token != padding
+    return rows
+
+
 class NaiveEncoder:
     """An encoder over one sequence in float64 numpy, head by head.
 
@@ -83,76 +120,140 @@ class NaiveEncoder:
     def __init__(self, config: Any, weights: Mapping[str, Array]) -> None:
         self.config = config
         self.weights = weights
+        self.head_size = config.head_dim or config.hidden_size // config.num_heads
 
     def __call__(self, ids: Ids, segments: Ids | None = None) -> tuple[list[Array], Array]:
         """Hidden states, L + 1 of (N, C), and attention weights (L, H, N, N)."""
-        config, x = self.config, self._embed(ids, segments or [0] * len(ids))
+        x = self._embed(ids, segments or [0] * len(ids))
         states, maps = [x], []
-        for layer in range(config.num_layers):
-            name, pre = f"blocks.{layer}.", config.norm == "pre"
-            mixed, weights = self._attend(name, self._norm(name + "attention_norm", x) if pre else x)
-            x = x + mixed
-            x = x if pre else self._norm(name + "attention_norm", x)
-            inner = self._feed_forward(name, self._norm(name + "feed_forward_norm", x) if pre else x)
-            x = x + inner
-            x = x if pre else self._norm(name + "feed_forward_norm", x)
+        for number in range(self.config.num_layers):
+            x, weights = self._block(number, x)
             states.append(x)
             maps.append(weights)
-        if config.norm == "pre":
+        if self.config.norm != "post":
             states[-1] = self._norm("final_norm", x)
         return states, np.stack(maps)
 
+    def project(self, number: int, state: Array) -> tuple[Array, Array, Array]:
+        """What a layer compares and mixes of the hidden state before it: q, k, v, each (H, N, D)."""
+        config, name, size = self.config, self._name(number), self.head_size
+        heads, rotary = config.num_heads, self._layer(number).rotary
+        x = state if config.norm == "post" else self._attention_norm(number, state)
+        columns = self._linear(name + "attention.qkv", x, bias=config.qkv_bias)
+        vectors = list(columns.reshape(len(x), -1, size).transpose(1, 0, 2))
+        groups = config.num_kv_heads or heads
+        q, k, v = vectors[:heads], vectors[heads : heads + groups], vectors[heads + groups :]
+        if config.qk_norm:
+            q = [self._norm(name + "attention.query_norm", one, config.qk_norm) for one in q]
+            k = [self._norm(name + "attention.key_norm", one, config.qk_norm) for one in k]
+        if rotary is not None:
+            q, k = (
+                [turn(one, rotary.frequencies, interleaved=rotary.interleaved) for one in both]
+                for both in (q, k)
+            )
+        group = [head // (heads // groups) for head in range(heads)]  # neighbours share a key and a value
+        return np.stack(q), np.stack([k[g] for g in group]), np.stack([v[g] for g in group])
+
+    def scores(self, number: int, state: Array) -> Array:
+        """The scores of a layer before its softmax, (H, N, N), from the hidden state before it."""
+        config, name = self.config, self._name(number)
+        metrics = self.weights.get(name + "attention.metric", [None] * config.num_heads)
+        q, k, _ = self.project(number, state)
+        compared = [
+            similarity(q[head], k[head], config.similarity, metrics[head], config.scale)
+            for head in range(config.num_heads)
+        ]
+        scores = np.stack(compared) + self._bias(name, len(state))
+        window = self._layer(number).window
+        for i, j in np.ndindex(len(state), len(state)):
+            if (config.causal and j > i) or (window and abs(i - j) > window):
+                scores[:, i, j] = -math.inf
+        return scores
+
+    def _name(self, number: int) -> str:
+        return f"blocks.{self.config.shared[number] if self.config.shared else number}."
+
+    def _layer(self, number: int) -> Any:
+        layers = self.config.layers
+        return layers[0] if len(layers) == 1 else layers[number]
+
     def _embed(self, ids: Ids, segments: Ids) -> Array:
         config, w = self.config, self.weights
-        scale = math.sqrt(config.hidden_size) if config.scale_embeddings else 1.0
+        table = w["embeddings.token"]
+        scale = math.sqrt(table.shape[1]) if config.scale_embeddings else 1.0
         rows = []
-        for position, (token, segment) in enumerate(zip(ids, segments, strict=True)):
-            row = w["embeddings.token"][token] * scale
+        positions = places(ids, config.position_offset, config.padding_id)
+        for token, segment, position in zip(ids, segments, positions, strict=True):
+            row = table[token] * scale
             if config.segments:
                 row = row + w["embeddings.segment"][segment]
             if config.positions == "learned":
                 row = row + w["embeddings.position"][position]
             if config.positions == "sinusoidal":
-                row = row + np.array(sinusoid(position, config.hidden_size))
+                row = row + np.array(sinusoid(position, len(row)))
             rows.append(row)
         x = np.stack(rows)
-        return self._norm("embeddings.norm", x) if config.embedding_norm else x
+        x = self._norm("embeddings.norm", x) if config.embedding_norm else x
+        return self._linear("embeddings.projection", x, bias=True) if config.embedding_size else x
 
-    def _attend(self, name: str, x: Array) -> tuple[Array, Array]:
-        config, size, w = self.config, self.config.head_size, self.weights
-        q, k, v = np.split(self._linear(name + "attention.qkv", x), 3, axis=1)
-        outputs, maps = [], []
-        for head in range(config.num_heads):
-            part = slice(head * size, (head + 1) * size)
-            qh, kh = q[:, part], k[:, part]
-            if config.positions == "rotary":
-                qh, kh = turn(qh, config.rotary_base), turn(kh, config.rotary_base)
-            metric = w.get(name + "attention.metric")
-            scores = similarity(qh, kh, config.similarity, None if metric is None else metric[head])
-            for i, j in np.ndindex(scores.shape):
-                if config.positions == "relative_bias":
-                    place = bucket(j - i, config.relative_buckets, config.relative_max_distance)
-                    scores[i, j] += w["relative_bias"][place, head]
-                hidden = config.visibility == "causal" and j > i
-                if hidden or (config.visibility == "windowed" and abs(i - j) > config.window):
-                    scores[i, j] = -math.inf
-            maps.append(softmax(scores))
-            outputs.append(maps[-1] @ v[:, part])
-        return self._linear(name + "attention.output", np.concatenate(outputs, axis=1)), np.stack(maps)
+    def _block(self, number: int, x: Array) -> tuple[Array, Array]:
+        name, order = self._name(number), self.config.norm
+        mixed, weights = self._attend(number, x)
+        if order == "post":
+            x = self._attention_norm(number, x + mixed)
+            return self._norm(name + "feed_forward_norm", x + self._feed_forward(name, x)), weights
+        if order == "sandwich":
+            mixed = self._norm(name + "attention_output_norm", mixed)
+        x = x + mixed
+        inner = self._feed_forward(name, self._norm(name + "feed_forward_norm", x))
+        if order == "sandwich":
+            inner = self._norm(name + "feed_forward_output_norm", inner)
+        return x + inner, weights
+
+    def _attention_norm(self, number: int, x: Array) -> Array:
+        if not self._layer(number).attention_norm:
+            return x
+        return self._norm(self._name(number) + "attention_norm", x)
+
+    def _attend(self, number: int, state: Array) -> tuple[Array, Array]:
+        _, _, v = self.project(number, state)
+        weights = softmax(self.scores(number, state))
+        mixed = np.concatenate([one @ values for one, values in zip(weights, v, strict=True)], axis=1)
+        name = self._name(number) + "attention.output"
+        return self._linear(name, mixed, bias=self.config.output_bias), weights
+
+    def _bias(self, name: str, length: int) -> Array:
+        """What is added to the scores of each head, (H, N, N), by the distance of key and query."""
+        config, relative = self.config, self.config.relative_bias
+        bias = np.zeros((config.num_heads, length, length))
+        slope = np.array(slopes(config.num_heads))
+        if relative is not None:
+            table = self.weights[name + "attention.relative_bias" if relative.per_layer else "relative_bias"]
+        for i, j in np.ndindex(length, length):
+            if relative is not None:
+                bias[:, i, j] += table[bucket(j - i, relative.buckets, relative.max_distance)]
+            if config.alibi:
+                bias[:, i, j] -= slope * abs(i - j)
+        return bias
 
     def _feed_forward(self, name: str, x: Array) -> Array:
-        inner = self._linear(name + "feed_forward.inner", x)
-        if self.config.gated:
+        config = self.config
+        inner = self._linear(name + "feed_forward.inner", x, bias=config.inner_bias)
+        if config.gated:
             gate, value = np.split(inner, 2, axis=1)
-            inner = activation(gate, self.config.activation) * value
+            inner = activation(gate, config.activation) * value
         else:
-            inner = activation(inner, self.config.activation)
-        return self._linear(name + "feed_forward.outer", inner)
+            inner = activation(inner, config.activation)
+        return self._linear(name + "feed_forward.outer", inner, bias=config.outer_bias)
 
-    def _linear(self, name: str, x: Array) -> Array:
-        return x @ self.weights[name + ".weight"].T + self.weights[name + ".bias"]
+    def _linear(self, name: str, x: Array, *, bias: bool) -> Array:
+        product = x @ self.weights[name + ".weight"].T
+        return product + self.weights[name + ".bias"] if bias else product
 
-    def _norm(self, name: str, x: Array) -> Array:
-        centred = x - x.mean(-1, keepdims=True)
+    def _norm(self, name: str, x: Array, kind: str | None = None) -> Array:
+        """Normalise (…, n) by its mean and deviation, or of kind "rms" by its root mean square alone."""
+        kind = kind or self.config.norm_kind
+        centred = x if kind == "rms" else x - x.mean(-1, keepdims=True)
         unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + self.config.norm_eps)
-        return unit * self.weights[name + ".weight"] + self.weights[name + ".bias"]
+        scaled = unit * self.weights[name + ".weight"]
+        return scaled + self.weights[name + ".bias"] if kind == "layer" and self.config.norm_bias else scaled

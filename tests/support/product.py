@@ -25,6 +25,7 @@ from tests.references.encoder import NaiveEncoder
 
 Array = NDArray[np.float64]
 Ids = Sequence[int]
+TABLES = ("token", "position", "segment")
 
 
 def naive(encoder: Encoder) -> NaiveEncoder:
@@ -46,7 +47,8 @@ def random_encoder(config: EncoderConfig, seed: int = 0) -> Encoder:
     """An encoder in which every parameter counts: no zero bias, no norm that is the identity."""
     encoder, generator = Encoder(config), torch.Generator().manual_seed(seed)
     for name, parameter in encoder.named_parameters():
-        matrix = parameter.dim() > 1 and not name.startswith("embeddings.") and name != "relative_bias"
+        table = name.endswith("relative_bias") or name.removeprefix("embeddings.") in TABLES
+        matrix = parameter.dim() > 1 and not table
         deviation = 1.5 / math.sqrt(parameter.shape[-1]) if matrix else 0.5
         parameter.data.normal_(0.0, deviation, generator=generator)
         if "norm" in name and name.endswith("weight"):

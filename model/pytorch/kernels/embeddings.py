@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from model.encoder.encoder import Embeddings
+from model.encoder.encoder import Embeddings, embed_packed
 from model.encoder.packing import Packing
 from model.pytorch.kernels.library import Kernels, check
 from model.pytorch.kernels.structures import Embedding
@@ -17,7 +17,11 @@ class NativeEmbeddings:
 
     def __init__(self, embeddings: Embeddings, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._tables = (embeddings.token, embeddings.position, embeddings.segment)
+        self._embeddings = embeddings
+        self._padding_id = embeddings.config.padding_id
+        position, offset = embeddings.position, embeddings.config.position_offset
+        positions: Tensor | None = None if position is None else position[offset:]
+        self._tables = (embeddings.token, positions, embeddings.segment)
         self._norm = cast(nn.LayerNorm, embeddings.norm)
 
     @staticmethod
@@ -25,14 +29,18 @@ class NativeEmbeddings:
         """Whether these are embeddings as in BERT, and there is a kernel for them."""
         config = embeddings.config
         plain = config.positions in ("learned", "none")
-        normed = isinstance(embeddings.norm, nn.LayerNorm) and not config.scale_embeddings
-        return kernels.embed is not None and plain and normed
+        normed = isinstance(embeddings.norm, nn.LayerNorm) and config.norm_bias
+        scaled = config.scale_embeddings or config.embedding_size > 0
+        return kernels.embed is not None and plain and normed and not scaled
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
         """Embed packed tokens, int64 (T,) on the CPU, with padding rows behind them: float32 (T, C).
 
         Raises ValueError for a number without a row in its table.
         """
+        if self._padding_id is not None and bool((input_ids == self._padding_id).any()):
+            # The tokens after it are at other positions than their places in the sequence.
+            return embed_packed(self._embeddings, input_ids, segment_ids, packing)
         x = torch.empty(len(input_ids), self._tables[0].shape[1])
         arguments = Embedding(
             tokens=input_ids.data_ptr(),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.config import EncoderConfig
+from model.encoder.config import EncoderConfig, LayerConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
@@ -30,7 +30,7 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
 
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
-    place = next(module.bias for module in encoder.modules() if isinstance(module, Linear))
+    place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
     if place.device.type != "cpu":
         raise NoKernels("they run on CPUs")
     stack = NativeStack.of(encoder.config, encoder.blocks, place.dtype)
@@ -70,14 +70,14 @@ class NativeStack:
         self._torch = None if kernels.products else find_functions()
         self._handles = Handles() if self._torch else None
         self._parameters: list[Tensor] = []  # the kernels hold their addresses
-        layers = [self._layer(block) for block in self._blocks]
+        described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
+        layers = [described[block] for block in self._blocks]
         self._layers = (structures.Layer * len(layers))(*layers)
 
     @staticmethod
     def of(config: EncoderConfig, blocks: Iterable[nn.Module], dtype: torch.dtype) -> "NativeStack":
         """Build a stack; raises NoKernels if none fits this encoder or this processor."""
-        plain = config.plain_attention and config.positions != "rotary"
-        if not plain or config.norm != "post" or config.gated:
+        if not _is_like_bert(config):
             raise NoKernels("they support only attention, norms and feed-forward layers as in BERT")
         kernels = find_kernels(dtype)
         step = kernels.head_step(dtype)
@@ -92,7 +92,7 @@ class NativeStack:
             return dict.fromkeys(wanted, x)
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
-        room = _Room(x, packing, self._blocks[0].attention.qkv.bias.dtype, self._widest)
+        room = _Room(x, packing, self._blocks[0].attention.qkv.dtype, self._widest)
         for some in steps(last, plan.observers, x.numel()):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
@@ -121,7 +121,7 @@ class NativeStack:
             sequences=len(room.starts) - 1,
             heads=self._config.num_heads,
             head_size=self._config.head_size,
-            scale=self._config.head_size**-0.5,
+            scale=self._config.score_scale,
         )
         into = _addresses({number - 1: state for number, state in states.items()}, some)
         projected = _addresses(projections, some)
@@ -169,19 +169,38 @@ class NativeStack:
         if panels.data_ptr() % _LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         linear.release()
-        self._parameters += (panels, linear.bias)
+        bias = _bias(linear, outputs)
+        self._parameters += (panels, bias)
         activation = ACTIVATIONS.index(linear.activation)
-        return structures.Linear(
-            panels.data_ptr(), linear.bias.data_ptr(), None, None, inputs, outputs, activation
-        )
+        return structures.Linear(panels.data_ptr(), bias.data_ptr(), None, None, inputs, outputs, activation)
 
     def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:
+        outputs = len(linear.weight)
         linear.prepack()
         if linear.packed is None or self._handles is None:
             raise NoKernels("they run on CPUs with oneDNN")
-        weight, bias = map(self._handles.of, (linear.packed, linear.bias))
+        weight, bias = map(self._handles.of, (linear.packed, _bias(linear, outputs)))
         attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
         return structures.Linear(weight, bias, attribute, algorithm)
+
+
+def _is_like_bert(config: EncoderConfig) -> bool:
+    """Whether attention, norms and feed-forward layers are those of BERT, apart from their sizes."""
+    attention = (
+        config.plain_scores
+        and not config.causal
+        and config.layers == (LayerConfig(),)
+        and config.qk_norm is None
+        and config.kv_heads == config.num_heads
+        and config.num_heads * config.head_size == config.hidden_size
+    )
+    norms = config.norm == "post" and config.norm_kind == "layer" and config.norm_bias
+    return attention and norms and not config.gated
+
+
+def _bias(linear: Linear, outputs: int) -> Tensor:
+    """Return the bias of a layer with this number of outputs, zeros if it has none."""
+    return torch.zeros(outputs, dtype=linear.dtype) if linear.bias is None else linear.bias
 
 
 def lay_out(weight: Tensor, columns: int) -> Tensor:

@@ -1,0 +1,30 @@
+"""RoBERTa (Liu et al. 2019), XLM-RoBERTa and CamemBERT: BERT whose positions follow the padding id."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from model.encoder.config import EncoderConfig
+from model.families import bert
+from model.families.options import padding_id
+
+
+def read_config(config: Mapping[str, Any]) -> EncoderConfig:
+    """Read a RoBERTa `config.json`; raises CheckpointError for options that are not supported."""
+    padding = padding_id(config, default=1)
+    return replace(bert.read_config(config), position_offset=padding + 1, padding_id=padding)
+
+
+ROBERTA = replace(
+    bert.BERT,
+    name="roberta",
+    read_config=read_config,
+    heads={
+        "lm_head.*": "masked words",
+        "classifier.*": "classes",
+        "qa_outputs.*": "answers within a text",
+    },
+    prefixes=("roberta.",),
+)
+XLM_ROBERTA = replace(ROBERTA, name="xlm-roberta")
+CAMEMBERT = replace(ROBERTA, name="camembert", prefixes=("roberta.", "camembert."))

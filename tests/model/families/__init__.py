@@ -1,0 +1,1 @@
+"""Each checkpoint family, against an independent reference."""

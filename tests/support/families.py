@@ -1,0 +1,99 @@
+"""Compares a family's checkpoints, as the product runs them, with a reference."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.pipeline import export
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.folder import read_folder
+from model.contract import Backend, Encoding
+from model.onnx.backend import OnnxBackend
+from model.onnx.file import find_graph
+from model.pytorch.backend import TorchBackend
+from tests.references.comparing import distance, relative_distance
+from tests.references.families import VOCABULARY
+from tests.support.product import run, want_all
+
+Array = NDArray[np.float64]
+EXACT, AS_A_GRAPH = 1e-5, 1e-4
+
+
+class Reference(Protocol):
+    """A checkpoint folder, and what it computes."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        ...
+
+    def run(self, ids: Sequence[int], segments: Sequence[int]) -> tuple[Array, Array]:
+        """Hidden states (L + 1, N, C) and attention weights (L, H, N, N) of one input, alone."""
+        ...
+
+
+def sample(lengths: Sequence[int] = (1, 2, 7, 20, 40), *, lowest: int = 5) -> list[Encoding]:
+    """Random inputs of some lengths, from token `lowest` on; the last of each has a second segment."""
+    generator = np.random.default_rng(0)
+    return [
+        encoding_of(generator.integers(lowest, VOCABULARY, length).tolist(), [0] * (length - length // 3))
+        for length in lengths
+    ]
+
+
+def encoding_of(ids: Sequence[int], segments: Sequence[int] = ()) -> Encoding:
+    """Tokens as a tokenizer gives them; those beyond the listed segments are of segment 1."""
+    count = len(ids)
+    return Encoding(
+        token_ids=list(ids),
+        segment_ids=[*segments, *[1] * (count - len(segments))] if segments else [0] * count,
+        tokens=["?"] * count,
+        offsets=[(0, 0)] * count,
+        word_ids=[None] * count,
+        special=[False] * count,
+        truncated=False,
+        original_length=count,
+    )
+
+
+def check(backend: Backend, reference: Reference, inputs: Sequence[Encoding], bound: float = EXACT) -> None:
+    """Every hidden state and map of every input equals the reference's, alone and in one batch."""
+    want = want_all(backend)
+    together = run(backend, inputs, [want] * len(inputs))
+    for encoding, beside in zip(inputs, together, strict=True):
+        hidden, attention = reference.run(encoding.token_ids, encoding.segment_ids)
+        assert hidden.shape[0] == backend.info.layers + 1
+        assert attention.shape[:2] == (backend.info.layers, backend.info.heads)
+        for output in (beside, *run(backend, [encoding], [want])):
+            assert output.tokens is not None
+            assert distance(output.attention, attention) <= bound
+            for ours, theirs in zip(output.tokens, hidden, strict=True):
+                assert relative_distance(ours, theirs) <= bound
+
+
+def check_torch(reference: Reference, inputs: Sequence[Encoding] | None = None) -> None:
+    """`check` on PyTorch, with native kernels where they run, and without."""
+    for native in (True, False):
+        checkpoint = load_checkpoint(reference.folder)  # kernels lay the weights out anew
+        backend = TorchBackend(checkpoint, device="cpu", dtype="float32", native=native)
+        check(backend, reference, sample() if inputs is None else inputs)
+
+
+def check_onnx(reference: Reference, place: Path, inputs: Sequence[Encoding] | None = None) -> None:
+    """`check` on an exported graph, which has passed the export's own comparison in every quantity."""
+    export(str(reference.folder), place, dtype="float32", overwrite=False, step=nullcontext_of)
+    file = find_graph(place)
+    assert file is not None
+    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
+    check(backend, reference, sample() if inputs is None else inputs, AS_A_GRAPH)
+
+
+@contextmanager
+def nullcontext_of(_: str) -> Iterator[None]:
+    """Say nothing of a step of the export."""
+    with nullcontext():
+        yield
