@@ -17,7 +17,7 @@ from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
-from model.encoder.positions import alibi, relative_bias, rotary_angles
+from model.encoder.positions import alibi, by_query_and_key, relative_bias, rotary_angles
 
 _LOWEST = torch.finfo(torch.float32).min
 
@@ -69,7 +69,7 @@ class TracedEncoder(nn.Module):
         bias, relative = None, config.relative_bias
         if relative is not None:
             table = attention.relative_bias if relative.per_layer else self.relative_bias
-            bias = relative_bias(cast(Tensor, table), length, relative)
+            bias = relative_bias(cast(Tensor, table), length, relative)  # (H, 2·N − 1)
         elif config.alibi:
             bias = alibi(config.num_heads, length, real.device)
         return _Sequences(mask if pairs is None else mask & pairs, bias)
@@ -80,7 +80,7 @@ class _Sequences(NamedTuple):
 
     # Which keys each query attends to: bool (B, 1, N, N), contiguous, as the runtime's kernel requires.
     mask: Tensor
-    # Added to the scores: (H, N, N).
+    # Added to the scores, by distance: (H, 2·N − 1).
     bias: Tensor | None
 
 
@@ -139,7 +139,9 @@ class _TracedBlock(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
         """Attend within each sequence: q, k, v (B, H, N, D) to the attention output (B, N, C)."""
         mask, bias = sequences
-        added = mask if bias is None else torch.where(mask, bias, -torch.inf).to(q.dtype)
+        added = mask
+        if bias is not None:
+            added = torch.where(mask, by_query_and_key(bias, q.shape[2]), -torch.inf).to(q.dtype)
         scale = self.config.score_scale
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)  # (B, H, N, D)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
@@ -158,8 +160,7 @@ class _TracedBlock(nn.Module):
         if not self.config.biased:
             return observed
         bias = cast(Tensor, sequences.bias).index_select(0, selected.pair_heads)
-        # By distance: the last query has all keys before it, the first one all keys after it.
-        return [*observed, torch.cat((bias[:, -1], bias[:, 0, 1:]), dim=-1).float()]
+        return [*observed, bias.float()]
 
     def _weights(self, q: Tensor, k: Tensor, sequences: _Sequences, heads: Tensor, rows: Tensor) -> Tensor:
         """Compute the softmax weights of the listed heads and rows, in float32: (B, heads, rows, N)."""
@@ -168,7 +169,8 @@ class _TracedBlock(nn.Module):
         k, scale = k.index_select(1, heads).float(), self.config.score_scale
         scores = similarity_scores(q, k, "dot_product", scale=scale)
         if bias is not None:
-            scores = scores + bias.index_select(0, heads).index_select(1, rows)
+            pairs = by_query_and_key(bias.index_select(0, heads), k.shape[2])  # (heads, N, N)
+            scores = scores + pairs.index_select(1, rows)
         # Without windows all rows of a bidirectional model's mask are equal, so one row is enough.
         plain = not (self.config.causal or self.attention.layer.window)
         mask = mask[:, :, :1] if plain else mask.index_select(2, rows)

@@ -21,7 +21,7 @@ from model.encoder.linear import Linear
 from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
 from model.encoder.padded_runs import attend_in_padded_runs
-from model.encoder.positions import rotate
+from model.encoder.positions import by_query_and_key, rotate
 
 Indices = slice | NDArray[np.int64] | Tensor
 """A selection along an axis: a slice of neighbours, or positions (int64)."""
@@ -186,7 +186,7 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend within each sequence: hidden states (T, C) to the attention output (T, C).
 
-        `bias` (H, longest, longest) is added to the scores. Padding rows attend to nothing.
+        `bias` (H, 2·longest − 1), by distance, is added to the scores. Padding rows attend to nothing.
         """
         q, k, v = self.project(x, rotary)  # (T, H, D) each
         if observe is not None:
@@ -235,7 +235,7 @@ class SelfAttention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         config, length = self.config, q.shape[-2]
         mask = visible(length, q.device, causal=config.causal, window=self.layer.window)
-        bias = None if bias is None else bias[:, :length, :length]
+        bias = None if bias is None else by_query_and_key(bias, length)
         if config.similarity == "dot_product":
             return fused_attention(q, k, v, mask, bias, config.score_scale)
         weights = probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias)
@@ -244,7 +244,7 @@ class SelfAttention(nn.Module):
     def scores(self, q: Tensor, k: Tensor, heads: Indices, rows: Indices, bias: Tensor | None) -> Tensor:
         """Compute the scores of selected heads and query positions before the softmax, in float32.
 
-        `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, longest, longest). Returns
+        `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, 2·longest − 1), by distance. Returns
         (b, heads, rows, N); a key hidden from a query has the lowest float32. Only the selection is
         computed. Queries and keys are converted to float32 first: scores rounded to bfloat16 would
         change an entropy by 5e-4.
@@ -261,7 +261,7 @@ class SelfAttention(nn.Module):
                 q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric, config.score_scale
             )
         if bias is not None:
-            scores += chosen(chosen(bias[:, :length, :length], 1, rows), 0, heads)
+            scores += chosen(by_query_and_key(chosen(bias, 0, heads), length), 1, rows)
         mask = visible(length, q.device, causal=config.causal, window=self.layer.window)
         return scores if mask is None else scores.masked_fill_(~chosen(mask, 0, rows), _LOWEST)
 

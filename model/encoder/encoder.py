@@ -157,7 +157,7 @@ class Encoder(nn.Module):
         states = {0: x} if 0 in plan.states else {}
         if self.executor is not None:
             return states | self.executor(x, packing, plan)
-        angles, biases = self._angles(input_ids, packing), self._biases(packing)
+        angles, biases = self.angles(packing, len(x)), self.biases(packing)
         blocks = cast(Sequence[Block], self.blocks)
         for number, block in enumerate(islice(blocks, plan.blocks)):
             attention = block.attention
@@ -174,20 +174,20 @@ class Encoder(nn.Module):
             plan.observers[plan.blocks](attention, q, k, v, biases(attention))
         return states
 
-    def _angles(self, input_ids: Tensor, packing: Packing) -> dict[Rotary | None, Angles]:
-        """Compute the angles of each kind of rotary positions once, for all layers."""
+    def angles(self, packing: Packing, rows: int) -> dict[Rotary | None, Angles]:
+        """Compute the angles of each kind of rotary positions once, for all layers; for so many rows."""
         kinds = {layer.rotary for layer in self.config.layers} - {None}
         if not kinds:
             return {}
-        positions = _positions(input_ids, packing)
+        positions = packing.positions(self.device, rows - packing.tokens)
         return {rotary: rotary_angles(positions, rotary) for rotary in kinds if rotary is not None}
 
-    def _biases(self, packing: Packing) -> Callable[[SelfAttention], Tensor | None]:
-        """Return a function from a layer's attention to its bias by distance, (H, longest, longest).
+    def biases(self, packing: Packing) -> Callable[[SelfAttention], Tensor | None]:
+        """Return a function from a layer's attention to its bias by distance, (H, 2·longest − 1).
 
         A bias that layers share is computed once.
         """
-        config, longest = self.config, max(packing.lengths, default=0)
+        config, longest = self.config, max((1, *packing.lengths))
         relative = config.relative_bias
         if relative is not None and relative.per_layer:
             return lambda one: relative_bias(cast(Tensor, one.relative_bias), longest, relative)
@@ -195,8 +195,13 @@ class Encoder(nn.Module):
         if relative is not None:
             shared = relative_bias(cast(Tensor, self.relative_bias), longest, relative)
         elif config.alibi:
-            shared = alibi(config.num_heads, longest, self.embeddings.token.device)
+            shared = alibi(config.num_heads, longest, self.device)
         return lambda _: shared
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embeddings.token.device
 
 
 def embed_packed(embeddings: Embeddings, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:

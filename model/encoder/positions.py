@@ -47,16 +47,29 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) ->
     return torch.cat((turned.to(x.dtype), rest), dim=-1) if rest.shape[-1] else turned.to(x.dtype)
 
 
-def relative_buckets(length: int, buckets: int, max_distance: int, device: torch.device) -> Tensor:
-    """Return the bucket, of learned biases, for each query and key (Raffel et al. 2020, §2.1).
+def distances(length: int, device: torch.device) -> Tensor:
+    """List the distances between the tokens of a sequence, from the last to the first: key − query.
+
+    Returns int64 (2·length − 1,), from 1 − length to length − 1.
+    """
+    return torch.arange(1 - length, length, device=device)
+
+
+def by_query_and_key(x: Tensor, length: int) -> Tensor:
+    """Spread numbers by distance, (…, 2·longest − 1), over queries and keys: (…, length, length)."""
+    position = torch.arange(length, device=x.device)
+    center = x.shape[-1] // 2
+    return x[..., position[None, :] - position[:, None] + center]
+
+
+def relative_buckets(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """Return the bucket, of learned biases, for distances from query to key (Raffel et al. 2020, §2.1).
 
     Half of the buckets are for keys after the query. In each half, the first half holds one exact distance
     each; the rest grow logarithmically up to `max_distance`, and all larger distances share the last.
-    Returns int64 (length, length), axes (query, key).
+    `distance` int64 of any shape, and so is the result.
     """
-    position = torch.arange(length, device=device)
-    distance = position[None, :] - position[:, None]  # key - query
-    table = torch.tensor(_buckets_by_distance(buckets // 2, max_distance), device=device)
+    table = torch.tensor(_buckets_by_distance(buckets // 2, max_distance), device=distance.device)
     return table[distance.abs().clamp(max=max_distance)] + buckets // 2 * (distance > 0)
 
 
@@ -74,21 +87,20 @@ def _buckets_by_distance(half: int, max_distance: int) -> list[int]:
 
 
 def relative_bias(table: Tensor, length: int, relative: RelativeBias) -> Tensor:
-    """Read the bias of each distance from a table (rows, H): its dtype, (H, length, length)."""
-    buckets = relative_buckets(length, relative.buckets, relative.max_distance, table.device)
-    return F.embedding(buckets, table).permute(2, 0, 1)
+    """Read the bias of each of the `distances` from a table (rows, H): its dtype, (H, 2·length − 1)."""
+    buckets = relative_buckets(distances(length, table.device), relative.buckets, relative.max_distance)
+    return F.embedding(buckets, table).t()
 
 
 def alibi(heads: int, length: int, device: torch.device) -> Tensor:
-    """Return the bias of ALiBi in its symmetric form, −slope·|i − j| (Press et al. 2022): (H, N, N).
+    """Return the bias of ALiBi in its symmetric form, −slope·|i − j| (Press et al. 2022): (H, 2·length − 1).
 
-    The slopes of n heads, n a power of two, are 2^(−8/n), 2^(−16/n), …; other numbers of heads have those of
-    the power of two below, and then every second one of those of the next.
+    The columns are the `distances`. The slopes of n heads, n a power of two, are 2^(−8/n), 2^(−16/n), …;
+    other numbers of heads have those of the power of two below, and then every second one of those of the
+    next.
     """
-    position = torch.arange(length, device=device)
-    distance = (position[None, :] - position[:, None]).abs()
     slopes = torch.tensor(alibi_slopes(heads), dtype=torch.float32, device=device)
-    return -slopes[:, None, None] * distance
+    return -slopes[:, None] * distances(length, device).abs()
 
 
 def alibi_slopes(heads: int) -> list[float]:

@@ -12,8 +12,8 @@ from model.encoder.attention import Indices, SelfAttention
 class TensorLayer:
     """One layer's queries, keys and values of b sequences of N tokens, each (b, N, H, D).
 
-    The methods are those of `model.inspection.layer.LayerAttention`; `bias` (H, longest, longest) is added to
-    the scores.
+    The methods are those of `model.inspection.layer.LayerAttention`; `bias` (H, 2·longest − 1), by
+    distance, is added to the scores.
     """
 
     attention: SelfAttention

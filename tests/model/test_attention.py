@@ -204,7 +204,7 @@ def test_chosen_heads_and_rows_are_those_of_the_whole_map(kind: Similarity) -> N
     module = attention(layers=(LayerConfig(window=3),), similarity=kind, scale=0.6)
     x = normal(9, 24, seed=14)
     q, k, _ = module.project(x)
-    bias = normal(4, 12, 12, seed=15)  # the batch's longest sequence has 12 tokens
+    bias = normal(4, 23, seed=15)  # the batch's longest sequence has 12 tokens
     heads, rows = torch.tensor([3, 0, 3]), torch.tensor([8, 2, 2])
     (whole,) = module.scores(q[None], k[None], slice(0, 4), slice(0, 9), bias).softmax(-1)
     (some,) = module.scores(q[None], k[None], heads, rows, bias).softmax(-1)

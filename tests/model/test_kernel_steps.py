@@ -50,29 +50,35 @@ RUN: dict[str, list[dict[str, Any]]] = {
 }
 """What changes a block, and the kernels do too."""
 
-REFUSED: dict[str, list[dict[str, Any]]] = {
-    "norm": [{"norm": "pre"}, {"norm": "sandwich"}],
-    "norm_kind": [{"norm_kind": "rms"}],
+OWN: dict[str, list[dict[str, Any]]] = {
+    "norm": [{"norm": "pre"}],
+    "norm_kind": [{"norm_kind": "rms"}, {"norm_kind": "rms", "norm": "pre"}],
     "norm_bias": [{"norm_bias": False}],
-    "gated": [{"gated": True}],
-    "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
+    "gated": [{"gated": True}, {"gated": True, "activation": "silu", "norm": "pre"}],
     "causal": [{"causal": True}],
     "head_dim": [{"head_dim": 16}, {"head_dim": 64}],
-    "num_kv_heads": [{"num_kv_heads": 1}],
-    "qk_norm": [{"qk_norm": "layer"}, {"qk_norm": "rms"}],
+    "num_kv_heads": [{"num_kv_heads": 1}, {"num_heads": 4, "num_kv_heads": 2}],
     "relative_bias": [
         {"relative_bias": RelativeBias(8, 16)},
-        {"relative_bias": RelativeBias(per_layer=True)},
+        {"relative_bias": RelativeBias(per_layer=True), "scale": 1.0, "norm": "pre"},
         {"relative_bias": RelativeBias(table_rows=40)},
     ],
     "alibi": [{"alibi": True}],
     "layers": [
         {"layers": (LayerConfig(window=2),)},
+        {"layers": (LayerConfig(window=1),), "causal": True},
         {"layers": (LayerConfig(rotary=Rotary.of(32)),)},
-        {"layers": (LayerConfig(rotary=Rotary.of(16, interleaved=True)),)},
-        {"layers": (LayerConfig(attention_norm=False),)},
-        {"layers": (LayerConfig(), LayerConfig(), LayerConfig(window=1))},
+        {"layers": (LayerConfig(rotary=Rotary.of(16, interleaved=True)),), "num_kv_heads": 1},
+        {"layers": (LayerConfig(attention_norm=False), LayerConfig(), LayerConfig()), "norm": "pre"},
+        {"layers": (LayerConfig(), LayerConfig(rotary=Rotary.of(8)), LayerConfig(window=1))},
     ],
+}
+"""What changes a block, and the kernels do too, if they have products of their own."""
+
+REFUSED: dict[str, list[dict[str, Any]]] = {
+    "norm": [{"norm": "sandwich"}],
+    "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
+    "qk_norm": [{"qk_norm": "layer"}, {"qk_norm": "rms"}],
 }
 """What changes a block, and the kernels refuse."""
 
@@ -117,7 +123,7 @@ def prepared(config: EncoderConfig, *, products: bool = False) -> tuple[Encoder,
     """An encoder, and what runs its blocks natively with stand-ins; skips where that does not run."""
     encoder = encoder_of(config)
     try:
-        return encoder, NativeStack(config, encoder_of(config).blocks, stand_ins(products=products))
+        return encoder, NativeStack(encoder_of(config), stand_ins(products=products))
     except NoKernels as error:
         pytest.skip(str(error))
 
@@ -131,7 +137,7 @@ def run(encoder: Encoder, plan: Plan) -> dict[int, Tensor]:
 @pytest.mark.parametrize("field", [field.name for field in fields(EncoderConfig)])
 def test_every_field_of_the_config_is_run_refused_or_of_the_embeddings(field: str) -> None:
     """A field, or a value, that is new stands in no table, and this fails until it is in the right one."""
-    choices = [choice for table in (RUN, REFUSED, EMBEDDED) for choice in table.get(field, [])]
+    choices = [choice for table in (RUN, OWN, REFUSED, EMBEDDED) for choice in table.get(field, [])]
     values = {getattr(BASE, field), *(choice[field] for choice in choices)}
     listed = listed_values(HINTS[field])
     assert listed is None or values == listed
@@ -157,19 +163,39 @@ def listed_values(hint: Any) -> set[object] | None:
         *(("relative_bias", f.name) for f in fields(RelativeBias)),
     ],
 )
-def test_every_field_of_a_part_of_the_config_is_refused(field: str, part: str) -> None:
-    """A layer and a bias are configs of their own: each of their fields is refused with some value."""
+def test_every_field_of_a_part_of_the_config_is_run(field: str, part: str) -> None:
+    """A layer and a bias are configs of their own: each of their fields has another value in the table."""
     default = getattr(LayerConfig() if field == "layers" else RelativeBias(), part)
     found = [
-        one for choice in REFUSED[field] for one in (choice[field] if field == "layers" else [choice[field]])
+        one for choice in OWN[field] for one in (choice[field] if field == "layers" else [choice[field]])
     ]
     assert {getattr(one, part) for one in found} - {default}
+
+
+@every(OWN)
+def test_with_products_of_their_own_the_kernels_take_the_steps_of_any_block(choice: dict[str, Any]) -> None:
+    """States, queries, keys, values and biases of each layer are those of the blocks themselves."""
+    check_steps(choice, products=True)
+
+
+@every(OWN)
+def test_without_products_of_their_own_the_kernels_refuse_other_blocks(
+    choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With AVX-512 and PyTorch's products there are only the steps of BERT."""
+    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins(products=False))
+    with pytest.raises(NoKernels, match="with avx512 they support only layers as in BERT"):
+        NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
 
 
 @every(RUN)
 @pytest.mark.parametrize("products", [False, True])
 def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products: bool) -> None:
     """States, queries, keys and values of each layer are those of the blocks themselves."""
+    check_steps(choice, products=products)
+
+
+def check_steps(choice: dict[str, Any], *, products: bool) -> None:
     encoder, native = prepared(replace(BASE, **choice), products=products)
     assert changes_blocks(choice) or choice == {"activation": BASE.activation}
     layers = encoder.config.num_layers
@@ -189,7 +215,7 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products:
     encoder.executor = native
     states, found = pass_()
     assert states.keys() == expected.keys() == {*range(1, layers + 1)}
-    assert len(found) == len(projected) == 3 * (layers + 1)
+    assert len(found) == len(projected) == (3 + encoder.config.biased) * (layers + 1)
     for ours, theirs in zip([*states.values(), *found], [*expected.values(), *projected], strict=True):
         assert relative_distance(ours, theirs) < 2e-5
 
@@ -218,19 +244,17 @@ def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
 @every(REFUSED)
 def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
     """Whatever this processor has, the reason is the block."""
-    with pytest.raises(
-        NoKernels, match="they support only attention, norms and feed-forward layers as in BERT"
-    ):
-        NativeStack.of(replace(BASE, **choice), (), torch.float32)
+    with pytest.raises(NoKernels, match="they support only "):
+        NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
 
 
 @needs_kernels
 def test_the_kernels_refuse_heads_that_fill_no_vector() -> None:
     """With AVX2 a vector has eight numbers, with AVX-512 sixteen."""
     step = find_kernels(torch.float32).head_step(torch.float32)
-    NativeStack.of(replace(BASE, num_heads=64 // step), (), torch.float32)
+    NativeStack.of(encoder_of(replace(BASE, num_heads=64 // step)), torch.float32)
     with pytest.raises(NoKernels, match=f"the head size is {step // 2}, which is not a multiple of {step}$"):
-        NativeStack.of(replace(BASE, num_heads=128 // step), (), torch.float32)
+        NativeStack.of(encoder_of(replace(BASE, num_heads=128 // step)), torch.float32)
 
 
 @every(EMBEDDED)

@@ -12,6 +12,7 @@ from model.encoder.encoder import Encoder
 from model.encoder.positions import (
     alibi,
     alibi_slopes,
+    by_query_and_key,
     relative_buckets,
     rotary_angles,
     rotate,
@@ -140,7 +141,8 @@ def test_relative_buckets_are_those_of_t5(buckets: int, furthest: int) -> None:
     expected = T5Attention._relative_position_bucket(
         position[None, :] - position[:, None], bidirectional=True, num_buckets=buckets, max_distance=furthest
     )
-    assert torch.equal(relative_buckets(300, buckets, furthest, torch.device("cpu")), expected)
+    distance = position[None, :] - position[:, None]
+    assert torch.equal(relative_buckets(distance, buckets, furthest), expected)
 
 
 def test_a_relative_bias_moves_the_scores_by_distance() -> None:
@@ -149,7 +151,8 @@ def test_a_relative_bias_moves_the_scores_by_distance() -> None:
     assert encoder.relative_bias is not None
     weights = observed_maps(encoder, [5] * 9)[0]
     table = encoder.relative_bias.double().numpy()  # (buckets, H)
-    buckets = relative_buckets(9, 8, 20, torch.device("cpu")).numpy()
+    position = torch.arange(9)
+    buckets = relative_buckets(position[None, :] - position[:, None], 8, 20).numpy()
     expected = np.exp(table[buckets].transpose(2, 0, 1))
     assert distance(weights, expected / expected.sum(-1, keepdims=True)) < 1e-6
 
@@ -176,9 +179,10 @@ def test_the_slopes_of_alibi_are_those_of_the_paper() -> None:
 def test_alibi_is_the_same_in_both_directions() -> None:
     """Each key costs its distance times the slope of the head, whether it comes before its query or after."""
     bias = alibi(3, 6, torch.device("cpu"))
-    assert bias.shape == (3, 6, 6)
-    expected = [[[-slope * abs(i - j) for j in range(6)] for i in range(6)] for slope in slopes(3)]
+    expected = [[-slope * abs(gap) for gap in range(-5, 6)] for slope in slopes(3)]
     assert distance(bias, expected) < 1e-7
+    pairs = [[[-slope * abs(i - j) for j in range(6)] for i in range(6)] for slope in slopes(3)]
+    assert distance(by_query_and_key(bias, 6), pairs) < 1e-7
 
 
 def test_alibi_moves_the_scores_by_distance() -> None:

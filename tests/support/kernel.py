@@ -11,11 +11,12 @@ from torch.nn import functional as F
 
 from model.encoder.config import Activation
 from model.encoder.linear import activate
+from model.encoder.positions import rotate
 from model.pytorch.kernels import library
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
-from model.pytorch.kernels.structures import Attention, Norm, Product
+from model.pytorch.kernels.structures import Attention, Gate, Norm, Product, Rotation
 from tests.support.backends import instructions
 
 needs_kernels = pytest.mark.skipif(
@@ -34,8 +35,11 @@ def attend(
     starts: IntArray,
     output: Tensor | None,
     observations: Observations | None = None,
+    **others: int,
 ) -> None:
     """Attend within each sequence: q, k, v (T, H, D) of one layout, to `output` (T, H, D), dense.
+
+    `others` are further fields of `Attention`.
 
     The components of a head lie side by side. `starts`, int64 (B + 1,), is where each sequence begins; rows
     of `output` beyond the last are left as they are. Without `output` only what is observed is computed.
@@ -55,6 +59,7 @@ def attend(
         size,
         size**-0.5,
         None if observations is None else observations.address,
+        **others,
     )
     check(kernels.attend(byref(arguments)))
 
@@ -85,7 +90,7 @@ def stand_ins(*, products: bool) -> Kernels:
     What is compiled of them is the order of a block's steps. With `products` these are among the steps, else
     the compiled code calls PyTorch's. Raises NoKernels where nothing was built.
     """
-    own = Products(_multiply, _COLUMNS) if products else None
+    own = Products(_multiply, _COLUMNS, _rotate, _gate) if products else None
     return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, own, None)
 
 
@@ -113,18 +118,32 @@ def _multiply(address: int) -> int:
 
 @CFUNCTYPE(c_int, c_void_p)
 def _attend(address: int) -> int:
-    """Do what `headlight_attend_float32` does, but observe nothing."""
+    """Do what `headlight_attend_float32_avx2` does, but observe nothing."""
     given = Attention.from_address(address)
     if given.output is None:
         return 0
-    shape = (given.tokens, given.heads, given.head_size)
-    q, k, v = (_floats(x, *shape, stride=given.token_stride) for x in (given.q, given.k, given.v))
-    output = _floats(given.output, *shape)
+    heads, kv_heads = given.heads, given.kv_heads or given.heads
+    size, stride = given.head_size, given.token_stride
+    q = _floats(given.q, given.tokens, heads, size, stride=stride)
+    k, v = (_floats(x, given.tokens, kv_heads, size, stride=stride) for x in (given.k, given.v))
+    output = _floats(given.output, given.tokens, heads, size)
     for start, stop in pairwise((c_int64 * (given.sequences + 1)).from_address(given.starts)):
-        of_sequence = [x[start:stop].transpose(0, 1) for x in (q, k, v)]  # (H, N, D) each
-        weights = torch.softmax(of_sequence[0] @ of_sequence[1].mT * given.scale, dim=-1)
-        output[start:stop] = (weights @ of_sequence[2]).transpose(0, 1)
+        of_sequence = [x[start:stop].transpose(0, 1) for x in (q, k, v)]  # (heads, N, D) each
+        keys, values = (x.repeat_interleave(heads // kv_heads, dim=0) for x in of_sequence[1:])
+        weights = torch.softmax(_added(given, of_sequence[0] @ keys.mT) * given.scale, dim=-1)
+        output[start:stop] = (weights @ values).transpose(0, 1)
     return 0
+
+
+def _added(given: Attention, products: Tensor) -> Tensor:
+    """Add the bias, and hide keys: products q·k (H, N, N)."""
+    position = torch.arange(products.shape[1])
+    distance = position[None, :] - position[:, None]
+    if given.bias is not None:
+        bias = _floats(given.bias, given.heads, 2 * given.bias_length - 1)
+        products = products + bias[:, distance + given.bias_length - 1]
+    hidden = distance.abs() > given.window if given.window else torch.zeros_like(distance, dtype=torch.bool)
+    return products.masked_fill(hidden | (distance > 0) if given.causal else hidden, -math.inf)
 
 
 @CFUNCTYPE(c_int, c_void_p)
@@ -132,10 +151,41 @@ def _add_norm(address: int) -> int:
     """Do what `headlight_add_norm_float32` does."""
     given = Norm.from_address(address)
     shape = (given.tokens, given.size)
-    gain, bias = (_floats(x, given.size) for x in (given.gain, given.bias))
-    total = _floats(given.x, *shape) + _floats(given.added, *shape)
-    normed = F.layer_norm(total, (given.size,), gain, bias, given.epsilon)
+    total = _floats(given.x, *shape).clone()
+    if given.added is not None:
+        total += _floats(given.added, *shape)
+    if given.sum is not None:
+        _floats(given.sum, *shape).copy_(total)
+    if given.output is None:
+        return 0
+    gain = _floats(given.gain, given.size)
+    bias = None if given.bias is None else _floats(given.bias, given.size)
+    if given.rms:
+        normed = F.rms_norm(total, (given.size,), gain, given.epsilon)
+    else:
+        normed = F.layer_norm(total, (given.size,), gain, bias, given.epsilon)
     _floats(given.output, *shape).copy_(normed)
     if given.rounded is not None:
         _floats(given.rounded, *shape).copy_(normed)
+    return 0
+
+
+@CFUNCTYPE(c_int, c_void_p)
+def _rotate(address: int) -> int:
+    """Do what `headlight_rotate_float32_avx2` does."""
+    given = Rotation.from_address(address)
+    x = _floats(given.x, given.tokens, given.heads, given.head_size, stride=given.stride)
+    cos, sin = (_floats(one, given.tokens, 1, given.pairs) for one in (given.cos, given.sin))
+    x.copy_(rotate(x, cos, sin, interleaved=bool(given.interleaved)))
+    return 0
+
+
+@CFUNCTYPE(c_int, c_void_p)
+def _gate(address: int) -> int:
+    """Do what `headlight_gate_float32_avx2` does."""
+    given = Gate.from_address(address)
+    gate, value = _floats(given.x, given.tokens, 2 * given.size).chunk(2, dim=-1)
+    _floats(given.output, given.tokens, given.size).copy_(
+        activate(gate, ACTIVATIONS[given.activation]) * value
+    )
     return 0

@@ -32,10 +32,15 @@ class NoKernels(Exception):
 
 
 class Products(NamedTuple):
-    """Products of our own, faster than oneDNN's; their weights lie in panels of some columns each."""
+    """Products of our own, faster than oneDNN's; their weights lie in panels of some columns each.
+
+    With them come the steps of other blocks than BERT's: rotary positions and gates.
+    """
 
     multiply: Any
     columns: int
+    rotate: Any
+    gate: Any
 
 
 class Kernels(NamedTuple):
@@ -64,7 +69,12 @@ class Kernels(NamedTuple):
         products = embed = None
         if instructions == "avx2":
             columns = ctypes.c_int64.in_dll(library, "headlight_columns_float32_avx2").value
-            products = Products(library.headlight_multiply_float32_avx2, columns)
+            products = Products(
+                library.headlight_multiply_float32_avx2,
+                columns,
+                library.headlight_rotate_float32_avx2,
+                library.headlight_gate_float32_avx2,
+            )
             embed = library.headlight_embed_float32_avx2
         return Kernels(instructions, attend_, add_norm_, run_layers, products, embed)
 

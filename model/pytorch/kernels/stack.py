@@ -1,11 +1,11 @@
-"""Runs all layers of a plain encoder in one call, with the native kernels between the products."""
+"""Runs all layers of an encoder in one call, with the native kernels between the products."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from ctypes import Array, addressof, byref, c_void_p, cast
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from model.encoder.config import EncoderConfig, LayerConfig
@@ -17,7 +17,6 @@ from model.pytorch.kernels import structures
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, check, find_kernels
-from model.pytorch.kernels.observations import Observations
 
 _LINE = 64
 """The size of a cache line in bytes."""
@@ -33,7 +32,7 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
     place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
     if place.device.type != "cpu":
         raise NoKernels("they run on CPUs")
-    stack = NativeStack.of(encoder.config, encoder.blocks, place.dtype)
+    stack = NativeStack.of(encoder, place.dtype)
     encoder.executor = stack
     if NativeEmbeddings.supports(encoder.embeddings, stack.kernels):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
@@ -61,12 +60,15 @@ class NativeStack:
     lock, so a service under load answers more requests.
     """
 
-    def __init__(self, config: EncoderConfig, blocks: Iterable[nn.Module], kernels: Kernels) -> None:
+    def __init__(self, encoder: Encoder, kernels: Kernels) -> None:
+        config = encoder.config
         self.kernels = kernels
+        self._encoder = encoder
         self._config = config
-        self._blocks: list[Any] = list(blocks)
+        self._blocks: list[Any] = list(encoder.blocks)
         self._products = kernels.products
-        self._widest = max(3 * config.hidden_size, config.intermediate_size) if kernels.products else 0
+        inner = config.intermediate_size * (2 if config.gated else 1)
+        self._widest = max(sum(config.qkv_rows), inner) if kernels.products else 0
         self._torch = None if kernels.products else find_functions()
         self._handles = Handles() if self._torch else None
         self._parameters: list[Tensor] = []  # the kernels hold their addresses
@@ -75,15 +77,20 @@ class NativeStack:
         self._layers = (structures.Layer * len(layers))(*layers)
 
     @staticmethod
-    def of(config: EncoderConfig, blocks: Iterable[nn.Module], dtype: torch.dtype) -> "NativeStack":
+    def of(encoder: Encoder, dtype: torch.dtype) -> "NativeStack":
         """Build a stack; raises NoKernels if none fits this encoder or this processor."""
-        if not _is_like_bert(config):
-            raise NoKernels("they support only attention, norms and feed-forward layers as in BERT")
+        config = encoder.config
+        if config.similarity != "dot_product" or config.qk_norm is not None:
+            raise NoKernels("they support only dot products of queries and keys, without norms")
+        if config.norm == "sandwich":
+            raise NoKernels("they support only one norm before or after a sub-layer")
         kernels = find_kernels(dtype)
+        if kernels.products is None and not is_like_bert(config):
+            raise NoKernels(f"with {kernels.instructions} they support only layers as in BERT")
         step = kernels.head_step(dtype)
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
-        return NativeStack(config, blocks, kernels)
+        return NativeStack(encoder, kernels)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Observations`."""
@@ -92,40 +99,51 @@ class NativeStack:
             return dict.fromkeys(wanted, x)
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
-        room = _Room(x, packing, self._blocks[0].attention.qkv.dtype, self._widest)
+        room = _Room(x, packing, self._blocks[0].attention.qkv.dtype, self._config, self._widest)
+        positions = _Positions(self._encoder, packing, len(x))
         for some in steps(last, plan.observers, x.numel()):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
-            self._run(room, some, states, projections, plan.in_kernels, ends_observing=ends_observing)
+            self._run(room, positions, some, states, projections, plan, ends_observing=ends_observing)
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
-                plan.observers[number](attention, q, k, v, None)
+                k, v = attention.repeat(k), attention.repeat(v)
+                plan.observers[number](attention, q, k, v, positions.bias(attention))
+        last_state = self._config.num_layers
+        if last_state in states and self._config.norm != "post":
+            states[last_state] = self._encoder.final_norm(states[last_state])
         return states
 
     def _run(
         self,
         room: "_Room",
+        positions: "_Positions",
         some: range,
         states: Mapping[int, Tensor],
         projections: Mapping[int, Tensor],
-        observations: Mapping[int, Observations],
+        plan: Plan,
         *,
         ends_observing: bool,
     ) -> None:
         """Run the hidden state in `room` through some layers."""
         tokens, size = room.x.shape
+        config = self._config
         attention = structures.Attention(
             starts=room.starts.ctypes.data,
             tokens=tokens,
             sequences=len(room.starts) - 1,
-            heads=self._config.num_heads,
-            head_size=self._config.head_size,
-            scale=self._config.score_scale,
+            heads=config.num_heads,
+            head_size=config.head_size,
+            scale=config.score_scale,
+            kv_heads=0 if config.kv_heads == config.num_heads else config.kv_heads,
+            bias_length=positions.longest,
+            causal=config.causal,
         )
         into = _addresses({number - 1: state for number, state in states.items()}, some)
         projected = _addresses(projections, some)
-        recorded = _pointers([None if one is None else one.address for one in map(observations.get, some)])
+        recorded = _pointers([None if one is None else one.address for one in map(plan.in_kernels.get, some)])
+        angles, biases = positions.angles(self._blocks, some), positions.biases(self._blocks, some)
         layers = structures.Layers(
             torch=self._torch and addressof(self._torch),
             multiply=self._products and cast(self._products.multiply, c_void_p),
@@ -136,7 +154,7 @@ class NativeStack:
             tokens=tokens,
             size=size,
             element=room.mixed.element_size(),
-            epsilon=self._config.norm_eps,
+            epsilon=config.norm_eps,
             x=room.x.data_ptr(),
             **room.addresses,
             widest=self._widest,
@@ -146,6 +164,13 @@ class NativeStack:
             observations=addressof(recorded),
             attention=addressof(attention),
             ends_observing=ends_observing,
+            rotate=self._products and cast(self._products.rotate, c_void_p),
+            gate=self._products and cast(self._products.gate, c_void_p),
+            angles=angles and addressof(angles),
+            biases=biases and addressof(biases),
+            gated_width=config.intermediate_size if config.gated else 0,
+            norms_input=config.norm != "post",
+            rms=config.norm_kind == "rms",
         )
         check(self.kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)
@@ -155,9 +180,15 @@ class NativeStack:
         attention.factor_output()  # needs weights that are not laid out yet
         linears = (attention.qkv, attention.output, feed_forward.inner, feed_forward.outer)
         norms = (block.attention_norm, block.feed_forward_norm)
-        parameters = [parameter for norm in norms for parameter in (norm.weight, norm.bias)]
-        self._parameters += parameters
-        return structures.Layer(*map(self._linear, linears), *(one.data_ptr() for one in parameters))
+        parameters = [getattr(norm, name, None) for norm in norms for name in ("weight", "bias")]
+        self._parameters += [parameter for parameter in parameters if parameter is not None]
+        return structures.Layer(
+            *map(self._linear, linears),
+            *(None if one is None else one.data_ptr() for one in parameters),
+            window=attention.layer.window,
+            gated=feed_forward.gate_activation is not None,
+            activation=ACTIVATIONS.index(feed_forward.gate_activation),
+        )
 
     def _linear(self, linear: Linear) -> structures.Linear:
         if self._products is None:
@@ -184,7 +215,7 @@ class NativeStack:
         return structures.Linear(weight, bias, attribute, algorithm)
 
 
-def _is_like_bert(config: EncoderConfig) -> bool:
+def is_like_bert(config: EncoderConfig) -> bool:
     """Whether attention, norms and feed-forward layers are those of BERT, apart from their sizes."""
     attention = (
         config.plain_scores
@@ -213,14 +244,18 @@ def lay_out(weight: Tensor, columns: int) -> Tensor:
 class _Room:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
-    Our own products write into `wide` (T, `widest`) and `narrow` (T, C), and read x itself. Without them
-    (`widest` 0) PyTorch's products make tensors, and read `rounded`.
+    Our own products write into `wide` (T, `widest`) and `narrow` (T, C), and read x itself, or its norm in
+    `normed`; a gate writes into `gated`. Without them (`widest` 0) PyTorch's products make tensors, and read
+    `rounded`.
     """
 
-    def __init__(self, x: Tensor, packing: Packing, dtype: torch.dtype, widest: int) -> None:
+    def __init__(
+        self, x: Tensor, packing: Packing, dtype: torch.dtype, config: EncoderConfig, widest: int
+    ) -> None:
         self.x = x
         self.stream = torch.empty_like(x)
-        self.mixed = torch.empty(x.shape, dtype=dtype)
+        self.mixed = torch.empty(len(x), config.num_heads * config.head_size, dtype=dtype)
+        self._projected = sum(config.qkv_rows)
         if len(x) > packing.tokens:
             self.mixed[packing.tokens :] = 0
         self.starts = packing.offsets
@@ -234,11 +269,58 @@ class _Room:
                 "wide": torch.empty(len(x), widest),
                 "narrow": torch.empty_like(x),
             }
+            if config.norm != "post":
+                self._buffers["normed"] = torch.empty_like(x)
+            if config.gated:
+                self._buffers["gated"] = torch.empty(len(x), config.intermediate_size)
             self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def projected(self) -> Tensor:
-        """Allocate a buffer for queries, keys and values side by side, (T, 3·C)."""
-        return torch.empty(len(self.mixed), 3 * self.mixed.shape[1], dtype=self.mixed.dtype)
+        """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""
+        return torch.empty(len(self.mixed), self._projected, dtype=self.mixed.dtype)
+
+
+class _Positions:
+    """What the layers of one pass of T rows know of positions: angles to turn by, and biases of scores."""
+
+    def __init__(self, encoder: Encoder, packing: Packing, rows: int) -> None:
+        config = encoder.config
+        self.longest = max((1, *packing.lengths))
+        self._rotary = encoder.angles(packing, rows)
+        self._bias = encoder.biases(packing) if config.biased else None
+        self._scale = config.score_scale
+        self._scaled: dict[int, Tensor] = {}  # by the tensor that is scaled
+        self._structures = {
+            rotary: structures.Angles(
+                cos.data_ptr(), sin.data_ptr(), cos.shape[-1], rotary is not None and rotary.interleaved
+            )
+            for rotary, (cos, sin) in self._rotary.items()
+        }
+
+    def bias(self, attention: Any) -> Tensor | None:
+        """Return the bias of a layer's scores by distance, (H, 2·longest − 1)."""
+        return None if self._bias is None else self._bias(attention)
+
+    def angles(self, blocks: Sequence[Any], some: range) -> Array[c_void_p] | None:
+        """List the address of each layer's `Angles`; None if no layer has rotary positions."""
+        if not self._structures:
+            return None
+        found = [self._structures.get(blocks[number].attention.layer.rotary) for number in some]
+        return _pointers([None if one is None else addressof(one) for one in found])
+
+    def biases(self, blocks: Sequence[Any], some: range) -> Array[c_void_p] | None:
+        """List the address of each layer's bias, divided by the scale; None if no layer has one."""
+        if self._bias is None:
+            return None
+        return _pointers([self._divided(blocks[number].attention).data_ptr() for number in some])
+
+    def _divided(self, attention: Any) -> Tensor:
+        bias = self.bias(attention)
+        assert bias is not None  # noqa: S101 - for the type checker: asked for only where there is one
+        key = id(attention if attention.relative_bias is not None else self)
+        if key not in self._scaled:
+            self._scaled[key] = (bias.float() / self._scale).contiguous()
+        return self._scaled[key]
 
 
 def _addresses(tensors: Mapping[int, Tensor], some: range) -> Array[c_void_p]:

@@ -39,6 +39,11 @@ class Attention(ctypes.Structure):
         ("head_size", _INT64),
         ("scale", ctypes.c_float),
         ("observations", _POINTER),
+        ("kv_heads", _INT64),
+        ("bias", _POINTER),
+        ("bias_length", _INT64),
+        ("window", _INT64),
+        ("causal", ctypes.c_int32),
     )
 
 
@@ -109,7 +114,16 @@ class Layer(ctypes.Structure):
         ("attention_bias", _POINTER),
         ("feed_forward_gain", _POINTER),
         ("feed_forward_bias", _POINTER),
+        ("window", _INT64),
+        ("gated", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
     )
+
+
+class Angles(ctypes.Structure):
+    """`Angles` of interface.h."""
+
+    _fields_ = (("cos", _POINTER), ("sin", _POINTER), ("pairs", _INT64), ("interleaved", ctypes.c_int32))
 
 
 class Layers(ctypes.Structure):
@@ -138,6 +152,15 @@ class Layers(ctypes.Structure):
         ("observations", _POINTER),
         ("attention", _POINTER),
         ("ends_observing", ctypes.c_int32),
+        ("rotate", _POINTER),
+        ("gate", _POINTER),
+        ("angles", _POINTER),
+        ("biases", _POINTER),
+        ("normed", _POINTER),
+        ("gated", _POINTER),
+        ("gated_width", _INT64),
+        ("norms_input", ctypes.c_int32),
+        ("rms", ctypes.c_int32),
     )
 
 
@@ -154,8 +177,51 @@ class Norm(ctypes.Structure):
         ("tokens", _INT64),
         ("size", _INT64),
         ("epsilon", ctypes.c_float),
+        ("sum", _POINTER),
+        ("rms", ctypes.c_int32),
     )
 
 
-STRUCTURES = (Observation, Attention, Norm, Embedding, Torch, Product, Linear, Layer, Layers)
+class Rotation(ctypes.Structure):
+    """`Rotation` of interface.h."""
+
+    _fields_ = (
+        ("x", _POINTER),
+        ("cos", _POINTER),
+        ("sin", _POINTER),
+        ("tokens", _INT64),
+        ("stride", _INT64),
+        ("heads", _INT64),
+        ("head_size", _INT64),
+        ("pairs", _INT64),
+        ("interleaved", ctypes.c_int32),
+    )
+
+
+class Gate(ctypes.Structure):
+    """`Gate` of interface.h."""
+
+    _fields_ = (
+        ("x", _POINTER),
+        ("output", _POINTER),
+        ("tokens", _INT64),
+        ("size", _INT64),
+        ("activation", ctypes.c_int32),
+    )
+
+
+STRUCTURES = (
+    Observation,
+    Attention,
+    Norm,
+    Rotation,
+    Gate,
+    Embedding,
+    Torch,
+    Product,
+    Linear,
+    Layer,
+    Angles,
+    Layers,
+)
 """All structures, in the order of `headlight_sizes`."""

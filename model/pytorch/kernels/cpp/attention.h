@@ -49,6 +49,7 @@ class Head {
           first_(all.starts[sequence]),
           n_(all.starts[sequence + 1] - first_),
           head_(head),
+          kv_head_(all.kv_heads ? head / (all.heads / all.kv_heads) : head),
           columns_(rounded_up(n_, P::COLUMN_STEP)),
           size_(all.head_size),
           words_(size_ / P::PER_WORD),
@@ -61,8 +62,8 @@ class Head {
         if (!every_row_ && map_ < 0) return true;
         if (!find_room(scratch)) return false;
         const int64_t stride = all_.token_stride;
-        lay_out_keys((const uint32_t *)at(all_.k, 0), stride / P::PER_WORD, n_, columns_, words_, keys_);
-        if (all_.output) lay_out_values(at(all_.v, 0), stride, n_, columns_, size_, values_);
+        lay_out_keys((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
+        if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
         const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
         for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
             const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
@@ -78,8 +79,8 @@ class Head {
     }
 
    private:
-    const Element *at(const void *x, int64_t token) const {
-        return (const Element *)x + (first_ + token) * all_.token_stride + head_ * size_;
+    const Element *at(const void *x, int64_t token, int64_t head) const {
+        return (const Element *)x + (first_ + token) * all_.token_stride + head * size_;
     }
 
     bool find_room(Scratch &scratch) {
@@ -100,7 +101,7 @@ class Head {
         int rows = 0;
         for (int64_t i = start; i < stop; i++) {
             if (!every_row_ && row_slot(i) < 0) continue;
-            std::memcpy(queries_ + rows * words_, at(all_.q, i), words_ * 4);
+            std::memcpy(queries_ + rows * words_, at(all_.q, i, head_), words_ * 4);
             query_[rows++] = i;
         }
         return rows;
@@ -108,25 +109,72 @@ class Head {
 
     int64_t row_slot(int64_t query) const { return observation_->row_slots ? observation_->row_slots[query] : query; }
 
+    // Keys from `first` to before `last`; with padding there are `columns`.
+    struct Keys {
+        int64_t first, last, columns;
+    };
+
+    // The keys that some query of a block of rows sees: others are not computed.
+    Keys visible(int rows) const {
+        Keys keys{0, n_, columns_};
+        if (all_.window) {
+            const int64_t first = std::max<int64_t>(0, query_[0] - all_.window);
+            keys.first = first / P::COLUMN_STEP * P::COLUMN_STEP;
+            keys.last = std::min(n_, query_[rows - 1] + all_.window + 1);
+        }
+        if (all_.causal) keys.last = std::min(keys.last, query_[rows - 1] + 1);
+        keys.columns = rounded_up(keys.last - keys.first, P::COLUMN_STEP);
+        return keys;
+    }
+
     template <bool MEASURED>
     void attend(int rows) {
-        P::product(rows, queries_, words_, keys_, columns_, scores_);
+        const Keys keys = visible(rows);
+        const int64_t first = keys.first;
+        P::part(rows, queries_, words_, words_, keys_ + first, keys.columns, columns_, scores_ + first);
         float sums[P::ROWS];
         for (int r = 0; r < rows; r++) {
             float *e = scores_ + r * columns_;
-            const Row row = exponentiate<MEASURED>(e, n_, columns_, all_.scale, query_[r],
-                                                   MEASURED ? observation_->special : nullptr);
+            if (all_.bias) add_bias(e, keys, query_[r]);
+            if (all_.window || all_.causal) hide(e, keys, query_[r]);
+            const float *special = MEASURED ? observation_->special + first : nullptr;
+            const Row row = exponentiate<MEASURED>(e + first, keys.last - first, keys.columns, all_.scale,
+                                                   query_[r] - first, special);
             sums[r] = row.sum;
             if (MEASURED) measure(row, e, query_[r]);
             if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
         }
-        if (all_.output) mix(rows, sums);
+        if (all_.output) mix(rows, sums, keys);
+    }
+
+    // Add the bias of each key's distance to a row of scores.
+    void add_bias(float *scores, const Keys &keys, int64_t query) const {
+        const int64_t length = all_.bias_length;
+        const float *bias = all_.bias + head_ * (2 * length - 1) + length - 1 - query;
+        for (int64_t j = keys.first; j < keys.last; j += LANES)
+            store_aligned(scores + j, add(load_aligned(scores + j), load_some(bias + j, lanes_below(j, keys.last))));
+    }
+
+    // Hide the keys that a query of the block does not see; if the row is observed, their weights are 0.
+    void hide(float *scores, const Keys &keys, int64_t query) const {
+        const int64_t first = all_.window ? std::max(keys.first, query - all_.window) : keys.first;
+        int64_t last = all_.window ? std::min(keys.last, query + all_.window + 1) : keys.last;
+        if (all_.causal) last = std::min(last, query + 1);
+        std::fill(scores + keys.first, scores + first, -INFINITY);
+        std::fill(scores + last, scores + keys.last, -INFINITY);
+        if (slot_ < 0 && map_ < 0) return;
+        std::fill(scores, scores + keys.first, 0.0f);
+        std::fill(scores + keys.first + keys.columns, scores + columns_, 0.0f);
     }
 
     // Multiply the weights of a block with the values, and write the outputs.
-    void mix(int rows, const float *sums) {
-        for (int64_t j = 0; j < rows * columns_; j += LANES) P::store(weights_ + j, load_aligned(scores_ + j));
-        P::product(rows, (const uint32_t *)weights_, columns_ / P::PER_WORD, values_, size_, mixed_);
+    void mix(int rows, const float *sums, const Keys &keys) {
+        const int64_t words = columns_ / P::PER_WORD, first = keys.first / P::PER_WORD;
+        for (int r = 0; r < rows; r++)
+            for (int64_t j = r * columns_ + keys.first, end = j + keys.columns; j < end; j += LANES)
+                P::store(weights_ + j, load_aligned(scores_ + j));
+        P::part(rows, (const uint32_t *)weights_ + first, words, keys.columns / P::PER_WORD, values_ + first * size_,
+                size_, size_, mixed_);
         for (int r = 0; r < rows; r++) {
             Element *out = (Element *)all_.output + ((first_ + query_[r]) * all_.heads + head_) * size_;
             const Floats sum = broadcast(sums[r]);
@@ -179,7 +227,7 @@ class Head {
 
     const Attention &all_;
     const Observation *observation_;
-    const int64_t first_, n_, head_, columns_, size_, words_;
+    const int64_t first_, n_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
     const bool every_row_;
     double sums_[STATISTICS] = {};
@@ -203,9 +251,11 @@ inline bool fits(const Attention &all, int64_t per_word) {
     if (!all.starts || all.tokens < 0 || all.sequences < 0 || all.heads < 1) return false;
     if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
     if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
+    if (all.kv_heads < 0 || all.window < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
+    if (per_word > 1 && (all.bias || all.window || all.causal)) return false;
     for (int64_t i = 0; i < all.sequences; i++) {
         const int64_t n = all.starts[i + 1] - all.starts[i];
-        if (n < 0) return false;
+        if (n < 0 || (all.bias && n > all.bias_length)) return false;
         if (all.observations == nullptr) continue;
         const Observation &one = all.observations[i];
         if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))

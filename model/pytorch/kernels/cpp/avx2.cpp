@@ -1,5 +1,6 @@
 // The kernels in float32, for processors with AVX2, FMA and F16C.
 #include "attention.h"
+#include "elementwise.h"
 #include "embedding.h"
 #include "linear.h"
 
@@ -12,5 +13,9 @@ int headlight_add_norm_float32_avx2(const Norm *all) { return add_norm<Float32>(
 const int64_t headlight_columns_float32_avx2 = PANEL_COLUMNS;
 
 int headlight_multiply_float32_avx2(const Product *all) { return multiply(all); }
+
+int headlight_rotate_float32_avx2(const Rotation *all) { return rotate(all); }
+
+int headlight_gate_float32_avx2(const Gate *all) { return gate(all); }
 
 int headlight_embed_float32_avx2(const Embedding *all) { return embed(all); }

@@ -21,7 +21,8 @@ inline void embed_row(const Embedding &all, int64_t row, int64_t position) {
         total = add(total, s);
         store_some(out + j, s, lanes);
     }
-    normalise(out, sum_of_lanes(total), all.gain, all.bias, size, all.epsilon, [](int64_t, Floats, Mask) {});
+    const float mean = sum_of_lanes(total) / (float)size;
+    normalise(out, mean, all.gain, all.bias, size, all.epsilon, [](int64_t, Floats, Mask) {});
 }
 
 // Whether all rows that would be read are in the tables.

@@ -28,26 +28,51 @@ struct Observation {
     int32_t half;  // 1: maps are float16; 0: float32
 };
 
-// Queries, keys and values, (T, H, D) each, with the components of a head contiguous.
+// Queries (T, H, D), and keys and values (T, kv_heads, D), with the components of a head contiguous.
 struct Attention {
     const void *q, *k, *v;
     int64_t token_stride;   // from one token to the next in q, k and v, in elements
     void *output;           // (T, H, D), dense; null: compute only the observations
     const int64_t *starts;  // (B + 1,): where each sequence begins, from 0 to at most T
     int64_t tokens, sequences, heads, head_size;
-    float scale;  // of the scores: 1/√D
+    float scale;  // of the scores, such as 1/√D
     const Observation *observations;  // (B,); null: observe nothing
+    int64_t kv_heads;       // each key serves H / kv_heads queries; 0: one key for each
+    const float *bias;      // (H, 2·bias_length − 1), divided by `scale`: added to the scores by distance, those of keys d
+                            // positions after their query in column bias_length − 1 + d; null: none; only in float32
+    int64_t bias_length;    // at least the longest sequence
+    int64_t window;         // keys further away are hidden; 0: none; only in float32
+    int32_t causal;         // 1: keys after their query are hidden; only in float32
 };
 
-// Adds a sublayer's output to the residual stream, and applies the layer norm (Ba et al. 2016).
+// Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
+// 2019).
 struct Norm {
     const float *x;     // (T, C), dense
-    const void *added;  // (T, C), dense, in the precision of the call
-    const float *gain, *bias;  // (C,)
-    float *output;      // (T, C): may be `x` itself
-    void *rounded;      // (T, C) in the precision of the call; null: not needed
+    const void *added;  // (T, C), dense, in the precision of the call; null: nothing
+    const float *gain, *bias;  // (C,); a bias may be null
+    float *output;      // (T, C), normalised: may be `x` itself; null: not needed
+    void *rounded;      // (T, C), `output` in the precision of the call; null: not needed
     int64_t tokens, size;
     float epsilon;
+    float *sum;         // (T, C), before the norm: may be `x` itself, but not `output`; null: not needed
+    int32_t rms;        // 1: RMS norm
+};
+
+// Turns queries and keys by their positions (Su et al. 2021), in place.
+struct Rotation {
+    float *x;                  // (T, heads, D): a row of all heads starts `stride` numbers after the one before
+    const float *cos, *sin;    // (T, pairs)
+    int64_t tokens, stride, heads, head_size, pairs;
+    int32_t interleaved;       // 1: components 2i and 2i + 1 are a pair; 0: i and i + pairs
+};
+
+// Multiplies the activation of a gate by a value (Shazeer 2020).
+struct Gate {
+    const float *x;  // (T, 2·size): a gate and a value
+    float *output;   // (T, size)
+    int64_t tokens, size;
+    int32_t activation;
 };
 
 // Adds up the embeddings of tokens, and normalises the sum.
@@ -96,11 +121,21 @@ struct Linear {
 
 struct Layer {
     Linear qkv, output, inner, outer;
-    const float *attention_gain, *attention_bias;        // (C,)
+    const float *attention_gain, *attention_bias;        // (C,); null: no norm, or none with a bias
     const float *feed_forward_gain, *feed_forward_bias;  // (C,)
+    int64_t window;     // of `Attention`
+    int32_t gated;      // 1: the inner layer computes a gate and a value
+    int32_t activation; // of the gate
 };
 
-// Consecutive layers of an encoder with post-norm.
+// The angles of rotary positions, for the rows of one call.
+struct Angles {
+    const float *cos, *sin;  // (T, pairs)
+    int64_t pairs;
+    int32_t interleaved;
+};
+
+// Consecutive layers of an encoder.
 struct Layers {
     const Torch *torch;                // null with our own products
     int (*multiply)(const Product *);  // null: PyTorch computes the products
@@ -122,6 +157,16 @@ struct Layers {
     const Observation *const *observations;  // (count,): observations of a layer, (B,); or null
     const Attention *attention;     // the sequences and heads
     int32_t ends_observing;         // 1: the last layer only observes its attention
+    // The rest is for our own products only; it may be zero.
+    int (*rotate)(const Rotation *);
+    int (*gate)(const Gate *);
+    const Angles *const *angles;    // (count,): rotary positions of a layer; or null
+    const float *const *biases;     // (count,): `bias` of `Attention` of a layer; or null
+    float *normed;                  // (T, C): a buffer, where norms come before the sub-layers
+    float *gated;                   // (T, gated_width): a buffer, for gated layers
+    int64_t gated_width;
+    int32_t norms_input;            // 1: norms come before the sub-layers; 0: after them and the residual
+    int32_t rms;                    // of `Norm`
 };
 
 // The return values of the functions.
@@ -136,9 +181,11 @@ HEADLIGHT_EXPORTED int headlight_add_norm_float32_avx2(const Norm *);
 HEADLIGHT_EXPORTED int headlight_add_norm_bfloat16(const Norm *);
 HEADLIGHT_EXPORTED int headlight_embed_float32_avx2(const Embedding *);
 HEADLIGHT_EXPORTED int headlight_multiply_float32_avx2(const Product *);
+HEADLIGHT_EXPORTED int headlight_rotate_float32_avx2(const Rotation *);
+HEADLIGHT_EXPORTED int headlight_gate_float32_avx2(const Gate *);
 HEADLIGHT_EXPORTED extern const int64_t headlight_columns_float32_avx2;  // of a panel
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[9];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[12];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

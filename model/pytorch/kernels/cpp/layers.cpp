@@ -108,80 +108,133 @@ class Run {
     int layer(int64_t i) {
         const Layer &layer = all_.layers[i];
         const bool only_observed = all_.ends_observing && i + 1 == all_.count;
-        int outcome = attend(i, layer, only_observed);
+        int outcome = begin_layer(layer);
+        if (outcome == DONE) outcome = attend(i, layer, only_observed);
         if (outcome != DONE || only_observed) return outcome;
 
         Result added(products_, all_.narrow);
         if ((outcome = added.compute(layer.output, products_.mixed())) != DONE) return outcome;
-        outcome = add_norm(added.data(), layer.attention_gain, layer.attention_bias, all_.stream);
+        outcome = all_.norms_input
+                      ? norm(added.data(), layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
+                      : norm(added.data(), layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
         if (outcome != DONE) return outcome;
 
         Result inner(products_, all_.wide), outer(products_, all_.narrow);
-        if ((outcome = inner.compute(layer.inner, products_.input(x_))) != DONE) return outcome;
-        if ((outcome = outer.compute(layer.outer, inner.get())) != DONE) return outcome;
+        if ((outcome = inner.compute(layer.inner, products_.input(input_))) != DONE) return outcome;
+        if ((outcome = feed(layer, inner, outer)) != DONE) return outcome;
         float *next = all_.states[i] ? all_.states[i] : all_.stream;
-        return add_norm(outer.data(), layer.feed_forward_gain, layer.feed_forward_bias, next);
+        return all_.norms_input
+                   ? norm(outer.data(), nullptr, nullptr, next, nullptr)
+                   : norm(outer.data(), layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
     }
 
-    // Compute queries, keys and values, (T, 3·C) side by side, and attend: into `mixed`, unless only observed.
+    // Find the input of attention: the hidden state, or its norm.
+    int begin_layer(const Layer &layer) {
+        input_ = x_;
+        if (!all_.norms_input || !layer.attention_gain) return DONE;
+        return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
+    }
+
+    // The second product of the feed-forward network.
+    int feed(const Layer &layer, const Result &inner, Result &outer) {
+        if (!layer.gated) return outer.compute(layer.outer, inner.get());
+        const Gate gate{(const float *)inner.data(), all_.gated, all_.tokens, layer.outer.inputs, layer.activation};
+        const int outcome = all_.gate(&gate);
+        return outcome == DONE ? outer.compute(layer.outer, products_.input(all_.gated)) : outcome;
+    }
+
+    // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
     int attend(int64_t i, const Layer &layer, bool only_observed) {
         Result qkv(products_, all_.wide);
-        const int outcome = qkv.compute(layer.qkv, products_.input(x_));
+        int outcome = qkv.compute(layer.qkv, products_.input(input_));
         if (outcome != DONE) return outcome;
-        const int64_t row = all_.size * all_.element;
-        if (all_.projections[i]) std::memcpy(all_.projections[i], qkv.data(), all_.tokens * 3 * row);
-        if (only_observed && !all_.observations[i]) return DONE;
         Attention attention = *all_.attention;
+        const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
+        const int64_t queries = attention.heads * attention.head_size, keys = key_heads * attention.head_size;
+        attention.token_stride = queries + 2 * keys;
+        if (all_.angles && all_.angles[i]) {
+            const Angles &angles = *all_.angles[i];
+            const Rotation rotation{(float *)qkv.data(),         angles.cos,          angles.sin,
+                                    all_.tokens,                 attention.token_stride, attention.heads + key_heads,
+                                    attention.head_size,         angles.pairs,        angles.interleaved};
+            if ((outcome = all_.rotate(&rotation)) != DONE) return outcome;
+        }
+        if (all_.projections[i])
+            std::memcpy(all_.projections[i], qkv.data(), all_.tokens * attention.token_stride * all_.element);
+        if (only_observed && !all_.observations[i]) return DONE;
         attention.q = qkv.data();
-        attention.k = qkv.data() + row;
-        attention.v = qkv.data() + 2 * row;
-        attention.token_stride = 3 * all_.size;
+        attention.k = qkv.data() + queries * all_.element;
+        attention.v = qkv.data() + (queries + keys) * all_.element;
         attention.output = only_observed ? nullptr : products_.mixed_data();
         attention.observations = all_.observations[i];
+        attention.window = layer.window;
+        attention.bias = all_.biases ? all_.biases[i] : nullptr;
         return all_.attend(&attention);
     }
 
-    // Add to the residual stream and normalise it: into `output` and, rounded, into `rounded`.
-    int add_norm(const void *added, const float *gain, const float *bias, float *output) {
-        const Norm norm{x_,     added, gain, bias, output, products_.rounded_data(), all_.tokens,
-                        all_.size, all_.epsilon};
-        x_ = output;
+    // Add to the residual stream, into `sum`, and normalise it, into `output` and, rounded, into `rounded`; each may be
+    // null. Products then read `output`, if there is one.
+    int norm(const void *added, const float *gain, const float *bias, float *sum, float *output) {
+        const Norm norm{x_,        added,         gain, bias,     output, output ? products_.rounded_data() : nullptr,
+                        all_.tokens, all_.size, all_.epsilon, sum, all_.rms};
+        if (sum) x_ = sum;
+        if (output) input_ = output;
+        if (output && !all_.norms_input) x_ = output;
         return all_.add_norm(&norm);
     }
 
     const Layers &all_;
     Products products_;
-    const float *x_;
+    const float *x_;               // the residual stream
+    const float *input_ = nullptr;  // of the next product
 };
 
-// Whether our own products of every layer stay within the buffers.
+// Whether the sizes of a layer go together, and our own products stay within the buffers.
+bool fits(const Layers &all, const Layer &layer) {
+    const Attention &attention = *all.attention;
+    const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
+    const int64_t queries = attention.heads * attention.head_size;
+    const int64_t projected = queries + 2 * key_heads * attention.head_size;
+    if (layer.qkv.inputs != all.size || layer.qkv.outputs != projected || projected > all.widest) return false;
+    if (layer.output.inputs != queries || layer.output.outputs != all.size) return false;
+    if (layer.inner.inputs != all.size || layer.inner.outputs > all.widest) return false;
+    if (layer.inner.outputs != layer.outer.inputs * (layer.gated ? 2 : 1) || layer.outer.outputs != all.size) return false;
+    if (layer.gated && !(all.gate && all.gated && layer.outer.inputs <= all.gated_width)) return false;
+    return layer.feed_forward_gain && (layer.attention_gain || all.norms_input);
+}
+
 bool fits(const Layers &all) {
-    if (!all.wide || !all.narrow || all.element != 4 || all.widest < 3 * all.size) return false;
+    if (!all.wide || !all.narrow || all.element != 4 || (all.norms_input && !all.normed)) return false;
     for (int64_t i = 0; i < all.count; i++) {
-        const Layer &layer = all.layers[i];
-        if (layer.qkv.inputs != all.size || layer.qkv.outputs != 3 * all.size) return false;
-        if (layer.output.inputs != all.size || layer.output.outputs != all.size) return false;
-        if (layer.inner.inputs != all.size || layer.inner.outputs > all.widest) return false;
-        if (layer.outer.inputs != layer.inner.outputs || layer.outer.outputs != all.size) return false;
+        if (!fits(all, all.layers[i])) return false;
+        if (all.angles && all.angles[i] && !all.rotate) return false;
     }
     return true;
+}
+
+// Whether there is nothing in the layers that needs products of our own.
+bool is_plain(const Layers &all) {
+    if (all.angles || all.biases || all.norms_input || all.rms || all.attention->kv_heads || all.attention->causal)
+        return false;
+    for (int64_t i = 0; i < all.count; i++)
+        if (all.layers[i].gated || all.layers[i].window) return false;
+    return all.attention->heads * all.attention->head_size == all.size;
 }
 
 }  // namespace
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-const int64_t headlight_sizes[9] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),
-                                    sizeof(Embedding),   sizeof(Torch),     sizeof(Product),
-                                    sizeof(Linear),      sizeof(Layer),     sizeof(Layers)};
+const int64_t headlight_sizes[12] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),   sizeof(Rotation),
+                                     sizeof(Gate),        sizeof(Embedding), sizeof(Torch),  sizeof(Product),
+                                     sizeof(Linear),      sizeof(Layer),     sizeof(Angles), sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
     if (all->count < 0 || all->tokens < 0 || all->size < 1 || (all->element != 2 && all->element != 4)) return BAD_ARGUMENT;
     if (all->count && !(all->layers && all->states && all->projections && all->observations)) return BAD_ARGUMENT;
     if (!all->x || !all->stream || !all->mixed) return BAD_ARGUMENT;
-    if (all->multiply ? !fits(*all) : !all->torch || !all->rounded) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
-    if (all->attention->heads * all->attention->head_size != all->size) return BAD_ARGUMENT;
+    if (all->multiply ? !fits(*all) : !all->torch || !all->rounded || !is_plain(*all)) return BAD_ARGUMENT;
     return all->multiply ? Run<Own>(*all).run() : Run<PyTorch>(*all).run();
 }

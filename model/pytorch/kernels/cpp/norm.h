@@ -1,4 +1,4 @@
-// Adds a sublayer's output to the residual stream and normalises it, one row at a time.
+// Adds a sublayer's output to the residual stream, and normalises the sum, one row at a time.
 #pragma once
 
 #include <cmath>
@@ -8,10 +8,11 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
-// y = (s − mean s) / √(var s + ε) · gain + bias, in place, for a row of `size` numbers s whose sum is known.
+// y = (s − m) / √(mean (s − m)² + ε) · gain + bias, in place, for a row of `size` numbers s with the mean m; m is 0 in an
+// RMS norm. A bias may be null.
 template <class Store>
-void normalise(float *s, float sum, const float *gain, const float *bias, int64_t size, float epsilon, Store store) {
-    const Floats mean = broadcast(sum / (float)size);
+void normalise(float *s, float m, const float *gain, const float *bias, int64_t size, float epsilon, Store store) {
+    const Floats mean = broadcast(m);
     Floats squares = zeros();
     for (int64_t j = 0; j < size; j += LANES) {
         const Mask lanes = lanes_below(j, size);
@@ -23,7 +24,7 @@ void normalise(float *s, float sum, const float *gain, const float *bias, int64_
     for (int64_t j = 0; j < size; j += LANES) {
         const Mask lanes = lanes_below(j, size);
         const Floats away = sub(load_some(s + j, lanes), mean);
-        const Floats y = fmadd(away, mul(by, load_some(gain + j, lanes)), load_some(bias + j, lanes));
+        const Floats y = fmadd(away, mul(by, load_some(gain + j, lanes)), bias ? load_some(bias + j, lanes) : zeros());
         store_some(s + j, y, lanes);
         store(j, y, lanes);
     }
@@ -35,25 +36,29 @@ void add_norm_row(const Norm &all, int64_t row) {
     using Element = typename P::Element;
     const int64_t size = all.size, place = row * size;
     const float *x = all.x + place;
-    const auto *added = (const Element *)all.added + place;
-    float *out = all.output + place;
+    const auto *added = all.added ? (const Element *)all.added + place : nullptr;
+    float *out = all.output ? all.output + place : nullptr, *sum = all.sum ? all.sum + place : nullptr;
     Floats total = zeros();
     for (int64_t j = 0; j < size; j += LANES) {
         const Mask lanes = lanes_below(j, size);
-        const Floats s = add(load_some(x + j, lanes), P::load(added + j, lanes));
+        Floats s = load_some(x + j, lanes);
+        if (added) s = add(s, P::load(added + j, lanes));
         total = add(total, s);
-        store_some(out + j, s, lanes);
+        if (sum) store_some(sum + j, s, lanes);
+        if (out) store_some(out + j, s, lanes);
     }
+    if (!out) return;
     auto *rounded = all.rounded ? (Element *)all.rounded + place : nullptr;
-    normalise(out, sum_of_lanes(total), all.gain, all.bias, size, all.epsilon, [&](int64_t j, Floats y, Mask lanes) {
+    const float mean = all.rms ? 0 : sum_of_lanes(total) / (float)size;
+    normalise(out, mean, all.gain, all.bias, size, all.epsilon, [&](int64_t j, Floats y, Mask lanes) {
         if (rounded) P::store(rounded + j, y, lanes);
     });
 }
 
 template <class P>
 int add_norm(const Norm *all) {
-    if (!all || !all->x || !all->added || !all->gain || !all->bias || !all->output) return BAD_ARGUMENT;
-    if (all->tokens < 0 || all->size < 1) return BAD_ARGUMENT;
+    if (!all || !all->x || (!all->output && !all->sum) || (all->output && !all->gain)) return BAD_ARGUMENT;
+    if (all->tokens < 0 || all->size < 1 || all->sum == all->output) return BAD_ARGUMENT;
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < all->tokens; row++) add_norm_row<P>(*all, row);
     return DONE;

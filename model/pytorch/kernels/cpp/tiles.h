@@ -81,6 +81,12 @@ struct Tiles : Bfloat16 {
         }
     }
 
+    // Only whole matrices: `fits` refuses whatever needs parts of them.
+    static void part(int rows, const uint32_t *left, int64_t, int64_t words, const uint32_t *right, int64_t columns,
+                     int64_t, float *out) {
+        product(rows, left, words, right, columns, out);
+    }
+
    private:
     // 32 columns of 16 or 32 rows: tiles 0 to 3 hold sums, 4 and 5 `left`, 6 and 7 `right`.
     template <bool TWO>

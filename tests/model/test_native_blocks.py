@@ -1,0 +1,204 @@
+"""The native steps of other blocks than BERT's: what attention hides and adds, rotation, gates, norms."""
+
+from ctypes import byref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from model.contract import STATISTICS
+from model.encoder.config import Activation, Rotary
+from model.encoder.linear import activate
+from model.encoder.positions import by_query_and_key, rotary_angles, rotate
+from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
+from model.pytorch.kernels.observations import Observations, Slots
+from model.pytorch.kernels.structures import Gate, Norm, Rotation
+from tests.model.test_native import LENGTHS, some_kernels
+from tests.references import measures
+from tests.references.comparing import distance, near_ties
+from tests.support.kernel import attend, needs_kernels
+
+LONGEST = 300
+
+
+@pytest.fixture
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """Those with AVX2, which alone have all steps."""
+    return some_kernels("avx2", request)
+
+
+@pytest.fixture
+def products(kernels: Kernels) -> Products:
+    assert kernels.products is not None
+    return kernels.products
+
+
+def masked(scores: Tensor, window: int, causal: bool) -> Tensor:
+    """Hide keys from scores (H, N, N) by the definition."""
+    position = torch.arange(scores.shape[-1])
+    away = position[None, :] - position[:, None]
+    hidden = (away.abs() > window) if window else torch.zeros_like(away, dtype=torch.bool)
+    return scores.masked_fill(hidden | (away > 0) if causal else hidden, -torch.inf)
+
+
+@needs_kernels
+@settings(max_examples=60)
+@given(
+    lengths=LENGTHS,
+    groups=st.sampled_from([(1, 1), (4, 1), (4, 2), (3, 3)]),
+    window=st.sampled_from([0, 0, 1, 2, 7, 8, 20, 64, 400]),
+    causal=st.booleans(),
+    biased=st.booleans(),
+    scale=st.sampled_from([1.0, 0.25]),
+    seed=st.integers(0, 99),
+)
+def test_what_is_hidden_and_added_is_what_the_definition_says(
+    request: pytest.FixtureRequest,
+    lengths: list[int],
+    groups: tuple[int, int],
+    window: int,
+    causal: bool,
+    biased: bool,
+    scale: float,
+    seed: int,
+) -> None:
+    """Outputs, maps and statistics with windows, causal order, biases and shared keys; hidden cells are 0."""
+    kernels, (heads, kv_heads), size = some_kernels("avx2", request), groups, 16
+    generator = torch.Generator().manual_seed(seed)
+    tokens = sum(lengths)
+    wide = torch.randn(tokens, (heads + 2 * kv_heads) * size + 8, generator=generator)[:, 8:]
+    by_head = wide.as_strided((tokens, heads + 2 * kv_heads, size), (wide.stride(0), size, 1), 8)
+    q, k, v = torch.split(by_head, [heads, kv_heads, kv_heads], dim=1)
+    q.mul_(scale)
+    bias = torch.randn(heads, 2 * LONGEST - 1, generator=generator)
+    starts = np.array([0, *np.cumsum(lengths)], np.int64)
+    observations, maps, statistics = Observations(len(lengths), heads), [], []
+    for i, length in enumerate(lengths):
+        maps.append(np.full((heads, length, length), -1, np.float32))
+        statistics.append(np.zeros((heads, len(STATISTICS)), np.float32))
+        special = np.zeros(length, np.float32)
+        special[:1] = 1
+        every = Slots(list(range(heads)), heads)
+        observations.weights(i, maps[i][None], every, None, np.ones(1, np.bool_))
+        observations.statistics(i, statistics[i][None], every, special)
+    others = {"kv_heads": kv_heads, "window": window, "causal": causal}
+    if biased:
+        divided = (bias * 4).contiguous()  # the scale of `attend` is 1/√16
+        others |= {"bias": divided.data_ptr(), "bias_length": LONGEST}
+    for observed in (observations, None):
+        output = torch.full((tokens, heads, size), 7.0)
+        attend(kernels, q, k, v, starts, output, observed, **others)
+        for i, length in enumerate(lengths):
+            rows = slice(*starts[i : i + 2].tolist())
+            qs, ks, vs = (x[rows].transpose(0, 1).double() for x in (q, k, v))
+            ks, vs = (x.repeat_interleave(heads // kv_heads, 0) for x in (ks, vs))
+            scores = qs @ ks.mT / 4
+            if biased:
+                scores = scores + by_query_and_key(bias.double(), length)
+            weights = torch.softmax(masked(scores, window, causal), -1)
+            assert distance(output[rows].transpose(0, 1), weights @ vs) < 1e-5
+            if observed is None or not length:
+                continue
+            assert distance(maps[i], weights) < 1e-5
+            assert (maps[i][weights.numpy() == 0] == 0).all()
+            check_statistics(statistics[i], weights)
+
+
+def check_statistics(found: Any, weights: Tensor) -> None:
+    """Compare with the definitions over maps (H, N, N) whose first token is special."""
+    whole = weights.numpy()[None]
+    expected = measures.summary(whole, [True] + [False] * (whole.shape[-1] - 1))
+    for j, statistic in enumerate(STATISTICS):
+        value = expected[statistic][0]
+        open_ = near_ties(whole)[0] if statistic.startswith("argmax") else 0
+        assert (np.abs(found[:, j] - value) <= open_ + 2e-5 * np.maximum(1, value)).all(), statistic
+
+
+@needs_kernels
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("size", [2, 10, 16])
+def test_rotary_positions_turn_as_in_pytorch(products: Products, size: int, interleaved: bool) -> None:
+    """All pairs of a head or some; values beside the queries and keys stay as they are."""
+    tokens, heads, width = 9, 3, 16
+    x = torch.randn(tokens, heads * width + 5, generator=torch.Generator().manual_seed(1))
+    rotary = Rotary.of(size, interleaved=interleaved)
+    cos, sin = rotary_angles(torch.arange(tokens) * 50, rotary)
+    expected = x.clone()
+    turned = rotate(x[:, :-5].reshape(tokens, heads, width), cos, sin, interleaved=interleaved)
+    expected[:, :-5] = turned.reshape(tokens, -1)
+    addresses = (one.data_ptr() for one in (x, cos, sin))
+    arguments = Rotation(*addresses, tokens, x.shape[1], heads, width, size // 2, interleaved)
+    check(products.rotate(byref(arguments)))
+    assert distance(x, expected) < 1e-6
+    assert torch.equal(x[:, -5:], expected[:, -5:])
+
+
+@needs_kernels
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("size", [1, 8, 21])
+def test_a_gate_multiplies_its_value(products: Products, activation: Activation, size: int) -> None:
+    """activation(first half) · second half, for any width."""
+    x = torch.randn(7, 2 * size, generator=torch.Generator().manual_seed(2)) * 3
+    output = torch.full((7 * size + 1,), 7.0)
+    arguments = Gate(x.data_ptr(), output.data_ptr(), 7, size, ACTIVATIONS.index(activation))
+    check(products.gate(byref(arguments)))
+    gate, value = x.chunk(2, dim=-1)
+    assert distance(output[:-1].view(7, size), activate(gate, activation) * value) < 1e-5
+    assert output[-1] == 7
+
+
+@needs_kernels
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("added", [False, True])
+def test_a_norm_of_any_kind_is_that_of_pytorch(
+    kernels: Kernels, rms: bool, biased: bool, added: bool
+) -> None:
+    """Layer or RMS norm, with a bias or none, of x or of a sum, which is kept beside the norm."""
+    tokens, size = 5, 21
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(2, tokens, size, generator=generator)
+    gain, bias = torch.randn(2, size, generator=generator)
+    output, total = torch.empty_like(x), torch.empty_like(x)
+    arguments = Norm(
+        x=x.data_ptr(),
+        added=y.data_ptr() if added else None,
+        gain=gain.data_ptr(),
+        bias=bias.data_ptr() if biased else None,
+        output=output.data_ptr(),
+        tokens=tokens,
+        size=size,
+        epsilon=1e-5,
+        sum=total.data_ptr(),
+        rms=rms,
+    )
+    check(kernels.add_norm(byref(arguments)))
+    expected = x + y if added else x
+    assert distance(total, expected) < 1e-6
+    if rms:
+        normed = F.rms_norm(expected, (size,), gain, 1e-5) + (bias if biased else 0)
+    else:
+        normed = F.layer_norm(expected, (size,), gain, bias if biased else None, 1e-5)
+    assert distance(output, normed) < 1e-5
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kv_heads": 3},
+        {"kv_heads": -1},
+        {"window": -1},
+        {"bias": 1, "bias_length": 4},
+    ],
+)
+def test_attention_that_does_not_fit_is_refused(kernels: Kernels, wrong: dict[str, int]) -> None:
+    """Keys that do not serve whole groups, and biases shorter than a sequence."""
+    q = torch.zeros(5, 4, 16)
+    with pytest.raises(ValueError, match="shapes do not match"):
+        attend(kernels, q, q, q, np.array([0, 5]), torch.zeros(5, 4, 16), None, **wrong)
