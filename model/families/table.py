@@ -9,6 +9,7 @@ from model.families.distilbert import DISTILBERT
 from model.families.electra import ELECTRA
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
+from model.families.gte import GTE, NEW
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
@@ -25,6 +26,8 @@ _ALL = (
     MPNET,
     MODERNBERT,
     EUROBERT,
+    GTE,
+    NEW,
     T5,
     MT5,
     UMT5,
