@@ -12,6 +12,7 @@ from model.families.family import Family
 from model.families.gte import GTE, NEW
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
+from model.families.nomic import NOMIC_BERT
 from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.t5 import MT5, T5, UMT5
 
@@ -26,6 +27,7 @@ _ALL = (
     MPNET,
     MODERNBERT,
     EUROBERT,
+    NOMIC_BERT,
     GTE,
     NEW,
     T5,

@@ -8,9 +8,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from model.checkpoints.checkpoint import load_checkpoint
+from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families.gte import read_config, read_config_new
 from tests.references.families import VOCABULARY, Written, change_config, write_model
+from tests.references.originals import Original, random_tensors, write_original
 from tests.support.families import check_onnx, check_torch
 
 SIZES: dict[str, Any] = {
@@ -133,9 +135,52 @@ def test_learned_positions_have_no_rotary_ones(tmp_path: Path) -> None:
     assert (encoder.positions, encoder.max_positions, encoder.layers[0].rotary) == ("learned", 64, None)
     assert read_config_new(SMALL).positions == "none"
     assert read_config_new(SMALL).position_limit == 64
-    write_new(tmp_path, position_embedding_type="absolute")
-    with pytest.raises(CheckpointError, match=r"missing: embeddings\.position_embeddings\.weight"):
-        load_checkpoint(tmp_path)
+    check_torch(write_absolute(tmp_path))
+
+
+def write_absolute(folder: Path) -> Original:
+    """A checkpoint of Alibaba's code with learned positions, and its encoder in numpy."""
+    config: dict[str, Any] = {**SMALL, "model_type": "new", "position_embedding_type": "absolute"}
+    size, inner = config["hidden_size"], config["intermediate_size"]
+    encoder = EncoderConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=size,
+        num_layers=3,
+        num_heads=3,
+        intermediate_size=inner,
+        max_positions=64,
+        segments=1,
+        gated=True,
+        inner_bias=False,
+    )
+    tables = {"token": ("word", VOCABULARY), "position": ("position", 64), "segment": ("token_type", 1)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    names: dict[str, list[str]] = {}
+    for ours, (theirs, rows) in tables.items():
+        names[f"embeddings.{ours}"] = [f"embeddings.{theirs}_embeddings.weight"]
+        shapes[f"embeddings.{theirs}_embeddings.weight"] = (rows, size)
+    products = {
+        "embeddings.norm": ("embeddings.LayerNorm", (size,)),
+        **{
+            f"blocks.{number}.{ours}": (f"encoder.layer.{number}.{theirs}", shape)
+            for number in range(3)
+            for ours, theirs, shape in (
+                ("attention.qkv", "attention.qkv_proj", (3 * size, size)),
+                ("attention.output", "attention.o_proj", (size, size)),
+                ("attention_norm", "attn_ln", (size,)),
+                ("feed_forward.outer", "mlp.down_proj", (size, inner)),
+                ("feed_forward_norm", "mlp_ln", (size,)),
+            )
+        },
+    }
+    for ours, (theirs, shape) in products.items():
+        for kind, own in (("weight", shape), ("bias", shape[:1])):
+            names[f"{ours}.{kind}"], shapes[f"{theirs}.{kind}"] = [f"{theirs}.{kind}"], own
+    for number in range(3):
+        fused = f"encoder.layer.{number}.mlp.up_gate_proj.weight"
+        names[f"blocks.{number}.feed_forward.inner.weight"] = [f"{fused}:1", f"{fused}:0"]
+        shapes[f"{fused}:0"] = shapes[f"{fused}:1"] = (inner, size)
+    return write_original(folder, config, random_tensors(shapes), encoder, names)
 
 
 @pytest.mark.parametrize(
