@@ -1,9 +1,9 @@
-"""Nomic's BERT (Nussbaum et al. 2024): rotary positions, gated SiLU, mostly without biases."""
+"""Nomic's BERT (Nussbaum et al. 2024): rotary positions, gated SiLU or a mixture of experts."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import Activation, EncoderConfig, LayerConfig, Rotary
+from model.encoder.config import Activation, EncoderConfig, LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
 from model.families.family import Either, Family
 from model.families.options import activation, check_heads, plain
@@ -20,15 +20,14 @@ _FEED_FORWARDS: dict[str, tuple[Activation, bool]] = {
 here: Nomic's code computes the exact GELU for them, against what they are called."""
 _OTHER_CODE = ("prenorm", "parallel_block", "use_rms_norm", "causal", "rotary_head_dim")
 """Switches of Nomic's config that change the encoder to one that no known text encoder is."""
+_OTHER_EXPERTS = ("moe_normalize_expert_weights", "num_shared_experts", "expert_choice_router")
+"""Options that change what a mixture of experts computes."""
 _GATE_STEP = 256
 """The intermediate size of a gated network is rounded up to a multiple of this."""
 
 
 def read_config(config: Mapping[str, Any]) -> EncoderConfig:
     """Read a `config.json` in Nomic's own form, or in that of transformers; raises CheckpointError."""
-    experts = config.get("num_experts") or 0
-    if experts and config.get("moe_every_n_layers", 0) != 0:
-        raise CheckpointError(f"num_experts is {shown(experts)}: a mixture of experts is not supported.")
     return _read_own(config) if "n_embd" in config else _read_native(config)
 
 
@@ -83,8 +82,31 @@ def _read_own(config: Mapping[str, Any]) -> EncoderConfig:
         output_bias=bias,
         inner_bias=switch(config, "mlp_fc1_bias", default=True),
         outer_bias=switch(config, "mlp_fc2_bias", default=True),
-        layers=(LayerConfig(rotary=rotary),),
+        layers=_layers(config, rotary, kind, gated=gated),
         longest=longest,
+    )
+
+
+def _layers(
+    config: Mapping[str, Any], rotary: Rotary | None, kind: Activation, *, gated: bool
+) -> tuple[LayerConfig, ...]:
+    """Read which layers have a mixture of experts: of every so many the second; without any, one for all."""
+    experts, step = (
+        whole({name: config.get(name) or 0}, name, like="num_hidden_layers", least=0)
+        for name in ("num_experts", "moe_every_n_layers")
+    )
+    if not (experts and step):
+        return (LayerConfig(rotary=rotary),)
+    if gated or kind != "gelu":
+        raise CheckpointError('num_experts is set: the activation_function of experts must be "gelu".')
+    for name in _OTHER_EXPERTS:
+        if config.get(name):
+            raise CheckpointError(f"{name} is set: this is not supported.")
+    chosen = whole(config, "moe_top_k", like="num_hidden_layers", default=1)
+    mixture = Mixture(experts, chosen)
+    layers = whole(config, "n_layer", like="num_hidden_layers")
+    return tuple(
+        LayerConfig(rotary=rotary, mixture=mixture if n % step == 1 else None) for n in range(layers)
     )
 
 
@@ -201,6 +223,10 @@ NOMIC_BERT = Family(
         "feed_forward.inner.bias": Either(
             ((f"{_OWN}mlp.fc12.bias", f"{_OWN}mlp.fc11.bias"), (f"{_OWN}mlp.fc1.bias",))
         ),
+        "feed_forward.router.weight": (f"{_OWN}mlp.router.layer.weight",),
+        "feed_forward.first": (f"{_OWN}mlp.experts.mlp.w1",),
+        "feed_forward.second": (f"{_OWN}mlp.experts.mlp.w2",),
+        "feed_forward.bias": (f"{_OWN}mlp.experts.bias",),
         "feed_forward.outer.weight": _either("mlp.fc2.weight", "mlp.down_proj.weight"),
         "feed_forward.outer.bias": (f"{_OWN}mlp.fc2.bias",),
         "feed_forward_norm.weight": _either("norm2.weight", "post_mlp_layernorm.weight"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from model.encoder.config import EncoderConfig, LayerConfig, Rotary
+from model.encoder.config import EncoderConfig, LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
 from model.families.nomic import read_config
 from tests.references.families import VOCABULARY, change_config, write_model
@@ -93,13 +93,35 @@ OWN: dict[str, Any] = {
 
 BIASES = {"qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True}
 
+MIXTURE: dict[str, Any] = {
+    "num_experts": 8,
+    "moe_top_k": 2,
+    "moe_every_n_layers": 2,
+    "activation_function": "gelu",
+    "n_inner": 40,
+    **BIASES,
+}
+"""The options of nomic-embed-text-v2-moe."""
+
 OWN_OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
+    "a mixture of experts": MIXTURE,
+    "one of three experts": {**MIXTURE, "num_experts": 3, "moe_top_k": 1},
+    "all of two experts in every third layer": {
+        **MIXTURE,
+        "num_experts": 2,
+        "moe_every_n_layers": 3,
+        "n_layer": 5,
+    },
+    "experts without a layer": {**MIXTURE, "n_layer": 1},
+    "no experts": {**MIXTURE, "num_experts": 0},
     "one head": {"n_embd": 30, "n_head": 1, "n_layer": 1},
     "interleaved": {"rotary_emb_interleaved": True},
     "partial": {"rotary_emb_fraction": 0.5},
     "partial and interleaved": {"rotary_emb_fraction": 0.375, "rotary_emb_interleaved": True},
     "learned positions": {"rotary_emb_fraction": 0.0},
+    "as in BERT": {"rotary_emb_fraction": 0.0, "activation_function": "gelu", **BIASES},
+    "as in BERT, without biases": {"rotary_emb_fraction": 0.0, "activation_function": "gelu"},
     "another base": {"rotary_emb_base": 250000.0},
     "geglu": {"activation_function": "geglu"},
     "gelu": {"activation_function": "gelu", "n_inner": 40},
@@ -147,9 +169,22 @@ def write_own(folder: Path, **options: Any) -> Original:
         add(f"{ours}attention.qkv", qkv, rows=3 * size, columns=size, biased=bias["attn"])
         add(f"{ours}attention.output", output, rows=size, columns=size, biased=bias["attn"])
         add(f"{ours}attention_norm", f"{theirs}norm1", rows=size)
+        add(f"{ours}feed_forward_norm", f"{theirs}norm2", rows=size)
+        if mixture := encoder.layer(number).mixture:
+            add(
+                f"{ours}feed_forward.router",
+                f"{theirs}mlp.router.layer",
+                rows=mixture.experts,
+                columns=size,
+                biased=False,
+            )
+            for own, name in (("first", "mlp.w1"), ("second", "mlp.w2"), ("bias", "bias")):
+                names[f"{ours}feed_forward.{own}"] = [f"{theirs}mlp.experts.{name}"]
+                rows = (mixture.experts * inner, size)
+                shapes[f"{theirs}mlp.experts.{name}"] = (size,) if own == "bias" else rows
+            continue
         add(f"{ours}feed_forward.inner", *first, rows=inner, columns=size, biased=bias["fc1"])
         add(f"{ours}feed_forward.outer", f"{theirs}mlp.fc2", rows=size, columns=inner, biased=bias["fc2"])
-        add(f"{ours}feed_forward_norm", f"{theirs}norm2", rows=size)
     return write_original(folder, config, random_tensors(shapes), encoder, names)
 
 
@@ -165,6 +200,8 @@ def encoder_of(config: dict[str, Any]) -> EncoderConfig:
     turned = int(size // config["n_head"] * config["rotary_emb_fraction"])
     frequencies = tuple(float(config["rotary_emb_base"]) ** -(i / turned) for i in range(0, turned, 2))
     rotary = Rotary(frequencies, config.get("rotary_emb_interleaved", False)) if turned else None
+    mixed, step = config.get("num_experts", 0), config.get("moe_every_n_layers", 1)
+    mixture = Mixture(mixed, config["moe_top_k"]) if mixed else None
     return EncoderConfig(
         vocab_size=vocabulary,
         hidden_size=size,
@@ -181,7 +218,10 @@ def encoder_of(config: dict[str, Any]) -> EncoderConfig:
         output_bias=config["qkv_proj_bias"],
         inner_bias=config["mlp_fc1_bias"],
         outer_bias=config["mlp_fc2_bias"],
-        layers=(LayerConfig(rotary=rotary),),
+        layers=tuple(
+            LayerConfig(rotary=rotary, mixture=mixture if mixed and number % step == 1 else None)
+            for number in range(config["n_layer"])
+        ),
     )
 
 
@@ -197,6 +237,11 @@ def test_nomic_s_own_form_runs_as_a_graph(tmp_path: Path) -> None:
     """With biases, and a part of each head turned in neighbouring pairs, as no form of transformers has."""
     options = {**BIASES, "rotary_emb_fraction": 0.5, "rotary_emb_interleaved": True}
     check_onnx(write_own(tmp_path / "checkpoint", **options), tmp_path / "graph")
+
+
+def test_a_mixture_of_experts_runs_as_a_graph(tmp_path: Path) -> None:
+    """Its shapes do not depend on which experts the router chooses."""
+    check_onnx(write_own(tmp_path / "checkpoint", **MIXTURE), tmp_path / "graph")
 
 
 def test_the_same_checkpoint_may_have_either_config(tmp_path: Path) -> None:
@@ -227,7 +272,14 @@ def test_texts_end_where_the_base_would_grow_with_their_length(change: dict[str,
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"num_experts": 8, "moe_every_n_layers": 2}, "num_experts is 8: a mixture of experts is not"),
+        (
+            {**MIXTURE, "activation_function": "swiglu"},
+            "num_experts is set: the activation_function of experts",
+        ),
+        ({**MIXTURE, "moe_top_k": 9}, "a token cannot have 9 experts of 8"),
+        ({**MIXTURE, "moe_normalize_expert_weights": 1}, "moe_normalize_expert_weights is set"),
+        ({**MIXTURE, "num_shared_experts": 1}, "num_shared_experts is set"),
+        ({**MIXTURE, "expert_choice_router": True}, "expert_choice_router is set"),
         ({"prenorm": True}, "prenorm is set"),
         ({"parallel_block": True}, "parallel_block is set"),
         ({"use_rms_norm": True}, "use_rms_norm is set"),
