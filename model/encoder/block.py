@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
+from model.encoder.experts import Experts
 from model.encoder.feed_forward import FeedForward
 from model.encoder.norms import make_norm
 
@@ -30,7 +31,7 @@ class Block(nn.Module):
         self.norms_input = config.norm != "post"
         self.attention = SelfAttention(config, layer)
         self.attention_norm = make_norm(config) if layer.attention_norm else nn.Identity()
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = Experts(config, layer.mixture) if layer.mixture else FeedForward(config)
         self.feed_forward_norm = make_norm(config)
         sandwich = config.norm == "sandwich"
         self.attention_output_norm = make_norm(config) if sandwich else nn.Identity()

@@ -93,16 +93,33 @@ class RelativeBias:
 
 
 @dataclass(frozen=True)
+class Mixture:
+    """A mixture of `experts` feed-forward networks, of which `chosen` compute each token."""
+
+    experts: int
+    chosen: int
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        _check_whole("experts", self.experts, 1)
+        _check_whole("chosen", self.chosen, 1)
+        if self.chosen > self.experts:
+            raise CheckpointError(f"a token cannot have {self.chosen} experts of {self.experts}.")
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """What may differ from layer to layer.
 
     `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
-    `attention_norm` is False where no norm precedes attention though the others do.
+    `attention_norm` is False where no norm precedes attention though the others do. `mixture`: the layer has
+    a mixture of experts in the place of its feed-forward network, not gated, and with one bias for all.
     """
 
     window: int = 0
     rotary: Rotary | None = None
     attention_norm: bool = True
+    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError."""

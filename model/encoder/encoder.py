@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from model.encoder.attention import Angles, SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig, Rotary
+from model.encoder.experts import Experts
 from model.encoder.feed_forward import FeedForward
 from model.encoder.linear import Linear
 from model.encoder.norms import make_norm
@@ -130,7 +131,7 @@ class Encoder(nn.Module):
         Rounding the residual stream in every layer would lose more precision than all products together.
         """
         for module in self.modules():
-            if isinstance(module, SelfAttention | FeedForward):
+            if isinstance(module, SelfAttention | FeedForward | Experts):
                 module.to(dtype)
 
     def prepack(self) -> bool:

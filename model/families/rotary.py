@@ -23,13 +23,13 @@ def read_rotary(config: Mapping[str, Any], head_size: int, default_base: float) 
     base = given.get("rope_theta") or config.get("rope_theta") or default_base
     fraction = given.get("partial_rotary_factor", 1.0)
     kind = given.get("rope_type", given.get("type", "default"))
-    size = int(head_size * _positive({"partial_rotary_factor": fraction}, "partial_rotary_factor"))
-    rotary = Rotary.of(size, _positive({"rope_theta": base}, "rope_theta"))
+    size = int(head_size * positive({"partial_rotary_factor": fraction}, "partial_rotary_factor"))
+    rotary = Rotary.of(size, positive({"rope_theta": base}, "rope_theta"))
     match kind:
         case "default":
             return rotary
         case "linear":
-            factor = _positive(given, "factor")
+            factor = positive(given, "factor")
             return Rotary(tuple(frequency / factor for frequency in rotary.frequencies))
         case "llama3":
             return Rotary(tuple(_llama3(frequency, given) for frequency in rotary.frequencies))
@@ -42,7 +42,7 @@ def read_rotary(config: Mapping[str, Any], head_size: int, default_base: float) 
 def _llama3(frequency: float, given: Mapping[str, Any]) -> float:
     """Scale low frequencies, keep high ones, and interpolate between (the code of Llama 3.1)."""
     factor, low, high, length = (
-        _positive(given, name)
+        positive(given, name)
         for name in ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     )
     turns = length * frequency / (2 * math.pi)  # over the original length
@@ -54,7 +54,8 @@ def _llama3(frequency: float, given: Mapping[str, Any]) -> float:
     return (1 - share) * frequency / factor + share * frequency
 
 
-def _positive(given: Mapping[str, Any], name: str) -> float:
+def positive(given: Mapping[str, Any], name: str) -> float:
+    """Read a number above 0; raises CheckpointError."""
     value: Any = given.get(name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value <= 0:

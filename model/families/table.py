@@ -9,8 +9,10 @@ from model.families.distilbert import DISTILBERT
 from model.families.electra import ELECTRA
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
+from model.families.gte import GTE, NEW
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
+from model.families.nomic import NOMIC_BERT
 from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.t5 import MT5, T5, UMT5
 
@@ -25,6 +27,9 @@ _ALL = (
     MPNET,
     MODERNBERT,
     EUROBERT,
+    NOMIC_BERT,
+    GTE,
+    NEW,
     T5,
     MT5,
     UMT5,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig, LayerConfig, Mixture, RelativeBias, Rotary
 from model.errors import CheckpointError
 
 SIZES: dict[str, Any] = {
@@ -78,6 +78,9 @@ def test_an_impossible_encoder_is_refused_in_one_sentence(change: dict[str, Any]
         (lambda: RelativeBias(3), "relative_buckets is 3; it must be even and at least 4"),
         (lambda: RelativeBias(2), "relative_buckets is 2; it must be even and at least 4"),
         (lambda: RelativeBias(32, 8), "relative_max_distance is 8; with 32 buckets it must be more than 8"),
+        (lambda: Mixture(0, 1), "experts is 0; it must be at least 1"),
+        (lambda: Mixture(2, 0), "chosen is 0; it must be at least 1"),
+        (lambda: Mixture(2, 3), "a token cannot have 3 experts of 2"),
         (lambda: LayerConfig(window=-1), "window is -1; it must be at least 0"),
         (lambda: Rotary.of(3), "rotary positions need an even number of components, not 3"),
         (lambda: Rotary.of(0), "rotary positions need an even number of components, not 0"),

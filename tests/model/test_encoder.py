@@ -17,6 +17,7 @@ from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
 from model.encoder.encoder import Encoder
+from model.encoder.feed_forward import FeedForward
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels.library import NoKernels
@@ -168,15 +169,16 @@ def test_layers_that_share_their_weights_are_one_block() -> None:
 
 def copy_layer(block: Block, layer: nn.TransformerEncoderLayer) -> None:
     """Give a layer of `torch.nn` the weights of a block."""
+    feed_forward = cast(FeedForward, block.feed_forward)
     pairs = {
         layer.self_attn.in_proj_weight: block.attention.qkv.weight,
         layer.self_attn.in_proj_bias: block.attention.qkv.bias,
         layer.self_attn.out_proj.weight: block.attention.output.weight,
         layer.self_attn.out_proj.bias: block.attention.output.bias,
-        layer.linear1.weight: block.feed_forward.inner.weight,
-        layer.linear1.bias: block.feed_forward.inner.bias,
-        layer.linear2.weight: block.feed_forward.outer.weight,
-        layer.linear2.bias: block.feed_forward.outer.bias,
+        layer.linear1.weight: feed_forward.inner.weight,
+        layer.linear1.bias: feed_forward.inner.bias,
+        layer.linear2.weight: feed_forward.outer.weight,
+        layer.linear2.bias: feed_forward.outer.bias,
         layer.norm1.weight: block.attention_norm.weight,
         layer.norm1.bias: block.attention_norm.bias,
         layer.norm2.weight: block.feed_forward_norm.weight,

@@ -201,11 +201,11 @@ class NaiveEncoder:
         mixed, weights = self._attend(number, x)
         if order == "post":
             x = self._attention_norm(number, x + mixed)
-            return self._norm(name + "feed_forward_norm", x + self._feed_forward(name, x)), weights
+            return self._norm(name + "feed_forward_norm", x + self._feed_forward(number, x)), weights
         if order == "sandwich":
             mixed = self._norm(name + "attention_output_norm", mixed)
         x = x + mixed
-        inner = self._feed_forward(name, self._norm(name + "feed_forward_norm", x))
+        inner = self._feed_forward(number, self._norm(name + "feed_forward_norm", x))
         if order == "sandwich":
             inner = self._norm(name + "feed_forward_output_norm", inner)
         return x + inner, weights
@@ -236,8 +236,10 @@ class NaiveEncoder:
                 bias[:, i, j] -= slope * abs(i - j)
         return bias
 
-    def _feed_forward(self, name: str, x: Array) -> Array:
-        config = self.config
+    def _feed_forward(self, number: int, x: Array) -> Array:
+        config, name, mixture = self.config, self._name(number), self._layer(number).mixture
+        if mixture is not None:
+            return np.stack([self._mix_experts(name + "feed_forward.", token, mixture) for token in x])
         inner = self._linear(name + "feed_forward.inner", x, bias=config.inner_bias)
         if config.gated:
             gate, value = np.split(inner, 2, axis=1)
@@ -245,6 +247,17 @@ class NaiveEncoder:
         else:
             inner = activation(inner, config.activation)
         return self._linear(name + "feed_forward.outer", inner, bias=config.outer_bias)
+
+    def _mix_experts(self, name: str, token: Array, mixture: Any) -> Array:
+        """The chosen experts of one token, (C,) to (C,), each times its share of all experts."""
+        w = self.weights
+        firsts, seconds = (np.split(w[name + half], mixture.experts) for half in ("first", "second"))
+        shares = softmax(w[name + "router.weight"] @ token)
+        output = w[name + "bias"].copy()
+        for expert in np.argsort(shares)[-mixture.chosen :]:
+            inner = activation(firsts[expert] @ token, self.config.activation)
+            output += shares[expert] * (inner @ seconds[expert])
+        return output
 
     def _linear(self, name: str, x: Array, *, bias: bool) -> Array:
         product = x @ self.weights[name + ".weight"].T

@@ -65,7 +65,7 @@ def write_model(
             noise = torch.randn_like(parameter)
             parameter.add_(noise * (0.3 if parameter.dim() == 1 else spread * parameter.shape[-1] ** -0.5))
     model.save_pretrained(folder)
-    segments = (getattr(config, "type_vocab_size", 0) or 0) > 0
+    segments = (getattr(config, "type_vocab_size", 0) or 0) > 1  # of one, it takes the only row itself
     return Written(folder, model, takes_segments=segments)
 
 
