@@ -116,7 +116,8 @@ class EncoderConfig:
     Embeddings: `position_offset` is the row of the first position. With a `padding_id`, that token has the
     row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C.
     `scale_embeddings` multiplies token embeddings by the square root of their size (Vaswani et al. 2017,
-    §3.4).
+    §3.4). `token_dropout` is the id of a mask token whose embeddings are zeroed, and the others are scaled up
+    as dropout does (Lin et al. 2023, `Embeddings.token_weights`).
 
     Blocks: `norm` normalises before each sub-layer ("pre", with one more norm after the last block), after
     it and its residual ("post"), or before it and its output too ("sandwich"). `gated`: the feed-forward's
@@ -143,6 +144,7 @@ class EncoderConfig:
     embedding_size: int = 0
     embedding_norm: bool = True
     scale_embeddings: bool = False
+    token_dropout: int | None = None
     norm: Literal["pre", "post", "sandwich"] = "post"
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_bias: bool = True

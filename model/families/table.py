@@ -7,6 +7,7 @@ from model.families.albert import ALBERT
 from model.families.bert import BERT
 from model.families.distilbert import DISTILBERT
 from model.families.electra import ELECTRA
+from model.families.esm import ESM
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
 from model.families.modernbert import MODERNBERT
@@ -28,6 +29,7 @@ _ALL = (
     T5,
     MT5,
     UMT5,
+    ESM,
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

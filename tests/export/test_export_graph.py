@@ -50,6 +50,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "gated": True,
         "activation": "silu",
         "segments": 1,
+        "token_dropout": 7,
     },
     "relative": {
         "positions": "none",

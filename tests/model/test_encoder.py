@@ -80,6 +80,7 @@ CHOICES: list[dict[str, Any]] = [
     {"padding_id": 0},
     *({"embedding_size": 10, "embedding_norm": n, "segments": 2} for n in (True, False)),
     {"embedding_size": 10, "positions": "sinusoidal", "scale_embeddings": True},
+    *({"token_dropout": 7, "positions": p, "segments": 2} for p in ("learned", "none")),
     *({"relative_bias": RelativeBias(8, 6, per_layer=p)} for p in (False, True)),
     {"relative_bias": RelativeBias(8, 6, table_rows=11)},
     *({"alibi": True, "num_heads": h, "positions": "none"} for h in (1, 2, 3, 4, 6, 12)),

@@ -83,6 +83,7 @@ EMBEDDED: dict[str, list[dict[str, Any]]] = {
     "segments": [{"segments": 2}],
     "embedding_norm": [{"embedding_norm": False}],
     "scale_embeddings": [{"scale_embeddings": True}],
+    "token_dropout": [{"token_dropout": 1}],
     "position_offset": [{"position_offset": 2}, {"position_offset": 2, "max_positions": 7}],
     "padding_id": [{"padding_id": 1}, {"padding_id": 0, "position_offset": 1, "max_positions": 6}],
     "embedding_size": [{"embedding_size": 32}],
@@ -285,7 +286,7 @@ def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
     config = replace(BASE, **{"segments": 2, **choice})
     embeddings, kernels = random_encoder(config).embeddings, kernels_of_avx2()
     other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
-    other = other or config.embedding_size > 0
+    other = other or config.embedding_size > 0 or config.token_dropout is not None
     assert NativeEmbeddings.supports(embeddings, kernels) is not other
     if other:
         return
