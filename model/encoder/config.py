@@ -120,12 +120,14 @@ class EncoderConfig:
     as dropout does (Lin et al. 2023, `Embeddings.token_weights`).
 
     Blocks: `norm` normalises before each sub-layer ("pre", with one more norm after the last block), after
-    it and its residual ("post"), or before it and its output too ("sandwich"). `gated`: the feed-forward's
-    first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared` names, for each
-    layer, the first one with the same weights; without it all have their own.
+    it and its residual ("post"), or before it and its output too ("sandwich"). `double_residual`: the input
+    of attention is added to its output, and both are normalised, before the residual is added. `gated`: the
+    feed-forward's first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared`
+    names, for each layer, the first one with the same weights; without it all have their own.
 
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
-    queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head.
+    queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
+    or those of all heads together by one layer norm ("joint").
     `relative_bias` and `alibi` (Press et al. 2022, symmetric) are added to the scores. `layers` has one
     entry for each layer, or one for all. `longest` is the length, in tokens, that the
     model was made for (0: not known, or that of the table of positions).
@@ -149,6 +151,7 @@ class EncoderConfig:
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_bias: bool = True
     norm_eps: float = 1e-12
+    double_residual: bool = False
     activation: Activation = "gelu"
     gated: bool = False
     qkv_bias: bool = True
@@ -158,7 +161,7 @@ class EncoderConfig:
     head_dim: int = 0
     num_kv_heads: int = 0
     scale: float | None = None
-    qk_norm: Literal["layer", "rms"] | None = None
+    qk_norm: Literal["layer", "rms", "joint"] | None = None
     similarity: Similarity = "dot_product"
     causal: bool = False
     relative_bias: RelativeBias | None = None

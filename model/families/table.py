@@ -10,6 +10,7 @@ from model.families.electra import ELECTRA
 from model.families.esm import ESM
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
+from model.families.jina_v2 import JINA_BERT, JINA_BERT_QK
 from model.families.jina_v3 import JINA_V3
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
@@ -33,13 +34,17 @@ _ALL = (
     UMT5,
     ESM,
     JINA_V3,
+    JINA_BERT,
+    JINA_BERT_QK,
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
-"""Keyed by the `model_type` of a checkpoint's config.json."""
+"""Keyed by the `model_type` of a checkpoint's config.json, or by our own name where that is another's."""
 
 
 _BY_CODE: tuple[tuple[str, str, Family | str], ...] = (
+    ("bert", "jina-bert-v2-qk-post-norm--", JINA_BERT_QK),
+    ("bert", "JinaBertConfig", JINA_BERT),
     (
         "xlm-roberta",
         "XLMRobertaFlashConfig",

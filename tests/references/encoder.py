@@ -151,7 +151,10 @@ class NaiveEncoder:
         vectors = list(columns.reshape(len(x), -1, size).transpose(1, 0, 2))
         groups = config.num_kv_heads or heads
         q, k, v = vectors[:heads], vectors[heads : heads + groups], vectors[heads + groups :]
-        if config.qk_norm:
+        if config.qk_norm == "joint":
+            q = self._joint_norm(name + "attention.query_norm", q)
+            k = self._joint_norm(name + "attention.key_norm", k)
+        elif config.qk_norm:
             q = [self._norm(name + "attention.query_norm", one, config.qk_norm) for one in q]
             k = [self._norm(name + "attention.key_norm", one, config.qk_norm) for one in k]
         if rotary is not None:
@@ -208,10 +211,12 @@ class NaiveEncoder:
     def _block(self, number: int, x: Array) -> tuple[Array, Array]:
         name, order = self._name(number), self.config.norm
         mixed, weights = self._attend(number, x)
+        if self.config.double_residual:
+            mixed = self._norm(name + "attention_output_norm", x + mixed)
         if order == "post":
             x = self._attention_norm(number, x + mixed)
             return self._norm(name + "feed_forward_norm", x + self._feed_forward(name, x)), weights
-        if order == "sandwich":
+        if order == "sandwich" and not self.config.double_residual:
             mixed = self._norm(name + "attention_output_norm", mixed)
         x = x + mixed
         inner = self._feed_forward(name, self._norm(name + "feed_forward_norm", x))
@@ -258,6 +263,10 @@ class NaiveEncoder:
     def _linear(self, name: str, x: Array, *, bias: bool) -> Array:
         product = x @ self.weights[name + ".weight"].T
         return product + self.weights[name + ".bias"] if bias else product
+
+    def _joint_norm(self, name: str, heads: list[Array]) -> list[Array]:
+        """Normalise the vectors (N, D) of all heads as one vector."""
+        return np.split(self._norm(name, np.concatenate(heads, axis=1), "layer"), len(heads), axis=1)
 
     def _norm(self, name: str, x: Array, kind: str | None = None) -> Array:
         """Normalise (…, n) by its mean and deviation, or of kind "rms" by its root mean square alone."""

@@ -195,7 +195,7 @@ def _is_like_bert(config: EncoderConfig) -> bool:
         and config.num_heads * config.head_size == config.hidden_size
     )
     norms = config.norm == "post" and config.norm_kind == "layer" and config.norm_bias
-    return attention and norms and not config.gated
+    return attention and norms and not config.gated and not config.double_residual
 
 
 def _bias(linear: Linear, outputs: int) -> Tensor:
