@@ -10,8 +10,8 @@ from model.families.electra import ELECTRA
 from model.families.esm import ESM
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
-from model.families.jina_v2 import JINA_BERT, JINA_BERT_QK
-from model.families.jina_v3 import JINA_V3
+from model.families.jina.v2 import JINA_BERT, JINA_BERT_QK
+from model.families.jina.v3 import JINA_V3
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
