@@ -6,6 +6,7 @@ indices select what is observed. These lists are inputs, because a runtime compu
 whether it is fetched or not.
 """
 
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -47,8 +48,9 @@ class TracedEncoder(nn.Module):
         """Run padded sequences: inputs as in `input_names`, two groups after the third, to `output_names`."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)  # (N,)
         places = self.embeddings.position_rows(positions, input_ids)  # (N,) or (B, N)
-        x = self.embeddings(input_ids, token_type_ids, places)  # (B, N, C)
         real = attention_mask
+        weights = self.embeddings.token_weights(input_ids, partial(_count_real, real=real))  # (B, N)
+        x = self.embeddings(input_ids, token_type_ids, places, weights)  # (B, N, C)
         states, observed = [_select(x, tokens[0])], []
         for i, layer in enumerate(self.layers):
             *selected, cells = lists[5 * i : 5 * i + 5]
@@ -195,6 +197,11 @@ def _split(qkv: Linear, rows: tuple[int, int, int]) -> tuple[Linear, Linear, Lin
         parts.append(linear)
     query, key, value = parts
     return query, key, value
+
+
+def _count_real(chosen: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Count the chosen tokens, bool (B, N), and all tokens in each sequence, without padding: (B, 1) each."""
+    return (chosen & real.bool()).sum(-1, keepdim=True), real.sum(-1, keepdim=True)
 
 
 def _select(x: Tensor, tokens: Tensor) -> Tensor:

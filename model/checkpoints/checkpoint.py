@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -42,10 +42,38 @@ class Checkpoint:
 def load_checkpoint(path: Path) -> Checkpoint:
     """Load a checkpoint folder; raises CheckpointError if it cannot be served."""
     folder = read_folder(path)
-    return Checkpoint(folder, _load_encoder(folder))
+    found = list_tensors(folder.layout.transformer)
+    folder = _with_frequencies(folder, found)
+    return Checkpoint(folder, _load_encoder(folder, found))
 
 
-def _load_encoder(folder: ModelFolder) -> Encoder:
+def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:
+    """Replace the rotary frequencies in a folder's config by those stored among the weights, if any are.
+
+    A model was trained with the stored ones, which may be rounded. Raises CheckpointError.
+    """
+    family, place, config = folder.family, folder.layout.transformer, folder.config
+    if not family.frequencies or all(layer.rotary is None for layer in config.layers):
+        return folder
+    tensors = _canonical(found, family, place)
+    stored = next((tensors[name] for name in family.frequencies if name in tensors), None)
+    if stored is None:
+        return folder
+    count = {len(layer.rotary.frequencies) for layer in config.layers if layer.rotary is not None}
+    if {stored.shape} != {(number,) for number in count} or stored.dtype not in FLOATS:
+        raise CheckpointError(
+            f"{place}: the tensor {stored.name} is {stored.dtype} {stored.shape}; it must be "
+            f"{max(count)} frequencies: use the files of one checkpoint."
+        )
+    frequencies = tuple(read_tensors([stored])[stored.name].float().tolist())
+    layers = tuple(
+        replace(layer, rotary=layer.rotary and replace(layer.rotary, frequencies=frequencies))
+        for layer in config.layers
+    )
+    return replace(folder, config=replace(config, layers=layers))
+
+
+def _load_encoder(folder: ModelFolder, found: Sequence[Stored]) -> Encoder:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
     The headers of the files are checked first, so nothing is allocated for weights that are missing or have
@@ -53,7 +81,7 @@ def _load_encoder(folder: ModelFolder) -> Encoder:
     """
     with torch.device("meta"):
         encoder = Encoder(folder.config)
-    sources = _match(list_tensors(folder.layout.transformer), encoder, folder)
+    sources = _match(found, encoder, folder)
     stored = {one.name: one for parts in sources.values() for one, _ in parts}
     tensors = read_tensors(list(stored.values()))
     weights = {
@@ -81,6 +109,7 @@ def _match(found: Sequence[Stored], encoder: Encoder, folder: ModelFolder) -> So
     family, place = folder.family, folder.layout.transformer
     tensors = _canonical(found, family, place)
     shapes = {name: tuple(parameter.shape) for name, parameter in encoder.named_parameters()}
+    _check_refused(tensors, family, place)
     names = family.sources(shapes, folder.raw, tensors)
     used = {part.name for parts in names.values() for part in parts}
     unused = tensors.keys() - used
@@ -153,6 +182,13 @@ def _plain_name(name: str, family: Family) -> str:
         if name.endswith(old):
             return name.removesuffix(old) + new
     return name
+
+
+def _check_refused(names: Iterable[str], family: Family, folder: Path) -> None:
+    """Raise CheckpointError for tensors that the family cannot serve."""
+    for pattern, reason in family.refused.items():
+        if which := [name for name in names if fnmatch(name, pattern)]:
+            raise CheckpointError(f"{folder}: {reason} ({_listed(which)}).")
 
 
 def _say_dropped(folder: Path, family: Family, heads: Iterable[str]) -> None:

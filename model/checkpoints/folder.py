@@ -13,7 +13,7 @@ from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import graph_only
 from model.families.family import Family
-from model.families.table import FAMILIES, find_family
+from model.families.table import explain_unsupported, find_family
 from model.files import present, read_json, reason, shown
 from model.heads.dense import Dense
 from model.tokenization.tokenizer import TextTokenizer
@@ -92,9 +92,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     family = find_family(raw)
     if family is None and not graph:
         raise CheckpointError(
-            f"{file}: model_type {shown(raw.get('model_type'))} is not one of the supported families: "
-            f"{', '.join(FAMILIES)}; to serve embeddings of any other family, provide an ONNX graph as "
-            "onnx/model.onnx and set HEADLIGHT_BACKEND=onnx."
+            f"{file}: {explain_unsupported(raw)}; to serve embeddings of any other family, provide an ONNX "
+            "graph as onnx/model.onnx and set HEADLIGHT_BACKEND=onnx."
         )
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     limits = [n for n in (layout.max_length, config.position_limit) if n is not None]

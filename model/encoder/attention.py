@@ -129,7 +129,8 @@ class SelfAttention(nn.Module):
         self.layer = layer or config.layer(0)
         self.qkv = Linear(config.hidden_size, sum(config.qkv_rows), bias=config.qkv_bias)
         self.output = Linear(config.num_heads * config.head_size, config.hidden_size, bias=config.output_bias)
-        self.query_norm, self.key_norm = head_norm(config), head_norm(config)
+        self.query_norm = head_norm(config, config.num_heads)
+        self.key_norm = head_norm(config, config.kv_heads)
         relative = config.relative_bias
         self.relative_bias = (
             nn.Parameter(torch.empty(relative.rows, config.num_heads), requires_grad=False)

@@ -34,7 +34,8 @@ class Block(nn.Module):
         self.feed_forward = Experts(config, layer.mixture) if layer.mixture else FeedForward(config)
         self.feed_forward_norm = make_norm(config)
         sandwich = config.norm == "sandwich"
-        self.attention_output_norm = make_norm(config) if sandwich else nn.Identity()
+        self.double_residual = config.double_residual
+        self.attention_output_norm = make_norm(config) if sandwich or self.double_residual else nn.Identity()
         self.feed_forward_output_norm = make_norm(config) if sandwich else nn.Identity()
 
     def attention_input(self, x: Tensor) -> Tensor:
@@ -47,7 +48,8 @@ class Block(nn.Module):
         Packed sequences and exported graphs both run these steps, each with its own `attend`. `select` may
         drop tokens of (…, C) before the feed-forward network.
         """
-        x = x + self.attention_output_norm(attend(self.attention_input(x)))
+        attended = attend(self.attention_input(x))
+        x = x + self.attention_output_norm(x + attended if self.double_residual else attended)
         if self.norms_input:
             x = select(x)
             return x + self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(x)))

@@ -133,15 +133,18 @@ class EncoderConfig:
     Embeddings: `position_offset` is the row of the first position. With a `padding_id`, that token has the
     row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C.
     `scale_embeddings` multiplies token embeddings by the square root of their size (Vaswani et al. 2017,
-    §3.4).
+    §3.4). `token_dropout` is the id of a mask token whose embeddings are zeroed, and the others are scaled up
+    as dropout does (Lin et al. 2023, `Embeddings.token_weights`).
 
     Blocks: `norm` normalises before each sub-layer ("pre", with one more norm after the last block), after
-    it and its residual ("post"), or before it and its output too ("sandwich"). `gated`: the feed-forward's
-    first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared` names, for each
-    layer, the first one with the same weights; without it all have their own.
+    it and its residual ("post"), or before it and its output too ("sandwich"). `double_residual`: the input
+    of attention is added to its output, and both are normalised, before the residual is added. `gated`: the
+    feed-forward's first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared`
+    names, for each layer, the first one with the same weights; without it all have their own.
 
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
-    queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head.
+    queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
+    or those of all heads together by one layer norm ("joint").
     `relative_bias` and `alibi` (Press et al. 2022, symmetric) are added to the scores. `layers` has one
     entry for each layer, or one for all. `longest` is the length, in tokens, that the
     model was made for (0: not known, or that of the table of positions).
@@ -160,10 +163,12 @@ class EncoderConfig:
     embedding_size: int = 0
     embedding_norm: bool = True
     scale_embeddings: bool = False
+    token_dropout: int | None = None
     norm: Literal["pre", "post", "sandwich"] = "post"
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_bias: bool = True
     norm_eps: float = 1e-12
+    double_residual: bool = False
     activation: Activation = "gelu"
     gated: bool = False
     qkv_bias: bool = True
@@ -173,7 +178,7 @@ class EncoderConfig:
     head_dim: int = 0
     num_kv_heads: int = 0
     scale: float | None = None
-    qk_norm: Literal["layer", "rms"] | None = None
+    qk_norm: Literal["layer", "rms", "joint"] | None = None
     similarity: Similarity = "dot_product"
     causal: bool = False
     relative_bias: RelativeBias | None = None

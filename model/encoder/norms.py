@@ -1,6 +1,6 @@
-"""Norms of hidden states, and of single queries and keys."""
+"""Norms of hidden states, and of queries and keys."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from model.encoder.config import EncoderConfig
 
@@ -16,8 +16,16 @@ def make_norm(config: EncoderConfig, size: int | None = None) -> nn.LayerNorm | 
     return nn.LayerNorm(size, eps=config.norm_eps, bias=config.norm_bias)
 
 
-def head_norm(config: EncoderConfig) -> nn.Module:
-    """Make the norm of the queries, or of the keys, of each head: over (…, D)."""
+class JointNorm(nn.LayerNorm):
+    """A layer norm over the queries, or the keys, of all heads together: over the last two axes (…, H, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (…, H, D), keeping the shape."""
+        return super().forward(x.flatten(-2)).view(x.shape)
+
+
+def head_norm(config: EncoderConfig, heads: int) -> nn.Module:
+    """Make the norm of the queries, or of the keys, of this many heads: (…, heads, D)."""
     match config.qk_norm:
         case None:
             return nn.Identity()
@@ -25,3 +33,5 @@ def head_norm(config: EncoderConfig) -> nn.Module:
             return nn.RMSNorm(config.head_size, eps=config.norm_eps)
         case "layer":
             return nn.LayerNorm(config.head_size, eps=config.norm_eps, bias=config.norm_bias)
+        case "joint":
+            return JointNorm(heads * config.head_size, eps=config.norm_eps, bias=config.norm_bias)

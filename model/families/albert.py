@@ -7,7 +7,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.families import bert
 from model.families.family import Family
-from model.families.options import activation
+from model.families.reading.options import activation
 from model.fields import whole
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.family import Family
-from model.families.options import activation, check_absolute, check_encoder, check_heads
+from model.families.reading.options import activation, check_absolute, check_encoder, check_heads
 from model.fields import epsilon, whole
 
 

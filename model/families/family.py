@@ -36,7 +36,9 @@ class Family:
     table may list parameters that an encoder has only with some configs. `dropped` are `fnmatch` patterns of
     tensors that checkpoints may contain but an encoder does not need. `heads` maps patterns of prediction
     heads to what they predict: they are dropped too, with a line in the log. Any of `prefixes` may precede
-    all names.
+    all names. `frequencies` are names of a tensor with the frequencies of rotary positions, which counts more
+    than `config.json`. `refused` maps patterns of tensors that change what is computed to why they cannot be
+    served.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Family:
     dropped: tuple[str, ...] = ()
     heads: Mapping[str, str] = field(default_factory=dict)
     prefixes: tuple[str, ...] = ()
+    frequencies: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     numbers: Callable[[Mapping[str, Any], int], tuple[int, ...]] = lambda _, layer: (layer,)
 
     def sources(

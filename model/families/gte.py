@@ -9,8 +9,8 @@ import numpy as np
 from model.encoder.config import EncoderConfig, LayerConfig, Positions, Rotary
 from model.errors import CheckpointError
 from model.families.family import Either, Family, Part
-from model.families.options import activation, check_absolute, check_encoder, check_heads, plain
-from model.families.rotary import positive, read_rotary
+from model.families.reading.options import activation, check_absolute, check_encoder, check_heads, plain
+from model.families.reading.rotary import positive, read_rotary
 from model.fields import epsilon, switch, whole
 from model.files import shown
 

@@ -6,8 +6,8 @@ from typing import Any
 from model.encoder.config import EncoderConfig, LayerConfig
 from model.errors import CheckpointError
 from model.families.family import Family
-from model.families.options import activation, check_at_least, check_heads, plain
-from model.families.rotary import read_rotary
+from model.families.reading.options import activation, check_at_least, check_heads, plain
+from model.families.reading.rotary import read_rotary
 from model.fields import epsilon, switch, whole
 from model.files import shown
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig, RelativeBias
 from model.families import roberta
-from model.families.options import check_at_least
+from model.families.reading.options import check_at_least
 from model.fields import whole
 
 # Of its bias it uses so many buckets, whatever size its table has.

@@ -6,8 +6,8 @@ from typing import Any
 from model.encoder.config import Activation, EncoderConfig, LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
 from model.families.family import Either, Family
-from model.families.options import activation, check_heads, plain
-from model.families.rotary import positive, read_rotary
+from model.families.reading.options import activation, check_heads, plain
+from model.families.reading.rotary import positive, read_rotary
 from model.fields import epsilon, switch, whole
 from model.files import shown
 

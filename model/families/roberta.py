@@ -6,7 +6,7 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families import bert
-from model.families.options import padding_id
+from model.families.reading.options import padding_id
 
 
 def read_config(config: Mapping[str, Any]) -> EncoderConfig:

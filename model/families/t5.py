@@ -7,7 +7,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig, RelativeBias
 from model.errors import CheckpointError
 from model.families.family import Either, Family
-from model.families.options import activation, plain
+from model.families.reading.options import activation, plain
 from model.fields import epsilon, whole
 
 

@@ -71,7 +71,7 @@ def test_embeddings_are_added_and_normalised() -> None:
 ROTARY = (LayerConfig(rotary=Rotary.of(6)),)
 UNEQUAL = (LayerConfig(1), LayerConfig(0, Rotary.of(6)), LayerConfig(2, Rotary.of(2, 100.0)))
 UNNORMED = (LayerConfig(attention_norm=False), LayerConfig(), LayerConfig())
-NORMS = ("pre", "post", "sandwich")
+NORMS, QK_NORMS = ("pre", "post", "sandwich"), ("layer", "rms", "joint")
 CHOICES: list[dict[str, Any]] = [
     *({"positions": p, "norm": n} for p, n in product(("sinusoidal", "none"), NORMS)),
     *({"layers": ROTARY, "positions": "none", "norm": n} for n in NORMS),
@@ -81,6 +81,7 @@ CHOICES: list[dict[str, Any]] = [
     {"padding_id": 0},
     *({"embedding_size": 10, "embedding_norm": n, "segments": 2} for n in (True, False)),
     {"embedding_size": 10, "positions": "sinusoidal", "scale_embeddings": True},
+    *({"token_dropout": 7, "positions": p, "segments": 2} for p in ("learned", "none")),
     *({"relative_bias": RelativeBias(8, 6, per_layer=p)} for p in (False, True)),
     {"relative_bias": RelativeBias(8, 6, table_rows=11)},
     *({"alibi": True, "num_heads": h, "positions": "none"} for h in (1, 2, 3, 4, 6, 12)),
@@ -100,7 +101,9 @@ CHOICES: list[dict[str, Any]] = [
     {"head_dim": 10, "num_heads": 5, "layers": (LayerConfig(rotary=Rotary.of(8)),), "num_kv_heads": 1},
     {"scale": 1.0},
     {"scale": 0.1, "causal": True},
-    *({"qk_norm": q, "norm_bias": b, "layers": ROTARY} for q, b in product(("layer", "rms"), (True, False))),
+    *({"qk_norm": q, "norm_bias": b, "layers": ROTARY} for q, b in product(QK_NORMS, (True, False))),
+    {"qk_norm": "joint", "num_kv_heads": 2, "head_dim": 10},
+    *({"double_residual": True, "norm": n, "alibi": True} for n in NORMS),
     *({"norm_kind": "rms", "norm": n} for n in NORMS),
     *({"norm_bias": False, "norm": n} for n in NORMS),
     *({f"{bias}_bias": False} for bias in ("qkv", "output", "inner", "outer")),
@@ -366,6 +369,7 @@ def test_stopping_early_changes_no_number() -> None:
         {"similarity": "cosine", "positions": "sinusoidal"},
         {"alibi": True, "num_kv_heads": 2, "qk_norm": "rms", "norm_kind": "rms", "norm": "pre"},
         {"qk_norm": "layer", "norm_bias": False, "layers": UNEQUAL, "embedding_size": 10},
+        {"qk_norm": "joint", "double_residual": True},
         {"scale": 0.7, "head_dim": 8, "num_kv_heads": 1},
     ],
     ids=named,

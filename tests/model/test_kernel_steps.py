@@ -78,7 +78,8 @@ OWN: dict[str, list[dict[str, Any]]] = {
 REFUSED: dict[str, list[dict[str, Any]]] = {
     "norm": [{"norm": "sandwich"}],
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
-    "qk_norm": [{"qk_norm": "layer"}, {"qk_norm": "rms"}],
+    "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
+    "double_residual": [{"double_residual": True}],
 }
 """What changes a block, and the kernels refuse."""
 
@@ -89,6 +90,7 @@ EMBEDDED: dict[str, list[dict[str, Any]]] = {
     "segments": [{"segments": 2}],
     "embedding_norm": [{"embedding_norm": False}],
     "scale_embeddings": [{"scale_embeddings": True}],
+    "token_dropout": [{"token_dropout": 1}],
     "position_offset": [{"position_offset": 2}, {"position_offset": 2, "max_positions": 7}],
     "padding_id": [{"padding_id": 1}, {"padding_id": 0, "position_offset": 1, "max_positions": 6}],
     "embedding_size": [{"embedding_size": 32}],
@@ -309,7 +311,7 @@ def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
     config = replace(BASE, **{"segments": 2, **choice})
     embeddings, kernels = random_encoder(config).embeddings, kernels_of_avx2()
     other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
-    other = other or config.embedding_size > 0
+    other = other or config.embedding_size > 0 or config.token_dropout is not None
     assert NativeEmbeddings.supports(embeddings, kernels) is not other
     if other:
         return

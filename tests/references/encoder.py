@@ -111,6 +111,14 @@ def places(ids: Ids, offset: int, padding: int | None) -> list[int]:
     return rows
 
 
+def token_factors(ids: Ids, mask: int | None) -> list[float]:
+    """Token dropout: masks count nothing, and the rest for as much as in training, when 12 % were masks."""
+    if mask is None:
+        return [1.0] * len(ids)
+    kept = sum(token != mask for token in ids) / len(ids)
+    return [0.0 if token == mask else 0.88 / kept for token in ids]
+
+
 class NaiveEncoder:
     """An encoder over one sequence in float64 numpy, head by head.
 
@@ -143,7 +151,10 @@ class NaiveEncoder:
         vectors = list(columns.reshape(len(x), -1, size).transpose(1, 0, 2))
         groups = config.num_kv_heads or heads
         q, k, v = vectors[:heads], vectors[heads : heads + groups], vectors[heads + groups :]
-        if config.qk_norm:
+        if config.qk_norm == "joint":
+            q = self._joint_norm(name + "attention.query_norm", q)
+            k = self._joint_norm(name + "attention.key_norm", k)
+        elif config.qk_norm:
             q = [self._norm(name + "attention.query_norm", one, config.qk_norm) for one in q]
             k = [self._norm(name + "attention.key_norm", one, config.qk_norm) for one in k]
         if rotary is not None:
@@ -183,8 +194,9 @@ class NaiveEncoder:
         scale = math.sqrt(table.shape[1]) if config.scale_embeddings else 1.0
         rows = []
         positions = places(ids, config.position_offset, config.padding_id)
-        for token, segment, position in zip(ids, segments, positions, strict=True):
-            row = table[token] * scale
+        factors = token_factors(ids, config.token_dropout)
+        for token, segment, position, factor in zip(ids, segments, positions, factors, strict=True):
+            row = table[token] * scale * factor
             if config.segments:
                 row = row + w["embeddings.segment"][segment]
             if config.positions == "learned":
@@ -199,10 +211,12 @@ class NaiveEncoder:
     def _block(self, number: int, x: Array) -> tuple[Array, Array]:
         name, order = self._name(number), self.config.norm
         mixed, weights = self._attend(number, x)
+        if self.config.double_residual:
+            mixed = self._norm(name + "attention_output_norm", x + mixed)
         if order == "post":
             x = self._attention_norm(number, x + mixed)
             return self._norm(name + "feed_forward_norm", x + self._feed_forward(number, x)), weights
-        if order == "sandwich":
+        if order == "sandwich" and not self.config.double_residual:
             mixed = self._norm(name + "attention_output_norm", mixed)
         x = x + mixed
         inner = self._feed_forward(number, self._norm(name + "feed_forward_norm", x))
@@ -262,6 +276,10 @@ class NaiveEncoder:
     def _linear(self, name: str, x: Array, *, bias: bool) -> Array:
         product = x @ self.weights[name + ".weight"].T
         return product + self.weights[name + ".bias"] if bias else product
+
+    def _joint_norm(self, name: str, heads: list[Array]) -> list[Array]:
+        """Normalise the vectors (N, D) of all heads as one vector."""
+        return np.split(self._norm(name, np.concatenate(heads, axis=1), "layer"), len(heads), axis=1)
 
     def _norm(self, name: str, x: Array, kind: str | None = None) -> Array:
         """Normalise (…, n) by its mean and deviation, or of kind "rms" by its root mean square alone."""

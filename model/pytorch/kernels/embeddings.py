@@ -30,7 +30,7 @@ class NativeEmbeddings:
         config = embeddings.config
         plain = config.positions in ("learned", "none")
         normed = isinstance(embeddings.norm, nn.LayerNorm) and config.norm_bias
-        scaled = config.scale_embeddings or config.embedding_size > 0
+        scaled = config.scale_embeddings or config.token_dropout is not None or config.embedding_size > 0
         return kernels.embed is not None and plain and normed and not scaled
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:

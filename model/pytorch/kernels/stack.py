@@ -82,7 +82,7 @@ class NativeStack:
         config = encoder.config
         if config.similarity != "dot_product" or config.qk_norm is not None:
             raise NoKernels("they support only dot products of queries and keys, without norms")
-        if config.norm == "sandwich":
+        if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
         if any(layer.mixture for layer in config.layers):
             raise NoKernels("they support no mixture of experts")

@@ -6,7 +6,7 @@ from typing import Any
 
 from model.encoder.config import Rotary
 from model.errors import CheckpointError
-from model.families.options import plain
+from model.families.reading.options import plain
 from model.files import shown
 
 _SUPPORTED = ("default", "linear", "llama3")

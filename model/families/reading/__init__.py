@@ -1,0 +1,1 @@
+"""Reads options that several families have in common."""
