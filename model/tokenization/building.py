@@ -17,6 +17,7 @@ from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, read_json, reason, shown
 from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
+from model.tokenization.unigram import build_albert, build_camembert, build_t5, build_xlm_roberta
 from model.tokenization.vocabulary import read_lines, read_merges, read_vocabulary
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class _Kind:
 
     files: tuple[str, ...]
     defaults: Defaults
-    build: Callable[[Path, Settings, SpecialTokens], Tokenizer]
+    build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None]
     surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor]
 
 
@@ -50,6 +51,8 @@ def build_tokenizer(folder: Path, model_type: str) -> tuple[Path, Tokenizer] | N
     tokens = read_special_tokens(folder, settings, kind.defaults)
     try:
         tokenizer = kind.build(folder, settings, tokens)
+        if tokenizer is None:
+            return None
         tokens.add_to(tokenizer)
         tokenizer.post_processor = kind.surround(tokenizer, settings, tokens)
     except (KeyboardInterrupt, SystemExit):
@@ -179,6 +182,19 @@ _MOST_LETTERS = 1000
 """The largest vocabulary of letters: each text is searched for all of them. ESM's has 33."""
 
 
+# -------------------------------------------------------------------------------- SentencePiece
+
+
+def _surround_fairseq(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    bos, eos = tokens["bos_token"], tokens["eos_token"]
+    return _template(tokenizer, (bos, eos), [bos, "$A", eos], [bos, "$A", eos, eos, "$B", eos])
+
+
+def _surround_t5(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    eos = tokens["eos_token"]
+    return _template(tokenizer, (eos,), ["$A", eos], ["$A", eos, "$B", eos])
+
+
 # ------------------------------------------------------------------------------------------- table
 
 _BERT = Defaults(
@@ -218,6 +234,16 @@ _ESM = Defaults(
     },
     required=("unk_token", "cls_token", "eos_token"),
 )
+_FAIRSEQ = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
+_XLM_ROBERTA = Defaults(_ROBERTA.by_role, required=_FAIRSEQ)
+_CAMEMBERT = Defaults(_ROBERTA.by_role, required=_FAIRSEQ, greedy=("mask_token",))
+_T5 = Defaults(
+    {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, required=("eos_token", "unk_token")
+)
+_ALBERT = Defaults(
+    {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"},
+    required=("unk_token", "sep_token", "cls_token"),
+)
 _WORD_PIECES = _Kind(("vocab.txt",), _BERT, _build_word_pieces, _surround_bert)
 _KINDS = {
     "BertTokenizer": _WORD_PIECES,
@@ -226,6 +252,12 @@ _KINDS = {
     "MPNetTokenizer": _Kind(("vocab.txt",), _MPNET, _build_word_pieces, _surround_mpnet),
     "RobertaTokenizer": _Kind(("vocab.json", "merges.txt"), _ROBERTA, _build_roberta, _surround_roberta),
     "EsmTokenizer": _Kind(("vocab.txt",), _ESM, _build_esm, _surround_esm),
+    "XLMRobertaTokenizer": _Kind(
+        ("sentencepiece.bpe.model",), _XLM_ROBERTA, build_xlm_roberta, _surround_fairseq
+    ),
+    "CamembertTokenizer": _Kind(("sentencepiece.bpe.model",), _CAMEMBERT, build_camembert, _surround_fairseq),
+    "T5Tokenizer": _Kind(("spiece.model",), _T5, build_t5, _surround_t5),
+    "AlbertTokenizer": _Kind(("spiece.model",), _ALBERT, build_albert, _surround_bert),
 }
 """By the name in tokenizer_config.json, without the Fast that may follow it."""
 _BY_FAMILY = {
@@ -235,5 +267,11 @@ _BY_FAMILY = {
     "mpnet": "MPNetTokenizer",
     "roberta": "RobertaTokenizer",
     "esm": "EsmTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "albert": "AlbertTokenizer",
 }
 """The class for a folder whose tokenizer_config.json is missing or names none, by `model_type`."""
