@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.folder import ModelFolder
 from model.checkpoints.layout import Layout
 from model.files import read_json
 from model.onnx.file import MANIFEST
@@ -40,6 +41,13 @@ def copy_contents(source: Path, layout: Layout, target: Path) -> None:
             if (folder / name).is_file():
                 place.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(folder / name, place / name)
+
+
+def add_tokenizer(folder: ModelFolder, target: Path) -> None:
+    """Write the tokenizer.json of a model without one, whose tokenizer was built from older files."""
+    place = target / _within(folder.path, folder.layout.transformer) / "tokenizer.json"
+    if not place.exists():
+        folder.tokenizer.save(place)
 
 
 def _other_modules(source: Path) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from threadpoolctl import threadpool_limits
 
-from export.contents import copy_contents, digests, source_weights, write_manifest
+from export.contents import add_tokenizer, copy_contents, digests, source_weights, write_manifest
 from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
 from export.parity import Quantity, Row, as_data, compare, random_encodings
@@ -92,6 +92,7 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
             _write(checkpoint, new, dtype)
         with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
+            add_tokenizer(checkpoint.folder, new)
             manifest = _manifest(source, folder, checkpoint, dtype, new)
         with step("Comparing with PyTorch in float32"):
             rows = _compare(folder, new, BOUNDS[dtype])

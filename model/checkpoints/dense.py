@@ -1,5 +1,6 @@
 """Reads the Dense modules of a sentence-transformers folder."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from model.heads.dense import ACTIVATIONS, Dense
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_FEATURES = 2**17
+_TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
 
 
@@ -40,32 +42,49 @@ def _is_size(value: object) -> bool:
 
 
 def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
-    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
-    known = isinstance(activation, str) and activation in ACTIVATIONS
-    if not known or config.get("use_residual"):
-        raise CheckpointError(
-            f"{folder / 'config.json'}: a Dense layer with activation_function {shown(activation)} and "
-            f"use_residual {bool(config.get('use_residual'))} is not supported; activation_function must be "
-            f"one of {', '.join(ACTIVATIONS)}, and use_residual false."
-        )
+    file = folder / "config.json"
+    activation = _activation(file, config.get("activation_function", f"{_TORCH}.modules.activation.Tanh"))
     names = [config.get(key) for key in ("module_input_name", "module_output_name")]
     if any(name not in (None, "sentence_embedding") for name in names):
         raise CheckpointError(
-            f"{folder / 'config.json'}: a Dense layer from {_plain(names[0])} to {_plain(names[1])} is not "
-            "supported, only one from sentence_embedding to sentence_embedding."
+            f"{file}: a Dense layer from {_plain(names[0])} to {_plain(names[1])} is not supported, only one "
+            "from sentence_embedding to sentence_embedding."
         )
     inputs, outputs = config["in_features"], config["out_features"]
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
     try:
         biased = switch(config, "bias", default=True)
+        residual = switch(config, "use_residual", default=False)
     except CheckpointError as error:
-        raise CheckpointError(f"{folder / 'config.json'}: {error}") from error
+        raise CheckpointError(f"{file}: {error}") from error
     if biased:
         expected["linear.bias"] = (outputs,)
+    if residual and inputs != outputs:  # sizes that differ cannot be added: a matrix maps one to the other
+        expected["residual.weight"] = (outputs, inputs)
+    tensors = _weights(folder, expected)
+    bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
+    return Dense(tensors["linear.weight"], bias, activation, residual, tensors.get("residual.weight"))
+
+
+def _activation(file: Path, dotted: object) -> str:
+    """Return the class that a dotted name of PyTorch's ends in; raises CheckpointError for another's."""
+    module, _, name = dotted.rpartition(".") if isinstance(dotted, str) else ("", "", "")
+    home = "linear" if name == "Identity" else "activation"
+    if name not in ACTIVATIONS or module not in (_TORCH, f"{_TORCH}.modules", f"{_TORCH}.modules.{home}"):
+        raise CheckpointError(
+            f"{file}: activation_function {shown(dotted)} is not supported; it must be {_TORCH}.modules."
+            f"activation.… or {_TORCH}.modules.linear.Identity, of the classes {', '.join(ACTIVATIONS)}."
+        )
+    return name
+
+
+def _weights(folder: Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, FloatArray]:
+    """Read a layer's tensors, which must have the expected names and shapes; raises CheckpointError."""
     if not present(folder / "model.safetensors"):
         raise CheckpointError(no_dense(folder))
     # At most eight bytes per number, and a header.
-    tensors = _tensors(folder / "model.safetensors", 8 * (inputs + 1) * outputs + _HEADER_BYTES)
+    most = 8 * sum(math.prod(shape) for shape in expected.values()) + _HEADER_BYTES
+    tensors = _tensors(folder / "model.safetensors", most)
     shapes = {name: array.shape for name, array in tensors.items()}
     if shapes != expected:
         raise CheckpointError(
@@ -77,8 +96,7 @@ def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
             f"{folder / 'model.safetensors'} has a NaN or an infinity: fetch the file again, or train from a "
             "sound checkpoint."
         )
-    bias = tensors.get("linear.bias", np.zeros(outputs, np.float32))
-    return Dense(tensors["linear.weight"], bias, activation)
+    return tensors
 
 
 def _plain(name: object) -> str:

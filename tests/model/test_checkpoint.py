@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
+from model.heads import dense
 from model.pytorch.backend import TorchBackend
 from tests.model.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_bert
@@ -253,26 +254,24 @@ def write_sentence_model(folder: Path, *kinds: str, **pooling: Any) -> None:
     write(folder, "1_Pooling/config.json", pooling or {"pooling_mode_mean_tokens": True})
 
 
-ACTIVATIONS: list[tuple[str | None, Callable[[Any], Any]]] = [
-    ("torch.nn.modules.activation.Tanh", np.tanh),
-    (None, np.tanh),  # what sentence-transformers takes when none is named
-    ("torch.nn.modules.linear.Identity", lambda x: x),
-    ("torch.nn.modules.activation.ReLU", lambda x: np.maximum(x, 0)),
-    ("torch.nn.modules.activation.Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
-    ("torch.nn.modules.activation.GELU", lambda x: nn.functional.gelu(torch.tensor(x)).numpy()),
+IDENTITY, MODULES = "torch.nn.modules.linear.Identity", "torch.nn.modules.activation"
+ACTIVATIONS: list[tuple[str | None, type[nn.Module]]] = [
+    (None, nn.Tanh),  # what sentence-transformers takes when none is named
+    (IDENTITY, nn.Identity),
+    ("torch.nn.Identity", nn.Identity),
+    ("torch.nn.SiLU", nn.SiLU),
+    *((f"{MODULES}.{name}", getattr(nn, name)) for name in dense.ACTIVATIONS if name != "Identity"),
 ]
 
 
-@pytest.mark.parametrize(("activation", "function"), ACTIVATIONS)
+@pytest.mark.parametrize(("activation", "module"), ACTIVATIONS)
 def test_dense_layers_follow_the_pooling(
-    folder: Path, activation: str | None, function: Callable[[Any], Any]
+    folder: Path, activation: str | None, module: type[nn.Module]
 ) -> None:
     """activation(Wx + b) of the pooled vector, layer after layer, then unit length."""
     write_sentence_model(folder, "Dense", "Dense", "Normalize")
     w1, b1 = write_dense(folder, "2_Dense", 32, 10, activation_function=activation)
-    w2, _ = write_dense(
-        folder, "3_Dense", 10, 7, bias=False, activation_function="torch.nn.modules.linear.Identity"
-    )
+    w2, _ = write_dense(folder, "3_Dense", 10, 7, bias=False, activation_function=IDENTITY)
     backend = TorchBackend(load_checkpoint(folder), device="cpu", dtype="float32")
     assert (backend.info.sentence_size, backend.info.dense, backend.info.normalize) == (7, True, True)
     encoding = load_checkpoint(folder).tokenizer.encode(["the man beats the boy"])[0]
@@ -280,9 +279,34 @@ def test_dense_layers_follow_the_pooling(
     output = run(backend, [encoding], [want])[0]
     assert output.tokens is not None
     pooled = output.tokens[0].astype(np.float64).mean(0)
-    inner = function(pooled @ w1.double().numpy().T + b1.double().numpy())
+    inner = module()(torch.tensor(pooled) @ w1.double().T + b1.double()).numpy()
     vector = inner @ w2.double().numpy().T
     assert distance(output.sentence, vector / np.linalg.norm(vector)) < 1e-5
+
+
+@pytest.mark.parametrize("outputs", [32, 7])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_dense_layer_may_add_its_input(folder: Path, outputs: int, bias: bool) -> None:
+    """The residual joins after the activation: the input itself, or a linear map of it to another size."""
+    write_sentence_model(folder, "Dense")
+    weight, offset = write_dense(folder, "2_Dense", 32, outputs, bias=bias, use_residual=True)
+    onto = torch.randn(outputs, 32, generator=torch.Generator().manual_seed(1))
+    if outputs != 32:
+        rewrite(folder / "2_Dense", lambda tensors: tensors.update({"residual.weight": onto}))
+    (layer,) = load_checkpoint(folder).folder.dense
+    x = torch.randn(5, 32, generator=torch.Generator().manual_seed(2))
+    expected = torch.tanh(x @ weight.T + (offset if bias else 0)) + (x if outputs == 32 else x @ onto.T)
+    assert distance(layer(x.numpy()), expected.numpy()) < 1e-5
+
+
+@pytest.mark.parametrize("name", dense.ACTIVATIONS)
+def test_activations_are_pytorch_s_far_from_zero_too(name: str) -> None:
+    """From where they saturate to where they could overflow."""
+    x = np.linspace(-120, 120, 4801, dtype=np.float32)
+    expected = getattr(nn, name)()(torch.tensor(x).double()).numpy()
+    actual = dense.ACTIVATIONS[name](x)
+    assert actual.dtype == np.float32
+    assert np.allclose(actual, expected, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
@@ -292,10 +316,10 @@ def test_a_dense_layer_is_read_in_every_precision(folder: Path, dtype: torch.dty
     weight, bias = write_dense(folder, "2_Dense", 32, 7)
     tensors = {"linear.weight": weight.to(dtype), "linear.bias": bias.to(dtype).contiguous()}
     save_file(tensors, folder / "2_Dense" / "model.safetensors")
-    (dense,) = load_checkpoint(folder).folder.dense
-    assert dense.weight.dtype == dense.bias.dtype == np.float32
-    assert np.array_equal(dense.weight, weight.to(dtype).float().numpy())
-    assert np.array_equal(dense.bias, bias.to(dtype).float().numpy())
+    (layer,) = load_checkpoint(folder).folder.dense
+    assert layer.weight.dtype == layer.bias.dtype == np.float32
+    assert np.array_equal(layer.weight, weight.to(dtype).float().numpy())
+    assert np.array_equal(layer.bias, bias.to(dtype).float().numpy())
 
 
 def test_a_dense_layer_of_whole_numbers_is_refused(folder: Path) -> None:
@@ -310,8 +334,15 @@ def test_a_dense_layer_of_whole_numbers_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"activation_function": "mine.Snake"}, "activation_function 'mine.Snake' and use_residual False"),
-        ({"use_residual": True}, "use_residual True is not supported"),
+        ({"activation_function": "mine.Snake"}, "activation_function 'mine.Snake' is not supported"),
+        ({"activation_function": "mine.Tanh"}, "activation_function 'mine.Tanh' is not supported"),
+        ({"activation_function": f"{MODULES}.Identity"}, "activation.Identity' is not supported"),
+        ({"activation_function": 7}, "activation_function 7 is not supported"),
+        ({"use_residual": "yes"}, "use_residual is 'yes'; it must be true or false"),
+        (
+            {"use_residual": True},
+            "'residual.weight': (7, 32)}",
+        ),
         ({"module_input_name": "token_embeddings"}, "a Dense layer from token_embeddings"),
         ({"in_features": 31}, "in_features is 31 and out_features 7; in_features must be 32"),
         ({"out_features": None}, "out_features None; in_features must be 32, and out_features from 1 to"),

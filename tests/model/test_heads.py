@@ -95,27 +95,38 @@ def pickle_weights(folder: Path, name: str) -> None:
     (folder / "model.safetensors").unlink()
 
 
-def take_vocabulary_apart(folder: Path) -> None:
+def take_vocabulary_apart(folder: Path, tokenizer_class: str | None = "BertTokenizer") -> None:
     """Leave a vocab.txt in the place of tokenizer.json, as old folders have it."""
     vocabulary = load_checkpoint(folder).tokenizer._whole.get_vocab()
     words = sorted(vocabulary, key=lambda word: vocabulary[word])
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     (folder / "tokenizer.json").unlink()
-    write(folder, "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", "model_max_length": 64})
+    write(folder, "tokenizer_config.json", {"tokenizer_class": tokenizer_class, "model_max_length": 64})
 
 
-def test_an_old_folder_is_served_once_its_two_lines_were_run(tmp_path: Path) -> None:
-    """Pickled weights and a plain vocabulary: one refusal, two commands, and the same numbers as before."""
+@pytest.mark.parametrize(
+    ("tokenizer_class", "count"), [("BertTokenizer", 1), (None, 1), ("LayoutLMTokenizer", 2)]
+)
+def test_an_old_folder_is_served_once_its_lines_were_run(
+    tokenizer_class: str | None, count: int, tmp_path: Path
+) -> None:
+    """Pickled weights and a plain vocabulary: one refusal, its commands, and the same numbers as before.
+
+    A tokenizer of a known class is built; that of another is converted by a second command.
+    """
     folder = tmp_path / "it's old"
     write_bert(folder, architecture="BertForSequenceClassification")
     tokenizer, before = load_model(str(folder), device="cpu", dtype="float32")
     encodings = tokenizer.encode(TEXTS)
     expected = run(before, encodings, [want_all(before)] * len(TEXTS))
-    take_vocabulary_apart(folder)
+    take_vocabulary_apart(folder, tokenizer_class)
     pickle_weights(folder, "pytorch_model.bin")
     sentence = refusal(folder)
-    assert sentence.startswith(f"{folder}/tokenizer.json is missing: to convert vocab.txt into it")
-    assert obey(sentence) == 2
+    first = (
+        "model.safetensors is missing" if count == 1 else "tokenizer.json is missing: to convert vocab.txt"
+    )
+    assert sentence.startswith(f"{folder}/{first}")
+    assert obey(sentence) == count
     tokenizer, after = load_model(str(folder), device="cpu", dtype="float32")
     assert [e.token_ids for e in tokenizer.encode(TEXTS)] == [e.token_ids for e in encodings]
     for one, other in zip(run(after, encodings, [want_all(after)] * len(TEXTS)), expected, strict=True):

@@ -151,7 +151,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     "a linear layer of -8": (edit(DENSE, out_features=-8), "out_features -8; in_features must be 32"),
     "an activation in a list": (
         edit(DENSE, activation_function=["Tanh"]),
-        "activation_function ['Tanh'] and",
+        "activation_function ['Tanh'] is not supported",
     ),
     "a bias that is a word": (edit(DENSE, bias="yes"), "bias is 'yes'; it must be true or false"),
     "a linear layer with NaN": (put("linear.weight", float("nan"), WEIGHTS[1]), "has a NaN or an infinity"),

@@ -1,0 +1,277 @@
+"""Builds the tokenizer of an older folder, which has its vocabulary but no tokenizer.json.
+
+The files alone do not say how to use them. The class in tokenizer_config.json does, or else the model's
+family; a class that is not in the table below is not guessed at. Results are the same as transformers'.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from model.errors import CheckpointError
+from model.fields import switch
+from model.files import present, read_json, reason, shown
+from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
+from model.tokenization.unigram import build_albert, build_camembert, build_t5, build_xlm_roberta
+from model.tokenization.vocabulary import read_lines, read_merges, read_vocabulary
+
+log = logging.getLogger(__name__)
+
+Settings = Mapping[str, Any]
+_OWN = "use the files of one model, or save the tokenizer again with transformers"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A class of tokenizers: its files and special tokens, how to build one, what it puts around texts."""
+
+    files: tuple[str, ...]
+    defaults: Defaults
+    build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None]
+    surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor]
+
+
+def build_tokenizer(folder: Path, model_type: str) -> tuple[Path, Tokenizer] | None:
+    """Build the tokenizer of a folder without tokenizer.json; None if its kind or its files are unknown.
+
+    Returns the file of its vocabulary, too. `model_type` decides where tokenizer_config.json names no class.
+    Raises CheckpointError for files that are broken or do not fit together.
+    """
+    file = folder / "tokenizer_config.json"
+    settings = read_json(file, optional=True)
+    name = _find_class(settings, model_type)
+    kind = _KINDS.get(name)
+    if kind is None or not all(present(folder / name) for name in kind.files):
+        return None
+    tokens = read_special_tokens(folder, settings, kind.defaults)
+    try:
+        tokenizer = kind.build(folder, settings, tokens)
+        if tokenizer is None:
+            return None
+        tokens.add_to(tokenizer)
+        tokenizer.post_processor = kind.surround(tokenizer, settings, tokens)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except CheckpointError as error:
+        named = str(error).startswith(str(folder))
+        raise error if named else CheckpointError(f"{file}: {error}") from error
+    except BaseException as error:  # the library raises bare Exception, and its panics not even that
+        files = " and ".join(str(folder / name) for name in kind.files)
+        raise CheckpointError(f"{files} make no tokenizer: {reason(error)}; {_OWN}.") from error
+    log.info("%s has no tokenizer.json: built a %s from %s", folder, name, " and ".join(kind.files))
+    return folder / kind.files[0], tokenizer
+
+
+def _find_class(settings: Settings, model_type: str) -> str:
+    """Return the name of a folder's class of tokenizers, "" if it is unknown or has code of its own."""
+    name = settings.get("tokenizer_class") or _BY_FAMILY.get(model_type)
+    return name.removesuffix("Fast") if isinstance(name, str) and "auto_map" not in settings else ""
+
+
+# ---------------------------------------------------------------------------------------- WordPiece
+
+
+def _build_word_pieces(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokenizer:
+    """Build BERT's tokenizer: words of letters, each split into the longest pieces in the vocabulary."""
+    for field, plain in (("do_basic_tokenize", (True,)), ("never_split", (None, []))):
+        if field in settings and settings[field] not in plain:
+            raise CheckpointError(
+                f"{field} is {shown(settings[field])}, which is not supported: save the tokenizer again with "
+                "transformers."
+            )
+    accents = settings.get("strip_accents")
+    if accents is not None:
+        accents = switch(settings, "strip_accents", default=False)
+    vocabulary = read_lines(folder / "vocab.txt")
+    tokens.check(folder / "vocab.txt", vocabulary)
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk_token"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=switch(settings, "tokenize_chinese_chars", default=True),
+        strip_accents=accents,
+        lowercase=switch(settings, "do_lower_case", default=True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+def _surround_bert(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    cls, sep = tokens["cls_token"], tokens["sep_token"]
+    return _template(tokenizer, (cls, sep), [cls, "$A", sep], [cls, "$A", sep, "$B:1", f"{sep}:1"])
+
+
+def _template(
+    tokenizer: Tokenizer, special: tuple[str, ...], single: list[str], pair: list[str]
+) -> processors.PostProcessor:
+    numbered = [_numbered(tokenizer, token) for token in dict.fromkeys(special)]
+    return processors.TemplateProcessing(single=single, pair=pair, special_tokens=numbered)
+
+
+def _numbered(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
+    return token, tokenizer.get_vocab()[token]
+
+
+# ------------------------------------------------------------------------------- byte-level pairs
+
+
+def _build_roberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokenizer:
+    """Build RoBERTa's tokenizer: pairs of bytes, where a space belongs to the word after it."""
+    vocabulary = read_vocabulary(folder / "vocab.json")
+    tokens.check(folder / "vocab.json", vocabulary)
+    missing = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - vocabulary.keys())
+    if missing:
+        raise CheckpointError(
+            f"{folder / 'vocab.json'} has no token for {len(missing)} of the 256 bytes, such as "
+            f"{shown(missing[0])}, so texts would lose them: {_OWN}."
+        )
+    merges = read_merges(folder / "merges.txt", vocabulary)
+    space = switch(settings, "add_prefix_space", default=False)
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    return tokenizer
+
+
+def _surround_roberta(
+    tokenizer: Tokenizer, settings: Settings, tokens: SpecialTokens
+) -> processors.PostProcessor:
+    sep, cls = (_numbered(tokenizer, tokens[role]) for role in ("sep_token", "cls_token"))
+    space = switch(settings, "add_prefix_space", default=False)
+    return processors.RobertaProcessing(sep, cls, switch(settings, "trim_offsets", default=True), space)
+
+
+def _surround_mpnet(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    return _surround_roberta(tokenizer, {}, tokens)
+
+
+# ---------------------------------------------------------------------------------- letters, as in ESM
+
+# What Python's `str.split` splits at, which is more than the library's own splitting at whitespace.
+_SPACES = r"[\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+
+
+def _build_esm(folder: Path, _: Settings, tokens: SpecialTokens) -> Tokenizer:
+    """Build ESM's tokenizer: every token of the vocabulary is found wherever it is, the longest first.
+
+    What remains between them is unknown, one token for each run without whitespace.
+    """
+    file = folder / "vocab.txt"
+    vocabulary = read_lines(file, most=_MOST_LETTERS)
+    tokens.check(file, vocabulary)
+    longest_first = sorted(vocabulary, key=len, reverse=True)
+    found = Regex("|".join(re.sub(r"([^\w])", r"\\\1", token) for token in longest_first))
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=tokens["unk_token"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(found, "isolated"), pre_tokenizers.Split(Regex(_SPACES), "removed")]
+    )
+    return tokenizer
+
+
+def _surround_esm(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    cls, eos = tokens["cls_token"], tokens["eos_token"]
+    return _template(tokenizer, (cls, eos), [cls, "$A", eos], [cls, "$A", eos, "$B", eos])
+
+
+_MOST_LETTERS = 1000
+"""The largest vocabulary of letters: each text is searched for all of them. ESM's has 33."""
+
+
+# -------------------------------------------------------------------------------- SentencePiece
+
+
+def _surround_fairseq(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    bos, eos = tokens["bos_token"], tokens["eos_token"]
+    return _template(tokenizer, (bos, eos), [bos, "$A", eos], [bos, "$A", eos, eos, "$B", eos])
+
+
+def _surround_t5(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
+    eos = tokens["eos_token"]
+    return _template(tokenizer, (eos,), ["$A", eos], ["$A", eos, "$B", eos])
+
+
+# ------------------------------------------------------------------------------------------- table
+
+_BERT = Defaults(
+    {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    },
+    required=("unk_token", "sep_token", "cls_token"),
+)
+_ROBERTA = Defaults(
+    {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "cls_token": "<s>",
+        "mask_token": "<mask>",
+    },
+    required=("sep_token", "cls_token"),
+)
+_MPNET = Defaults(
+    {**_ROBERTA.by_role, "unk_token": "[UNK]"},
+    required=("unk_token", "sep_token", "cls_token"),
+    greedy=("mask_token",),
+)
+_ESM = Defaults(
+    {
+        "unk_token": "<unk>",
+        "cls_token": "<cls>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "eos_token": "<eos>",
+    },
+    required=("unk_token", "cls_token", "eos_token"),
+)
+_FAIRSEQ = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
+_XLM_ROBERTA = Defaults(_ROBERTA.by_role, required=_FAIRSEQ)
+_CAMEMBERT = Defaults(_ROBERTA.by_role, required=_FAIRSEQ, greedy=("mask_token",))
+_T5 = Defaults(
+    {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, required=("eos_token", "unk_token")
+)
+_ALBERT = Defaults(
+    {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"},
+    required=("unk_token", "sep_token", "cls_token"),
+)
+_WORD_PIECES = _Kind(("vocab.txt",), _BERT, _build_word_pieces, _surround_bert)
+_KINDS = {
+    "BertTokenizer": _WORD_PIECES,
+    "DistilBertTokenizer": _WORD_PIECES,
+    "ElectraTokenizer": _WORD_PIECES,
+    "MPNetTokenizer": _Kind(("vocab.txt",), _MPNET, _build_word_pieces, _surround_mpnet),
+    "RobertaTokenizer": _Kind(("vocab.json", "merges.txt"), _ROBERTA, _build_roberta, _surround_roberta),
+    "EsmTokenizer": _Kind(("vocab.txt",), _ESM, _build_esm, _surround_esm),
+    "XLMRobertaTokenizer": _Kind(
+        ("sentencepiece.bpe.model",), _XLM_ROBERTA, build_xlm_roberta, _surround_fairseq
+    ),
+    "CamembertTokenizer": _Kind(("sentencepiece.bpe.model",), _CAMEMBERT, build_camembert, _surround_fairseq),
+    "T5Tokenizer": _Kind(("spiece.model",), _T5, build_t5, _surround_t5),
+    "AlbertTokenizer": _Kind(("spiece.model",), _ALBERT, build_albert, _surround_bert),
+}
+"""By the name in tokenizer_config.json, without the Fast that may follow it."""
+_BY_FAMILY = {
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "roberta": "RobertaTokenizer",
+    "esm": "EsmTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "albert": "AlbertTokenizer",
+}
+"""The class for a folder whose tokenizer_config.json is missing or names none, by `model_type`."""

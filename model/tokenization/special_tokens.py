@@ -1,0 +1,170 @@
+"""Reads which tokens of an older tokenizer are special, from its settings and the lists beside them."""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer
+
+from model.errors import CheckpointError
+from model.files import read_json, shown
+
+_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_LISTS = ("additional_special_tokens", "extra_special_tokens")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_MOST = 10_000
+_LONGEST = 1000
+_OWN = "use the files of one model, or save the tokenizer again with transformers"
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The special tokens of a class of tokenizers, by role such as `cls_token`.
+
+    It cannot work without those that are `required`; those that are `greedy` absorb the spaces before them.
+    """
+
+    by_role: Mapping[str, str]
+    required: tuple[str, ...]
+    greedy: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Special tokens by role, and all `added` tokens in order: those found in texts before all else.
+
+    `ids` are those that the folder gives to added tokens. `needed` maps the tokens that must be in the
+    vocabulary to the field that names them.
+    """
+
+    file: Path
+    by_role: Mapping[str, str]
+    added: Mapping[str, AddedToken]
+    ids: Mapping[str, int]
+    needed: Mapping[str, str]
+
+    def __getitem__(self, role: str) -> str:
+        return self.by_role[role]
+
+    def check(self, file: Path, vocabulary: Mapping[str, int]) -> None:
+        """Check that a vocabulary has the tokens that it must have; raises CheckpointError."""
+        for token, field in self.needed.items():
+            if token not in vocabulary:
+                raise CheckpointError(
+                    f"{file} does not have the token {shown(token)}, which is the {field} of {self.file}: "
+                    f"{_OWN}."
+                )
+
+    def add_to(self, tokenizer: Tokenizer) -> None:
+        """Add the tokens to a tokenizer that has its vocabulary; raises CheckpointError for other ids."""
+        known = tokenizer.get_vocab(with_added_tokens=False)
+        tokenizer.add_tokens(
+            [token for name, token in self.added.items() if name in self.ids or name in known]
+        )
+        for name, number in self.ids.items():
+            if (actual := tokenizer.token_to_id(name)) != number:
+                raise CheckpointError(
+                    f"{self.file}: the added token {shown(name)} has the id {number}, but is number {actual} "
+                    f"of the vocabulary: {_OWN}."
+                )
+
+
+def read_special_tokens(folder: Path, settings: Mapping[str, Any], defaults: Defaults) -> SpecialTokens:
+    """Read the special tokens of a folder; `settings` is its tokenizer_config.json. Raises CheckpointError.
+
+    As in transformers, the files special_tokens_map.json and added_tokens.json count only if
+    tokenizer_config.json does not describe the added tokens itself.
+    """
+    file, fields = folder / "tokenizer_config.json", dict(settings)
+    described = settings.get("added_tokens_decoder")
+    if described is None and (more := read_json(folder / "special_tokens_map.json", optional=True)):
+        file, fields = folder / "special_tokens_map.json", fields | more
+    roles: dict[str, AddedToken] = {}
+    for role in _ROLES:
+        value = fields.get(role, defaults.by_role.get(role))
+        if value is not None:
+            roles[role] = _token(file, role, value, greedy=role in defaults.greedy)
+        elif role in defaults.required:
+            raise CheckpointError(f"{file}: {role} is null, but the tokenizer needs one: {_OWN}.")
+    names = {token.content for token in roles.values()}
+    added, ids = _described(file, described, names) if described is not None else _listed(folder, names)
+    needed = {token.content: role for role, token in roles.items() if role in (*fields, *defaults.required)}
+    for field in _LISTS:
+        for value in _list(file, field, fields.get(field)):
+            token = _token(file, field, value)
+            added.setdefault(token.content, token)
+            needed.setdefault(token.content, field)
+    # A token with an id of its own need not be in the vocabulary, except if the tokenizer is built with it.
+    always = {roles[role].content for role in defaults.required}
+    return SpecialTokens(
+        file,
+        {role: token.content for role, token in roles.items()},
+        {token.content: token for token in roles.values()} | added,
+        ids,
+        {token: field for token, field in needed.items() if token in always or token not in ids},
+    )
+
+
+def _described(
+    file: Path, tokens: Any, special: Container[str]
+) -> tuple[dict[str, AddedToken], dict[str, int]]:
+    """Read added_tokens_decoder, which maps ids to tokens; all the `special` ones are marked as such."""
+    added, ids = {}, {}
+    if (
+        not isinstance(tokens, dict)
+        or len(tokens) > _MOST
+        or not all(n.isdecimal() and len(n) < 10 for n in tokens)
+    ):
+        raise CheckpointError(
+            f"{file}: added_tokens_decoder is {shown(tokens)}; it must map ids to at most {_MOST} tokens."
+        )
+    for number, described in sorted(tokens.items(), key=lambda item: int(item[0])):
+        token = _token(file, "added_tokens_decoder", described, special=False)
+        token.special = token.special or token.content in special
+        added[token.content], ids[token.content] = token, int(number)
+    return added, ids
+
+
+def _listed(folder: Path, special: Container[str]) -> tuple[dict[str, AddedToken], dict[str, int]]:
+    """Read added_tokens.json, which maps tokens to ids."""
+    file = folder / "added_tokens.json"
+    ids = read_json(file, optional=True)
+    plain = all(isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**31 for n in ids.values())
+    if not plain or len(ids) > _MOST:
+        raise CheckpointError(f"{file} is {shown(ids)}; it must map at most {_MOST} tokens to ids.")
+    added = {}
+    for name in sorted(ids, key=lambda name: ids[name]):
+        added[name] = _token(file, "a token", name, special=name in special)
+    return added, {name: ids[name] for name in added}
+
+
+def _list(file: Path, field: str, value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or len(value) > _MOST:
+        raise CheckpointError(
+            f"{file}: {field} is {shown(value)}; it must be a list of at most {_MOST} tokens."
+        )
+    return value
+
+
+def _token(file: Path, field: str, value: Any, *, greedy: bool = False, special: bool = True) -> AddedToken:
+    """Read a token: its characters, or an object with flags; `greedy` is for one without flags."""
+    flags: dict[str, bool] = {"lstrip": greedy}
+    content = value
+    if isinstance(value, dict):
+        content, flags = value.get("content"), {name: value[name] for name in _FLAGS if name in value}
+    if not isinstance(content, str) or not 0 < len(content) <= _LONGEST or not _is_valid(content):
+        raise CheckpointError(
+            f"{file}: {field} is {shown(value)}; it must be a token of 1 to {_LONGEST} characters, or an "
+            "object with one as its content."
+        )
+    if any(not isinstance(flag, bool) for flag in flags.values()):
+        raise CheckpointError(f"{file}: the flags of {field} are {shown(flags)}; they must be true or false.")
+    return AddedToken(content, **(flags | {"special": True} if special else flags))
+
+
+def _is_valid(text: str) -> bool:
+    """Return whether a text can be encoded: JSON can hold half a surrogate pair."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
