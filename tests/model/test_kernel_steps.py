@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.encoder.attention import SelfAttention
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig, LayerConfig, Mixture, RelativeBias, Rotary
 from model.encoder.encoder import Encoder, embed_packed
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
@@ -80,6 +80,7 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
     "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
     "double_residual": [{"double_residual": True}],
+    "layers": [{"layers": (LayerConfig(mixture=Mixture(4, 2)),)}],
 }
 """What changes a block, and the kernels refuse."""
 
@@ -169,7 +170,9 @@ def test_every_field_of_a_part_of_the_config_is_run(field: str, part: str) -> No
     """A layer and a bias are configs of their own: each of their fields has another value in the table."""
     default = getattr(LayerConfig() if field == "layers" else RelativeBias(), part)
     found = [
-        one for choice in OWN[field] for one in (choice[field] if field == "layers" else [choice[field]])
+        one
+        for choice in (*OWN[field], *REFUSED.get(field, []))
+        for one in (choice[field] if field == "layers" else [choice[field]])
     ]
     assert {getattr(one, part) for one in found} - {default}
 

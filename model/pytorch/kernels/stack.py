@@ -85,7 +85,7 @@ class NativeStack:
         if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
         if any(layer.mixture for layer in config.layers):
-            raise NoKernels("they support no mixture of experts")
+            raise NoKernels("they support only one feed-forward network, no mixture of experts")
         kernels = find_kernels(dtype)
         if kernels.products is None and not is_like_bert(config):
             raise NoKernels(f"with {kernels.instructions} they support only layers as in BERT")
