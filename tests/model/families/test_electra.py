@@ -34,6 +34,7 @@ def test_every_option_of_electra_is_the_reference_s(options: dict[str, Any], tmp
     check_torch(write_model(tmp_path, "Electra", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_electra_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "Electra", **SIZES)

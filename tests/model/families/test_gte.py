@@ -45,6 +45,7 @@ def test_every_option_of_gte_is_the_reference_s(options: dict[str, Any], tmp_pat
     check_torch(write_model(tmp_path, "Gte", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_gte_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "Gte", **{**SIZES, "num_hidden_layers": 2})
@@ -113,6 +114,7 @@ def test_the_scaling_called_ntk_is_that_of_its_definition(factor: float, tmp_pat
     assert rotary.frequencies[-1] == pytest.approx(20_000.0 ** (-7 / 8) / factor, rel=1e-6)
 
 
+@pytest.mark.repeated
 def test_the_scaling_called_ntk_runs_as_a_graph(tmp_path: Path) -> None:
     """The frequencies of the graph are scaled, too."""
     folder = tmp_path / "checkpoint"

@@ -45,6 +45,7 @@ def test_every_option_of_jina_v3_is_the_reference_s(options: dict[str, Any], tmp
     check_torch(write(tmp_path, **options))
 
 
+@pytest.mark.repeated
 def test_jina_v3_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     check_onnx(write(tmp_path / "checkpoint", num_hidden_layers=2), tmp_path / "graph")

@@ -36,6 +36,7 @@ def test_every_option_of_mpnet_is_the_reference_s(options: dict[str, Any], tmp_p
     check_torch(write_model(tmp_path, "MPNet", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_mpnet_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "MPNet", **SIZES)

@@ -40,6 +40,7 @@ def test_every_option_of_nomic_bert_is_the_reference_s(options: dict[str, Any], 
     check_torch(write_model(tmp_path, "NomicBert", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_nomic_bert_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "NomicBert", **{**SIZES, "num_hidden_layers": 2})
@@ -233,6 +234,7 @@ def test_every_option_of_nomic_s_own_form_follows_its_definition(
     check_torch(write_own(tmp_path, **options))
 
 
+@pytest.mark.repeated
 def test_nomic_s_own_form_runs_as_a_graph(tmp_path: Path) -> None:
     """With biases, and a part of each head turned in neighbouring pairs, as no form of transformers has."""
     options = {**BIASES, "rotary_emb_fraction": 0.5, "rotary_emb_interleaved": True}

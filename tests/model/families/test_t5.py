@@ -35,6 +35,7 @@ def test_every_option_of_t5_is_the_reference_s(options: dict[str, Any], tmp_path
     check_torch(write_model(tmp_path, "T5", architecture="T5EncoderModel", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_t5_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(
