@@ -69,15 +69,23 @@ def similarity_scores(
             return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
 
 
-def visible(length: int, device: torch.device, *, causal: bool = False, window: int = 0) -> Tensor | None:
-    """Which keys each query attends to: bool (N, N), axes (query, key); None if all of them.
+def visible(
+    length: int,
+    device: torch.device,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    queries: Tensor | None = None,
+) -> Tensor | None:
+    """Which keys each query attends to: bool (queries, N); None if all of them.
 
-    Causal: none after the query. With a window: none more than `window` positions away.
+    Causal: none after the query. With a window: none more than `window` positions away. `queries` int64 are
+    positions, all N by default.
     """
     if not causal and not window:
         return None
-    position = torch.arange(length, device=device)
-    distance = position[None, :] - position[:, None]  # key - query
+    keys = torch.arange(length, device=device)
+    distance = keys[None, :] - (keys if queries is None else queries)[:, None]
     if not window:
         return distance <= 0
     near = distance.abs() <= window
@@ -251,6 +259,7 @@ class SelfAttention(nn.Module):
         change an entropy by 5e-4.
         """
         config, length = self.config, q.shape[1]
+        queries = chosen(torch.arange(length, device=q.device), 0, rows)
         # Made contiguous even if they are float32: products of strided rows are slow.
         q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
         k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
@@ -262,9 +271,9 @@ class SelfAttention(nn.Module):
                 q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric, config.score_scale
             )
         if bias is not None:
-            scores += chosen(by_query_and_key(chosen(bias, 0, heads), length), 1, rows)
-        mask = visible(length, q.device, causal=config.causal, window=self.layer.window)
-        return scores if mask is None else scores.masked_fill_(~chosen(mask, 0, rows), _LOWEST)
+            scores += by_query_and_key(chosen(bias, 0, heads), length, queries)
+        mask = visible(length, q.device, causal=config.causal, window=self.layer.window, queries=queries)
+        return scores if mask is None else scores.masked_fill_(~mask, _LOWEST)
 
     def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
         """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h for each token: float32 (b, heads, N).

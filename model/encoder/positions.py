@@ -55,11 +55,14 @@ def distances(length: int, device: torch.device) -> Tensor:
     return torch.arange(1 - length, length, device=device)
 
 
-def by_query_and_key(x: Tensor, length: int) -> Tensor:
-    """Spread numbers by distance, (…, 2·longest − 1), over queries and keys: (…, length, length)."""
-    position = torch.arange(length, device=x.device)
-    center = x.shape[-1] // 2
-    return x[..., position[None, :] - position[:, None] + center]
+def by_query_and_key(x: Tensor, length: int, queries: Tensor | None = None) -> Tensor:
+    """Spread numbers by distance, (…, 2·longest − 1), over queries and keys: (…, queries, length).
+
+    `queries` int64 are positions, all `length` by default.
+    """
+    keys = torch.arange(length, device=x.device)
+    rows = keys if queries is None else queries
+    return x[..., keys[None, :] - rows[:, None] + x.shape[-1] // 2]
 
 
 def relative_buckets(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
