@@ -1,5 +1,8 @@
 """The ways a model is run, for tests that hold for each of them."""
 
+import fcntl
+import hashlib
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -41,13 +44,43 @@ both_backends = pytest.mark.both_backends
 """Of a module whose tests run with each of them: `pytestmark = both_backends`."""
 
 
+ROOT = Path(__file__).parents[2]
+_GRAPHS = ROOT / ".pytest_cache" / "graphs"
+
+
 def export_folder(source: Path, target: Path) -> Path:
-    """Write what `python -m export` writes, without the comparison and the manifest."""
+    """Write what `python -m export` writes, without the comparison and the manifest.
+
+    Tracing takes up to a minute, so what the same code made of the same source is kept for later runs and for
+    the tests beside these.
+    """
+    kept = _GRAPHS / _checksum(source)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.is_dir():
+            with TemporaryDirectory(dir=kept.parent) as place:
+                _export(source, Path(place) / "whole").rename(kept)
+    shutil.copytree(kept, target)
+    return target
+
+
+def _export(source: Path, target: Path) -> Path:
     checkpoint = load_checkpoint(source)
     target.mkdir(parents=True)
     write_graph(checkpoint.encoder, target, {DTYPE_KEY: "float32"})
     copy_contents(source, checkpoint.folder.layout, target)
     return target
+
+
+def _checksum(source: Path) -> str:
+    """Sum up a checkpoint, and the code that exports it."""
+    code = [file for room in ("model", "export") for file in (ROOT / room).rglob("*.py")]
+    found = hashlib.sha256(torch.__version__.encode())
+    for file in sorted([*code, *(file for file in source.rglob("*") if file.is_file())]):
+        found.update(file.name.encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()[:32]
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def test_every_option_of_albert_is_the_reference_s(options: dict[str, Any], tmp_
     check_torch(write_model(tmp_path, "Albert", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_albert_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "Albert", **{**SIZES, "num_hidden_layers": 2})

@@ -52,7 +52,8 @@ def test_every_option_of_esm_is_the_reference_s(options: dict[str, Any], tmp_pat
     check_torch(written, [*sample(), *MASKED])
 
 
-@pytest.mark.parametrize("kind", [pytest.param("ESM-1b", marks=pytest.mark.repeated), "ESM-2"])
+@pytest.mark.parametrize("kind", ["ESM-1b", "ESM-2"])
+@pytest.mark.repeated
 def test_esm_runs_as_a_graph(kind: str, tmp_path: Path) -> None:
     """Exported, it counts the masks of each sequence, and not of its padding."""
     written = write_model(

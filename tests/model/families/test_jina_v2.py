@@ -35,7 +35,8 @@ def test_feed_forward_layers_without_a_gate(act: str, tmp_path: Path) -> None:
     check_torch(write_jina(tmp_path, feed_forward_type="original", hidden_act=act))
 
 
-@pytest.mark.parametrize("code", [pytest.param(PLAIN, marks=pytest.mark.repeated), QK], ids=["plain", "qk"])
+@pytest.mark.parametrize("code", [PLAIN, QK], ids=["plain", "qk"])
+@pytest.mark.repeated
 def test_jina_v2_runs_as_a_graph(code: str, tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     check_onnx(write_jina(tmp_path / "checkpoint", code, num_hidden_layers=2), tmp_path / "graph")

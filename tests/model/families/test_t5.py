@@ -52,6 +52,7 @@ def test_the_families_like_t5_are_the_reference_s(name: str, kind: str, tmp_path
     check_torch(write_model(tmp_path, name, architecture=f"{name}EncoderModel", **options))
 
 
+@pytest.mark.repeated
 def test_umt5_runs_as_a_graph(tmp_path: Path) -> None:
     """With the bias of each layer."""
     written = write_model(
