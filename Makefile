@@ -25,7 +25,7 @@ serve: $(VENV)/.serve
 test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -m "not deploy and not alone and not thorough and not repeated"
 
 # The rest: more of the same with other backends, and what is timed so closely that nothing else may run beside it.
@@ -39,7 +39,7 @@ test-all: test test-rest
 lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # Only Docker's image format keeps HEALTHCHECK, so podman and buildah need --format docker. Labels are not build
 # arguments, because older versions of these tools would take an earlier build's labels from their cache.

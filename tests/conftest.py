@@ -52,6 +52,12 @@ THOROUGH = frozenset(
 )
 
 
+# Files about requests that are refused before a model runs, or that no model needs to answer.
+REFUSING = frozenset(
+    f"tests.contract.{name}" for name in ("test_invalid_requests", "test_attention_refusals", "test_fuzz")
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what takes long, so that what runs before each commit takes some minutes."""
@@ -64,12 +70,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked `both_backends`, and needs one, with each.
 
     What clients see over HTTP hardly depends on what runs the model, whose numbers are proven in process:
-    there ONNX Runtime is `thorough`, and PyTorch without our kernels `repeated`.
+    there ONNX Runtime is `thorough`, or `repeated` where no model runs, and PyTorch without our kernels is
+    `repeated`.
     """
     if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_backends"):
         over_http = "kept" in metafunc.fixturenames
         first, *others = BACKENDS
-        marks = {PLAIN: [pytest.mark.repeated], "onnx": [pytest.mark.thorough]} if over_http else {}
+        further = pytest.mark.repeated if metafunc.module.__name__ in REFUSING else pytest.mark.thorough
+        marks = {PLAIN: [pytest.mark.repeated], "onnx": [further]} if over_http else {}
         backends = [first, *(pytest.param(name, marks=marks.get(name, ())) for name in others)]
         metafunc.parametrize("backend", backends, indirect=True, scope="session")
 

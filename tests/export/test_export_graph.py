@@ -47,6 +47,8 @@ KINDS: dict[str, dict[str, Any]] = {
         "positions": "none",
         "layers": (LayerConfig(2, Rotary.of(6, 160_000.0)), LayerConfig(0, Rotary.of(4, interleaved=True))),
         "num_kv_heads": 2,
+        "qk_norm": "joint",
+        "double_residual": True,
         "gated": True,
         "activation": "silu",
         "segments": 1,
@@ -85,7 +87,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "layers": (LayerConfig(3, attention_norm=False), LayerConfig()),
     },
     "plain": {"positions": "none", "activation": "gelu_tanh", "num_heads": 1, "num_layers": 1},
-    "twice": {"positions": "none", "qk_norm": "joint", "double_residual": True, "num_kv_heads": 2},
 }
 SEQUENCES = [[1], [5, 3, 2], [i * 7 % 13 for i in range(20)], [4, 0, 12, 7, 7, 1, 9], [2, 2]]
 Exported = Callable[[str], tuple[Encoder, ExportedGraph]]

@@ -40,6 +40,7 @@ def test_every_option_of_roberta_is_the_reference_s(options: dict[str, Any], tmp
     check_torch(write_model(tmp_path, "Roberta", **{**SIZES, **options}))
 
 
+@pytest.mark.repeated
 def test_roberta_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "Roberta", **{**SIZES, "num_hidden_layers": 2})
