@@ -1,9 +1,8 @@
 """Scaled dot-product attention: an explicit path, and a fused path with the same outputs.
 
 Attention(Q, K, V) = softmax(QKᵀ / √D) V (Vaswani et al. 2017, §3.2.1), or with another scale in the place of
-1/√D. The explicit path builds the
-probabilities; observers and similarities other than the dot product use it. The fused path never builds
-them: the memory of PyTorch's fused kernel is linear in N.
+1/√D. The explicit path builds the probabilities; observers and similarities other than the dot product use
+it. The fused path never builds them: the memory of PyTorch's fused kernel is linear in N.
 """
 
 import math
@@ -259,7 +258,6 @@ class SelfAttention(nn.Module):
         change an entropy by 5e-4.
         """
         config, length = self.config, q.shape[1]
-        queries = chosen(torch.arange(length, device=q.device), 0, rows)
         # Made contiguous even if they are float32: products of strided rows are slow.
         q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
         k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
@@ -270,6 +268,9 @@ class SelfAttention(nn.Module):
             scores = similarity_scores(
                 q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric, config.score_scale
             )
+        if bias is None and self.plain:
+            return scores
+        queries = chosen(torch.arange(length, device=q.device), 0, rows)
         if bias is not None:
             scores += by_query_and_key(chosen(bias, 0, heads), length, queries)
         mask = visible(length, q.device, causal=config.causal, window=self.layer.window, queries=queries)

@@ -27,6 +27,11 @@ class Either:
     options: tuple[Sources, ...]
 
 
+def either_below(first: str, second: str) -> Callable[[str, str], Either]:
+    """Return a function that makes an `Either` of a tensor's names, below `first` and below `second`."""
+    return lambda name, other: Either(((first + name,), (second + other,)))
+
+
 @dataclass(frozen=True)
 class Family:
     """A literal table of weight names, and a reader of the family's `config.json`.

@@ -8,9 +8,11 @@ import numpy as np
 
 from model.encoder.config import EncoderConfig, LayerConfig, Positions, Rotary
 from model.errors import CheckpointError
-from model.families.family import Either, Family, Part
+from model.families.bert import BERT
+from model.families.family import Either, Family, Part, either_below
 from model.families.reading.options import activation, check_absolute, check_encoder, check_heads, plain
 from model.families.reading.rotary import positive, read_rotary
+from model.families.roberta import ROBERTA
 from model.fields import epsilon, switch, whole
 from model.files import shown
 
@@ -99,9 +101,7 @@ def _rotary(config: Mapping[str, Any], size: int, default_base: float) -> Rotary
 _PACKED, _LAYER = "encoder.layer.{}.", "layers.{}."
 
 
-def _either(packed: str, native: str) -> Either:
-    """Return the names of a tensor that differs by its name alone."""
-    return Either(((f"{_PACKED}{packed}",), (f"{_LAYER}{native}",)))
+_either = either_below(_PACKED, _LAYER)
 
 
 def _qkv(kind: str) -> Either:
@@ -118,13 +118,7 @@ def _qkv(kind: str) -> Either:
 GTE = Family(
     name="gte",
     read_config=read_config,
-    names={
-        "embeddings.token": ("embeddings.word_embeddings.weight",),
-        "embeddings.position": ("embeddings.position_embeddings.weight",),
-        "embeddings.segment": ("embeddings.token_type_embeddings.weight",),
-        "embeddings.norm.weight": ("embeddings.LayerNorm.weight",),
-        "embeddings.norm.bias": ("embeddings.LayerNorm.bias",),
-    },
+    names=BERT.names,
     block_names={
         "attention.qkv.weight": _qkv("weight"),
         "attention.qkv.bias": _qkv("bias"),
@@ -146,11 +140,7 @@ GTE = Family(
     },
     # The pooler, like the heads, follows the encoder and is not served.
     dropped=("pooler.dense.weight", "pooler.dense.bias"),
-    heads={
-        "lm_head.*": "masked words",
-        "classifier.*": "classes",
-        "qa_outputs.*": "answers within a text",
-    },
+    heads=ROBERTA.heads,
     prefixes=("gte.", "new."),
 )
 NEW = replace(GTE, name="new", read_config=read_config_new)

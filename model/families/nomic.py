@@ -5,7 +5,7 @@ from typing import Any
 
 from model.encoder.config import Activation, EncoderConfig, LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
-from model.families.family import Either, Family
+from model.families.family import Either, Family, either_below
 from model.families.reading.options import activation, check_heads, plain
 from model.families.reading.rotary import positive, read_rotary
 from model.fields import epsilon, switch, whole
@@ -186,10 +186,7 @@ def _longest(config: Mapping[str, Any], rotary: Rotary | None) -> int:
 _OWN, _NATIVE = "encoder.layers.{}.", "layers.{}."
 
 
-def _either(own: str, native: str) -> Either:
-    """Return the names of a tensor that differs by its name alone."""
-    return Either(((f"{_OWN}{own}",), (f"{_NATIVE}{native}",)))
-
+_either = either_below(_OWN, _NATIVE)
 
 NOMIC_BERT = Family(
     name="nomic_bert",

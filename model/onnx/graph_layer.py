@@ -51,6 +51,8 @@ class GraphLayer:
         q, k = self.pairs.of(heads)
         scale = np.float32(q.shape[-1] ** -0.5 if self.scale is None else self.scale)
         scores: FloatArray = np.multiply(q[:, rows], scale) @ k.swapaxes(1, 2)  # (heads, rows, N)
+        if self.bias is None and not self.causal and not self.window:
+            return scores[None]
         length = scores.shape[-1]
         distance = np.arange(length) - np.arange(length)[rows][:, None]  # key - query: (rows, N)
         if self.bias is not None:

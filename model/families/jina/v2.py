@@ -11,7 +11,7 @@ from typing import Any
 from model.encoder.config import Activation, EncoderConfig
 from model.errors import CheckpointError
 from model.families import bert
-from model.families.family import Either, Family, Part
+from model.families.family import Family, Part, either_below
 from model.families.reading.options import plain
 from model.fields import whole
 
@@ -58,8 +58,7 @@ _LAYER = "encoder.layer.{}."
 _UP_AND_GATE = f"{_LAYER}mlp.up_gated_layer.weight"
 
 
-def _either(gated: str, original: str) -> Either:
-    return Either(((_LAYER + gated,), (_LAYER + original,)))
+_either = either_below(_LAYER, _LAYER)
 
 
 JINA_BERT = replace(

@@ -6,8 +6,9 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig, LayerConfig
 from model.families import bert
-from model.families.family import Either, Family
+from model.families.family import Either, Family, either_below
 from model.families.reading.rotary import read_rotary
+from model.families.roberta import ROBERTA
 from model.fields import epsilon, whole
 
 
@@ -28,8 +29,7 @@ _LAYER, _ORIGINAL = "layers.{}.", "encoder.layers.{}."
 _ADAPTERS = "the checkpoint has LoRA adapters, and headlight does not serve adapters yet"
 
 
-def _either(native: str, original: str) -> Either:
-    return Either(((_LAYER + native,), (_ORIGINAL + original,)))
+_either = either_below(_LAYER, _ORIGINAL)
 
 
 def _qkv(kind: str) -> Either:
@@ -61,11 +61,7 @@ JINA_V3 = Family(
         "feed_forward_norm.bias": _either("post_mlp_layernorm.bias", "norm2.bias"),
     },
     dropped=("pooler.dense.weight", "pooler.dense.bias"),
-    heads={
-        "lm_head.*": "masked words",
-        "classifier.*": "classes",
-        "qa_outputs.*": "answers within a text",
-    },
+    heads=ROBERTA.heads,
     refused={"*parametrizations.*": _ADAPTERS, "*.lora_*": _ADAPTERS},
     prefixes=("roberta.",),
 )

@@ -223,7 +223,6 @@ def is_like_bert(config: EncoderConfig) -> bool:
         config.plain_scores
         and not config.causal
         and config.layers == (LayerConfig(),)
-        and config.qk_norm is None
         and config.kv_heads == config.num_heads
         and config.num_heads * config.head_size == config.hidden_size
     )

@@ -6,16 +6,10 @@ from typing import Any
 import pytest
 
 from tests.references.families import write_model
+from tests.support import families
 from tests.support.families import check_onnx, check_torch
 
-SIZES: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "embedding_size": 20,
-    "max_position_embeddings": 64,
-}
+SIZES = {**families.SIZES, "embedding_size": 20}
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

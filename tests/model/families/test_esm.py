@@ -11,18 +11,11 @@ from safetensors.torch import load_file, save_file
 from model.checkpoints.checkpoint import load_checkpoint
 from model.errors import CheckpointError
 from tests.references.families import Written, change_config, write_model
+from tests.support import families
 from tests.support.families import check_onnx, check_torch, encoding_of, sample
 
 MASK = 32
-SIZES: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "max_position_embeddings": 64,
-    "pad_token_id": 1,
-    "mask_token_id": MASK,
-}
+SIZES = {**families.SIZES, "pad_token_id": 1, "mask_token_id": MASK}
 ESM_2: dict[str, Any] = {"position_embedding_type": "rotary", "token_dropout": True, "layer_norm_eps": 1e-5}
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -13,15 +13,7 @@ from model.errors import CheckpointError
 from model.families.gte import read_config, read_config_new
 from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.references.originals import Original, random_tensors, write_original
-from tests.support.families import check_onnx, check_torch
-
-SIZES: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "max_position_embeddings": 64,
-}
+from tests.support.families import SIZES, check_onnx, check_torch
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

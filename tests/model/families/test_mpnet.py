@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 
 from tests.references.families import write_model
-from tests.support.families import check_onnx, check_torch, encoding_of
-
-SIZES: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "max_position_embeddings": 64,
-}
+from tests.support.families import PADDED, SIZES, check_onnx, check_torch, sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -25,9 +17,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a larger table of biases": {"relative_attention_num_buckets": 40},
     "another padding id": {"pad_token_id": 0},
 }
-
-PADDED = [encoding_of(ids) for ids in ([7, 1, 1, 9, 8, 1, 6], [1], [5, 6, 7], [1, 5, 7, 1, 1, 9, 8])]
-"""Texts with the padding token."""
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -40,7 +29,7 @@ def test_every_option_of_mpnet_is_the_reference_s(options: dict[str, Any], tmp_p
 def test_mpnet_runs_as_a_graph(tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the reference's states and maps."""
     written = write_model(tmp_path / "checkpoint", "MPNet", **SIZES)
-    check_onnx(written, tmp_path / "graph")
+    check_onnx(written, tmp_path / "graph", [*sample(), *PADDED])
 
 
 def test_a_padding_token_in_a_text_is_not_counted_by_the_positions(tmp_path: Path) -> None:

@@ -11,15 +11,7 @@ from model.errors import CheckpointError
 from model.families.nomic import read_config
 from tests.references.families import VOCABULARY, change_config, write_model
 from tests.references.originals import Original, random_tensors, write_original
-from tests.support.families import check_onnx, check_torch
-
-SIZES: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "max_position_embeddings": 64,
-}
+from tests.support.families import SIZES, check_onnx, check_torch
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -8,15 +8,7 @@ import pytest
 
 from model.checkpoints.checkpoint import load_checkpoint
 from tests.references.families import write_model
-from tests.support.families import check_onnx, check_torch, encoding_of, sample
-
-SIZES: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 3,
-    "intermediate_size": 40,
-    "max_position_embeddings": 64,
-}
+from tests.support.families import PADDED, SIZES, check_onnx, check_torch, sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -29,9 +21,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "padding id 0": {"pad_token_id": 0},
     "coarse norms": {"layer_norm_eps": 0.1},
 }
-
-PADDED = [encoding_of(ids) for ids in ([7, 1, 1, 9, 8, 1, 6], [1], [5, 6, 7], [1, 5, 7, 1, 1, 9, 8])]
-"""Texts with the padding token."""
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

@@ -19,7 +19,7 @@ SIZES: dict[str, Any] = {
 }
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "relu": {},
+    "plain": {},
     "gated gelu": {"feed_forward_proj": "gated-gelu"},
     "gated silu": {"feed_forward_proj": "gated-silu"},
     "silu": {"feed_forward_proj": "silu"},
