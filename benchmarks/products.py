@@ -3,7 +3,7 @@
 Multiplies random rows by MiniLM's 24 matrices, with bias and, for the first of each feed-forward layer, GELU.
 Both kinds multiply by weights that are laid out in advance, and take turns; ratios are formed within a round.
 
-    python -m benchmarks.products [--threads 1] [--rounds 15]
+    python -m benchmarks.products [--dtype float32] [--threads 1] [--rounds 15]
 """
 
 import argparse
@@ -37,15 +37,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    kernels = find_kernels(torch.float32)
+    dtype = getattr(torch, arguments.dtype)
+    kernels = find_kernels(dtype)
     if kernels.products is None:
         parser.exit(1, f"the kernels {kernels.instructions} have no products of their own\n")
-    common.print_facts("Machine", [*common.machine("float32"), ("kernels", kernels.instructions)])
-    layers = [_layer(*shape) for _ in range(_LAYERS) for shape in _SHAPES]
+    common.print_facts("Machine", [*common.machine(arguments.dtype), ("kernels", kernels.instructions)])
+    layers = [_layer(*shape, dtype) for _ in range(_LAYERS) for shape in _SHAPES]
     rows = [_measure(count, layers, kernels.products, arguments.rounds) for count in _ROWS]
     common.print_table(
         f"Milliseconds for 24 products, median of {arguments.rounds} rounds [quartiles of the ratio]",
@@ -54,8 +56,8 @@ def main() -> None:
     )
 
 
-def _layer(inputs: int, outputs: int, activation: Activation | None) -> Linear:
-    layer = Linear(inputs, outputs, activation)
+def _layer(inputs: int, outputs: int, activation: Activation | None, dtype: torch.dtype) -> Linear:
+    layer = Linear(inputs, outputs, activation).to(dtype)
     layer.weight.data.normal_(std=inputs**-0.5)
     assert layer.bias is not None
     layer.bias.data.normal_()
@@ -64,7 +66,8 @@ def _layer(inputs: int, outputs: int, activation: Activation | None) -> Linear:
 
 def _measure(count: int, layers: Sequence[Linear], products: Products, rounds: int) -> list[str]:
     """Return a row of the table for this number of rows."""
-    inputs = {size: torch.randn(count, size) for size, _, _ in _SHAPES}
+    dtype = layers[0].weight.dtype
+    inputs = {size: torch.randn(count, size).to(dtype) for size, _, _ in _SHAPES}
     ours = [_our_product(layer, inputs[layer.weight.shape[1]], products) for layer in layers]
     theirs = [_their_product(layer, inputs[layer.weight.shape[1]]) for layer in layers]
     seconds = common.take_turns({OURS: lambda: _call_each(ours), THEIRS: lambda: _call_each(theirs)}, rounds)
@@ -78,12 +81,13 @@ def _measure(count: int, layers: Sequence[Linear], products: Products, rounds: i
 def _our_product(layer: Linear, x: Tensor, products: Products) -> Callable[[], object]:
     panels = lay_out(layer.weight, products.columns)
     outputs, inputs = layer.weight.shape
-    output = torch.empty(len(x), outputs)
+    output = torch.empty(len(x), outputs, dtype=x.dtype)
     assert layer.bias is not None
-    addresses = [tensor.data_ptr() for tensor in (x, panels, layer.bias, output)]
+    bias = layer.bias.float()
+    addresses = [tensor.data_ptr() for tensor in (x, panels, bias, output)]
     product = Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(layer.activation))
 
-    def run(_alive: object = (panels, output)) -> None:
+    def run(_alive: object = (panels, bias, output)) -> None:
         check(products.multiply(byref(product)))
 
     return run

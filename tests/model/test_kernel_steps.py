@@ -47,10 +47,6 @@ RUN: dict[str, list[dict[str, Any]]] = {
     "outer_bias": [{"outer_bias": False}],
     "scale": [{"scale": 1.0}],
     "shared": [{"shared": (0, 0, 0)}, {"shared": (0, 1, 0)}],
-}
-"""What changes a block, and the kernels do too."""
-
-OWN: dict[str, list[dict[str, Any]]] = {
     "norm": [{"norm": "pre"}],
     "norm_kind": [{"norm_kind": "rms"}, {"norm_kind": "rms", "norm": "pre"}],
     "norm_bias": [{"norm_bias": False}],
@@ -73,7 +69,7 @@ OWN: dict[str, list[dict[str, Any]]] = {
         {"layers": (LayerConfig(), LayerConfig(rotary=Rotary.of(8)), LayerConfig(window=1))},
     ],
 }
-"""What changes a block, and the kernels do too, if they have products of their own."""
+"""What changes a block, and the kernels do too."""
 
 REFUSED: dict[str, list[dict[str, Any]]] = {
     "norm": [{"norm": "sandwich"}],
@@ -140,7 +136,7 @@ def run(encoder: Encoder, plan: Plan) -> dict[int, Tensor]:
 @pytest.mark.parametrize("field", [field.name for field in fields(EncoderConfig)])
 def test_every_field_of_the_config_is_run_refused_or_of_the_embeddings(field: str) -> None:
     """A field, or a value, that is new stands in no table, and this fails until it is in the right one."""
-    choices = [choice for table in (RUN, OWN, REFUSED, EMBEDDED) for choice in table.get(field, [])]
+    choices = [choice for table in (RUN, REFUSED, EMBEDDED) for choice in table.get(field, [])]
     values = {getattr(BASE, field), *(choice[field] for choice in choices)}
     listed = listed_values(HINTS[field])
     assert listed is None or values == listed
@@ -171,36 +167,16 @@ def test_every_field_of_a_part_of_the_config_is_run(field: str, part: str) -> No
     default = getattr(LayerConfig() if field == "layers" else RelativeBias(), part)
     found = [
         one
-        for choice in (*OWN[field], *REFUSED.get(field, []))
+        for choice in (*RUN[field], *REFUSED.get(field, []))
         for one in (choice[field] if field == "layers" else [choice[field]])
     ]
     assert {getattr(one, part) for one in found} - {default}
 
 
-@every(OWN)
-def test_with_products_of_their_own_the_kernels_take_the_steps_of_any_block(choice: dict[str, Any]) -> None:
-    """States, queries, keys, values and biases of each layer are those of the blocks themselves."""
-    check_steps(choice, products=True)
-
-
-@every(OWN)
-def test_without_products_of_their_own_the_kernels_refuse_other_blocks(
-    choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With AVX-512 and PyTorch's products there are only the steps of BERT."""
-    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins(products=False))
-    with pytest.raises(NoKernels, match="with avx512 they support only layers as in BERT"):
-        NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
-
-
 @every(RUN)
 @pytest.mark.parametrize("products", [False, True])
 def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products: bool) -> None:
-    """States, queries, keys and values of each layer are those of the blocks themselves."""
-    check_steps(choice, products=products)
-
-
-def check_steps(choice: dict[str, Any], *, products: bool) -> None:
+    """States, queries, keys, values and biases of each layer are those of the blocks themselves."""
     encoder, native = prepared(replace(BASE, **choice), products=products)
     assert changes_blocks(choice) or choice == {"activation": BASE.activation}
     layers = encoder.config.num_layers
@@ -223,6 +199,29 @@ def check_steps(choice: dict[str, Any], *, products: bool) -> None:
     assert len(found) == len(projected) == (3 + encoder.config.biased) * (layers + 1)
     for ours, theirs in zip([*states.values(), *found], [*expected.values(), *projected], strict=True):
         assert relative_distance(ours, theirs) < 2e-5
+
+
+@every(RUN)
+@pytest.mark.parametrize("products", ["ours", "PyTorch's"])
+def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], products: str) -> None:
+    """With compiled steps: what a product reads was rounded from what the step before it made."""
+    try:
+        kernels = find_kernels(torch.bfloat16, {**torch.cpu.get_capabilities(), "amx_tile": False})
+        if products != "ours":
+            kernels = kernels._replace(products=None)
+        config = replace(BASE, **choice)
+        if config.head_size % kernels.head_step(torch.bfloat16):
+            pytest.skip("these heads fill no vector of pairs")
+        encoder, rounded = encoder_of(config), encoder_of(config)
+        rounded.reduce_precision(torch.bfloat16)
+        native = NativeStack(rounded, kernels)
+    except NoKernels as error:
+        pytest.skip(str(error))
+    plan = Plan(range(1, config.num_layers + 1))
+    expected = run(encoder, plan)
+    encoder.executor = native
+    for number, state in run(encoder, plan).items():
+        assert (state - expected[number]).norm() < 0.02 * expected[number].norm()
 
 
 def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
@@ -315,7 +314,7 @@ def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
     embeddings, kernels = random_encoder(config).embeddings, kernels_of_avx2()
     other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
     other = other or config.embedding_size > 0 or config.token_dropout is not None
-    assert NativeEmbeddings.supports(embeddings, kernels) is not other
+    assert NativeEmbeddings.supports(embeddings) is not other
     if other:
         return
     packing, rows = Packing.of(LENGTHS), sum(LENGTHS) + 2
@@ -332,7 +331,7 @@ def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
 def test_embeddings_with_another_norm_are_left_to_themselves(choice: dict[str, Any]) -> None:
     """The kernel's norm is the layer norm with a bias."""
     embeddings = random_encoder(replace(BASE, **choice)).embeddings
-    assert not NativeEmbeddings.supports(embeddings, kernels_of_avx2())
+    assert not NativeEmbeddings.supports(embeddings)
 
 
 @pytest.mark.parametrize(

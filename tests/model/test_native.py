@@ -38,7 +38,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     target = tmp_path_factory.mktemp("kernels") / "emulated.so"
     build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
     opened = CDLL(str(target))
-    return Kernels.of(opened, "amx", "attend_bfloat16_amx", "add_norm_bfloat16")
+    return Kernels.of(opened, "amx", "bfloat16")
 
 
 def some_kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
@@ -134,11 +134,15 @@ def test_outputs_are_those_of_the_formula(
 def test_the_error_is_no_larger_than_that_of_pytorch(
     name: str, request: pytest.FixtureRequest, length: int, size: int
 ) -> None:
-    """Over many draws, since of few numbers either may be the closer one by chance."""
+    """Over many draws, since of few numbers either may be the closer one by chance.
+
+    An error like that of rounding the result once is no error: it depends on the order of three sums.
+    """
     kernels = some_kernels(name, request)
     packed = Packed.random([length] * max(4, 600 // length), 4, size, DTYPES[name], 5)
     squares = np.square(errors(kernels, packed)).mean(0)
-    assert np.sqrt(squares[0]) <= 1.01 * np.sqrt(squares[1])
+    ours, theirs, exact = np.sqrt(squares)
+    assert ours <= max(1.01 * theirs, torch.finfo(packed.q.dtype).eps * exact)
 
 
 @needs_kernels

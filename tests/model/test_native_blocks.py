@@ -15,27 +15,36 @@ from model.contract import STATISTICS
 from model.encoder.config import Activation, Rotary
 from model.encoder.linear import activate
 from model.encoder.positions import by_query_and_key, rotary_angles, rotate
-from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
+from model.pytorch.kernels.library import ACTIVATIONS, Kernels, check
 from model.pytorch.kernels.observations import Observations, Slots
 from model.pytorch.kernels.structures import Gate, Norm, Rotation
-from tests.model.test_native import LENGTHS, some_kernels
+from tests.model.test_native import DTYPES, LENGTHS, all_kernels, emulated, some_kernels  # noqa: F401
 from tests.references import measures
-from tests.references.comparing import distance, near_ties
+from tests.references.comparing import distance, near_ties, relative_distance
 from tests.support.kernel import attend, needs_kernels
 
 LONGEST = 300
 
 
-@pytest.fixture
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """Those with AVX2, which alone have all steps."""
-    return some_kernels("avx2", request)
+@pytest.fixture(params=list(DTYPES))
+def name(request: pytest.FixtureRequest) -> str:
+    """Of the kernels that a test is run with; see `some_kernels`."""
+    return str(request.param)
 
 
 @pytest.fixture
-def products(kernels: Kernels) -> Products:
-    assert kernels.products is not None
-    return kernels.products
+def kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
+    return some_kernels(name, request)
+
+
+@pytest.fixture
+def dtype(name: str) -> torch.dtype:
+    return DTYPES[name]
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """What the result of a step in this precision may be off by, for each number of about 1."""
+    return max(1e-6, torch.finfo(dtype).eps)
 
 
 def masked(scores: Tensor, window: int, causal: bool) -> Tensor:
@@ -47,7 +56,8 @@ def masked(scores: Tensor, window: int, causal: bool) -> Tensor:
 
 
 @needs_kernels
-@settings(max_examples=60)
+@all_kernels
+@settings(max_examples=40)
 @given(
     lengths=LENGTHS,
     groups=st.sampled_from([(1, 1), (4, 1), (4, 2), (3, 3)]),
@@ -58,6 +68,7 @@ def masked(scores: Tensor, window: int, causal: bool) -> Tensor:
     seed=st.integers(0, 99),
 )
 def test_what_is_hidden_and_added_is_what_the_definition_says(
+    name: str,
     request: pytest.FixtureRequest,
     lengths: list[int],
     groups: tuple[int, int],
@@ -68,10 +79,11 @@ def test_what_is_hidden_and_added_is_what_the_definition_says(
     seed: int,
 ) -> None:
     """Outputs, maps and statistics with windows, causal order, biases and shared keys; hidden cells are 0."""
-    kernels, (heads, kv_heads), size = some_kernels("avx2", request), groups, 16
+    kernels, dtype = some_kernels(name, request), DTYPES[name]
+    (heads, kv_heads), size = groups, kernels.head_step(dtype)
     generator = torch.Generator().manual_seed(seed)
     tokens = sum(lengths)
-    wide = torch.randn(tokens, (heads + 2 * kv_heads) * size + 8, generator=generator)[:, 8:]
+    wide = torch.randn(tokens, (heads + 2 * kv_heads) * size + 8, generator=generator).to(dtype)[:, 8:]
     by_head = wide.as_strided((tokens, heads + 2 * kv_heads, size), (wide.stride(0), size, 1), 8)
     q, k, v = torch.split(by_head, [heads, kv_heads, kv_heads], dim=1)
     q.mul_(scale)
@@ -88,20 +100,20 @@ def test_what_is_hidden_and_added_is_what_the_definition_says(
         observations.statistics(i, statistics[i][None], every, special)
     others = {"kv_heads": kv_heads, "window": window, "causal": causal}
     if biased:
-        divided = (bias * 4).contiguous()  # the scale of `attend` is 1/√16
+        divided = (bias * size**0.5).contiguous()  # the scale of `attend` is 1/√D
         others |= {"bias": divided.data_ptr(), "bias_length": LONGEST}
     for observed in (observations, None):
-        output = torch.full((tokens, heads, size), 7.0)
+        output = torch.full((tokens, heads, size), 7.0, dtype=dtype)
         attend(kernels, q, k, v, starts, output, observed, **others)
         for i, length in enumerate(lengths):
             rows = slice(*starts[i : i + 2].tolist())
             qs, ks, vs = (x[rows].transpose(0, 1).double() for x in (q, k, v))
             ks, vs = (x.repeat_interleave(heads // kv_heads, 0) for x in (ks, vs))
-            scores = qs @ ks.mT / 4
+            scores = qs @ ks.mT * size**-0.5
             if biased:
                 scores = scores + by_query_and_key(bias.double(), length)
             weights = torch.softmax(masked(scores, window, causal), -1)
-            assert distance(output[rows].transpose(0, 1), weights @ vs) < 1e-5
+            assert distance(output[rows].float().transpose(0, 1), weights @ vs) < 10 * rounding(dtype)
             if observed is None or not length:
                 continue
             assert distance(maps[i], weights) < 1e-5
@@ -122,33 +134,39 @@ def check_statistics(found: Any, weights: Tensor) -> None:
 @needs_kernels
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("size", [2, 10, 16])
-def test_rotary_positions_turn_as_in_pytorch(products: Products, size: int, interleaved: bool) -> None:
+def test_rotary_positions_turn_as_in_pytorch(
+    kernels: Kernels, dtype: torch.dtype, size: int, interleaved: bool
+) -> None:
     """All pairs of a head or some; values beside the queries and keys stay as they are."""
     tokens, heads, width = 9, 3, 16
-    x = torch.randn(tokens, heads * width + 5, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(tokens, heads * width + 5, generator=torch.Generator().manual_seed(1)).to(dtype)
     rotary = Rotary.of(size, interleaved=interleaved)
     cos, sin = rotary_angles(torch.arange(tokens) * 50, rotary)
     expected = x.clone()
-    turned = rotate(x[:, :-5].reshape(tokens, heads, width), cos, sin, interleaved=interleaved)
+    turned = rotate(x[:, :-5].float().reshape(tokens, heads, width), cos, sin, interleaved=interleaved)
     expected[:, :-5] = turned.reshape(tokens, -1)
     addresses = (one.data_ptr() for one in (x, cos, sin))
     arguments = Rotation(*addresses, tokens, x.shape[1], heads, width, size // 2, interleaved)
-    check(products.rotate(byref(arguments)))
-    assert distance(x, expected) < 1e-6
+    check(kernels.rotate(byref(arguments)))
+    assert distance(x.float(), expected.float()) <= 4 * rounding(dtype)
     assert torch.equal(x[:, -5:], expected[:, -5:])
 
 
 @needs_kernels
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("size", [1, 8, 21])
-def test_a_gate_multiplies_its_value(products: Products, activation: Activation, size: int) -> None:
+def test_a_gate_multiplies_its_value(
+    kernels: Kernels, dtype: torch.dtype, activation: Activation, size: int
+) -> None:
     """activation(first half) · second half, for any width."""
-    x = torch.randn(7, 2 * size, generator=torch.Generator().manual_seed(2)) * 3
-    output = torch.full((7 * size + 1,), 7.0)
+    x = (torch.randn(7, 2 * size, generator=torch.Generator().manual_seed(2)) * 3).to(dtype)
+    output = torch.full((7 * size + 1,), 7.0, dtype=dtype)
     arguments = Gate(x.data_ptr(), output.data_ptr(), 7, size, ACTIVATIONS.index(activation))
-    check(products.gate(byref(arguments)))
-    gate, value = x.chunk(2, dim=-1)
-    assert distance(output[:-1].view(7, size), activate(gate, activation) * value) < 1e-5
+    check(kernels.gate(byref(arguments)))
+    gate, value = x.float().chunk(2, dim=-1)
+    assert relative_distance(
+        output[:-1].float().view(7, size), activate(gate, activation) * value
+    ) < 10 * rounding(dtype)
     assert output[-1] == 7
 
 
@@ -157,20 +175,22 @@ def test_a_gate_multiplies_its_value(products: Products, activation: Activation,
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("added", [False, True])
 def test_a_norm_of_any_kind_is_that_of_pytorch(
-    kernels: Kernels, rms: bool, biased: bool, added: bool
+    kernels: Kernels, dtype: torch.dtype, rms: bool, biased: bool, added: bool
 ) -> None:
     """Layer or RMS norm, with a bias or none, of x or of a sum, which is kept beside the norm."""
     tokens, size = 5, 21
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(2, tokens, size, generator=generator)
+    y = y.to(dtype)
     gain, bias = torch.randn(2, size, generator=generator)
-    output, total = torch.empty_like(x), torch.empty_like(x)
+    output, total, rounded = torch.empty_like(x), torch.empty_like(x), torch.empty_like(y)
     arguments = Norm(
         x=x.data_ptr(),
         added=y.data_ptr() if added else None,
         gain=gain.data_ptr(),
         bias=bias.data_ptr() if biased else None,
         output=output.data_ptr(),
+        rounded=rounded.data_ptr(),
         tokens=tokens,
         size=size,
         epsilon=1e-5,
@@ -185,6 +205,19 @@ def test_a_norm_of_any_kind_is_that_of_pytorch(
     else:
         normed = F.layer_norm(expected, (size,), gain, bias if biased else None, 1e-5)
     assert distance(output, normed) < 1e-5
+    assert torch.equal(rounded, output.to(dtype))
+
+
+@needs_kernels
+@pytest.mark.parametrize("added", [False, True])
+def test_without_a_norm_the_sum_itself_is_rounded(kernels: Kernels, dtype: torch.dtype, added: bool) -> None:
+    """What a layer without a norm reads."""
+    x, y = torch.randn(2, 5, 21, generator=torch.Generator().manual_seed(4))
+    y, rounded = y.to(dtype), torch.empty(5, 21, dtype=dtype)
+    other = y.data_ptr() if added else None
+    norm = Norm(x=x.data_ptr(), added=other, rounded=rounded.data_ptr(), tokens=5, size=21)
+    check(kernels.add_norm(byref(norm)))
+    assert torch.equal(rounded, (x + y if added else x).to(dtype))
 
 
 @needs_kernels
@@ -199,6 +232,6 @@ def test_a_norm_of_any_kind_is_that_of_pytorch(
 )
 def test_attention_that_does_not_fit_is_refused(kernels: Kernels, wrong: dict[str, int]) -> None:
     """Keys that do not serve whole groups, and biases shorter than a sequence."""
-    q = torch.zeros(5, 4, 16)
+    q = torch.zeros(5, 4, 32)
     with pytest.raises(ValueError, match="shapes do not match"):
-        attend(kernels, q, q, q, np.array([0, 5]), torch.zeros(5, 4, 16), None, **wrong)
+        attend(kernels, q, q, q, np.array([0, 5]), torch.zeros(5, 4, 32), None, **wrong)

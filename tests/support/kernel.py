@@ -90,8 +90,9 @@ def stand_ins(*, products: bool) -> Kernels:
     What is compiled of them is the order of a block's steps. With `products` these are among the steps, else
     the compiled code calls PyTorch's. Raises NoKernels where nothing was built.
     """
-    own = Products(_multiply, _COLUMNS, _rotate, _gate) if products else None
-    return Kernels("avx512", _attend, _add_norm, library._library().headlight_run_layers, own, None)
+    own = Products(_multiply, _COLUMNS) if products else None
+    steps = (_attend, _add_norm, _rotate, _gate, None)
+    return Kernels("avx512", library._library().headlight_run_layers, *steps, own)
 
 
 def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
@@ -106,7 +107,7 @@ def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
 
 @CFUNCTYPE(c_int, c_void_p)
 def _multiply(address: int) -> int:
-    """Do what `headlight_multiply_float32_avx2` does, with panels of as many columns as it likes."""
+    """Do what `headlight_multiply_float32` does, with panels of as many columns as it likes."""
     given = Product.from_address(address)
     panels = -(-given.outputs // _COLUMNS)
     weight = _floats(given.panels, panels, given.inputs, _COLUMNS).mT.reshape(-1, given.inputs)
@@ -118,7 +119,7 @@ def _multiply(address: int) -> int:
 
 @CFUNCTYPE(c_int, c_void_p)
 def _attend(address: int) -> int:
-    """Do what `headlight_attend_float32_avx2` does, but observe nothing."""
+    """Do what `headlight_attend_float32` does, but observe nothing."""
     given = Attention.from_address(address)
     if given.output is None:
         return 0
@@ -157,6 +158,8 @@ def _add_norm(address: int) -> int:
     if given.sum is not None:
         _floats(given.sum, *shape).copy_(total)
     if given.output is None:
+        if given.rounded is not None:
+            _floats(given.rounded, *shape).copy_(total)
         return 0
     gain = _floats(given.gain, given.size)
     bias = None if given.bias is None else _floats(given.bias, given.size)
@@ -172,7 +175,7 @@ def _add_norm(address: int) -> int:
 
 @CFUNCTYPE(c_int, c_void_p)
 def _rotate(address: int) -> int:
-    """Do what `headlight_rotate_float32_avx2` does."""
+    """Do what `headlight_rotate_float32` does."""
     given = Rotation.from_address(address)
     x = _floats(given.x, given.tokens, given.heads, given.head_size, stride=given.stride)
     cos, sin = (_floats(one, given.tokens, 1, given.pairs) for one in (given.cos, given.sin))
@@ -182,7 +185,7 @@ def _rotate(address: int) -> int:
 
 @CFUNCTYPE(c_int, c_void_p)
 def _gate(address: int) -> int:
-    """Do what `headlight_gate_float32_avx2` does."""
+    """Do what `headlight_gate_float32` does."""
     given = Gate.from_address(address)
     gate, value = _floats(given.x, given.tokens, 2 * given.size).chunk(2, dim=-1)
     _floats(given.output, given.tokens, given.size).copy_(

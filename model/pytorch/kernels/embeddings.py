@@ -25,13 +25,13 @@ class NativeEmbeddings:
         self._norm = cast(nn.LayerNorm, embeddings.norm)
 
     @staticmethod
-    def supports(embeddings: Embeddings, kernels: Kernels) -> bool:
-        """Whether these are embeddings as in BERT, and there is a kernel for them."""
+    def supports(embeddings: Embeddings) -> bool:
+        """Whether these are embeddings as in BERT."""
         config = embeddings.config
         plain = config.positions in ("learned", "none")
         normed = isinstance(embeddings.norm, nn.LayerNorm) and config.norm_bias
         scaled = config.scale_embeddings or config.token_dropout is not None or config.embedding_size > 0
-        return kernels.embed is not None and plain and normed and not scaled
+        return plain and normed and not scaled
 
     def __call__(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
         """Embed packed tokens, int64 (T,) on the CPU, with padding rows behind them: float32 (T, C).

@@ -32,28 +32,24 @@ class NoKernels(Exception):
 
 
 class Products(NamedTuple):
-    """Products of our own, faster than oneDNN's; their weights lie in panels of some columns each.
-
-    With them come the steps of other blocks than BERT's: rotary positions and gates.
-    """
+    """Products of our own, faster than oneDNN's; their weights lie in panels of some columns each."""
 
     multiply: Any
     columns: int
-    rotate: Any
-    gate: Any
 
 
 class Kernels(NamedTuple):
     """The kernels for one precision on this processor."""
 
     instructions: Instructions
+    run_layers: Any
     attend: Any
     add_norm: Any
-    run_layers: Any
+    rotate: Any
+    gate: Any
+    embed: Any
     products: Products | None
     """None: PyTorch's are used, by oneDNN."""
-    embed: Any
-    """None: PyTorch embeds."""
 
     def head_step(self, dtype: torch.dtype) -> int:
         """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
@@ -61,22 +57,25 @@ class Kernels(NamedTuple):
         return words * 4 // dtype.itemsize
 
     @staticmethod
-    def of(library: ctypes.CDLL, instructions: Instructions, attend: str, add_norm: str) -> "Kernels":
-        """Look up the kernels in a library by name."""
-        attend_, add_norm_, run_layers = (
-            getattr(library, f"headlight_{name}") for name in (attend, add_norm, "run_layers")
+    def of(library: ctypes.CDLL, instructions: Instructions, steps: str) -> "Kernels":
+        """Look up the kernels in a library, by the name that ends those of their steps."""
+
+        def find(step: str) -> Any:
+            return getattr(library, f"headlight_{step}_{steps}")
+
+        # With AMX, oneDNN's products use tiles too.
+        tiles = instructions == "amx"
+        columns = ctypes.c_int64.in_dll(library, f"headlight_columns_{steps}").value
+        return Kernels(
+            instructions,
+            library.headlight_run_layers,
+            library.headlight_attend_bfloat16_amx if tiles else find("attend"),
+            find("add_norm"),
+            find("rotate"),
+            find("gate"),
+            find("embed"),
+            None if tiles else Products(find("multiply"), columns),
         )
-        products = embed = None
-        if instructions == "avx2":
-            columns = ctypes.c_int64.in_dll(library, "headlight_columns_float32_avx2").value
-            products = Products(
-                library.headlight_multiply_float32_avx2,
-                columns,
-                library.headlight_rotate_float32_avx2,
-                library.headlight_gate_float32_avx2,
-            )
-            embed = library.headlight_embed_float32_avx2
-        return Kernels(instructions, attend_, add_norm_, run_layers, products, embed)
 
 
 def check(outcome: int) -> None:
@@ -114,14 +113,14 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     avx512 = all(can.get(f"avx512_{part}") for part in ("f", "bw", "vl", "dq"))
     if dtype == torch.float32:
         if avx512:
-            return kernels("avx512", "attend_float32", "add_norm_float32")
+            return kernels("avx512", "float32")
         if all(can.get(part) for part in ("avx2", "fma3", "f16c")):
-            return kernels("avx2", "attend_float32_avx2", "add_norm_float32_avx2")
+            return kernels("avx2", "float32_avx2")
         raise NoKernels("the processor has neither AVX-512 nor AVX2 with FMA and F16C")
     if dtype != torch.bfloat16:
         raise NoKernels(f"there are none for {str(dtype).removeprefix('torch.')}")
     if not (avx512 and can.get("avx512_bf16")):
         raise NoKernels("the processor has no AVX512-BF16")
     if can.get("amx_tile") and can.get("amx_bf16") and library.headlight_enable_amx() == 1:
-        return kernels("amx", "attend_bfloat16_amx", "add_norm_bfloat16")
-    return kernels("avx512_bf16", "attend_bfloat16", "add_norm_bfloat16")
+        return kernels("amx", "bfloat16")
+    return kernels("avx512_bf16", "bfloat16")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import EncoderConfig, LayerConfig
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
@@ -34,7 +34,7 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
         raise NoKernels("they run on CPUs")
     stack = NativeStack.of(encoder, place.dtype)
     encoder.executor = stack
-    if NativeEmbeddings.supports(encoder.embeddings, stack.kernels):
+    if NativeEmbeddings.supports(encoder.embeddings):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
     return stack.kernels
 
@@ -87,8 +87,6 @@ class NativeStack:
         if any(layer.mixture for layer in config.layers):
             raise NoKernels("they support only one feed-forward network, no mixture of experts")
         kernels = find_kernels(dtype)
-        if kernels.products is None and not is_like_bert(config):
-            raise NoKernels(f"with {kernels.instructions} they support only layers as in BERT")
         step = kernels.head_step(dtype)
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
@@ -166,11 +164,11 @@ class NativeStack:
             observations=addressof(recorded),
             attention=addressof(attention),
             ends_observing=ends_observing,
-            rotate=self._products and cast(self._products.rotate, c_void_p),
-            gate=self._products and cast(self._products.gate, c_void_p),
+            rotate=cast(self.kernels.rotate, c_void_p),
+            gate=cast(self.kernels.gate, c_void_p),
             angles=angles and addressof(angles),
             biases=biases and addressof(biases),
-            gated_width=config.intermediate_size if config.gated else 0,
+            gated_width=config.intermediate_size,
             norms_input=config.norm != "post",
             rms=config.norm_kind == "rms",
         )
@@ -198,36 +196,25 @@ class NativeStack:
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
         outputs, inputs = linear.weight.shape
+        if inputs * linear.dtype.itemsize % 4:
+            raise NoKernels(f"a product has {inputs} inputs, which are no whole number of pairs")
         panels = lay_out(linear.weight, self._products.columns)
         if panels.data_ptr() % _LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         linear.release()
-        bias = _bias(linear, outputs)
+        bias = _bias(linear, outputs).float()
         self._parameters += (panels, bias)
         activation = ACTIVATIONS.index(linear.activation)
         return structures.Linear(panels.data_ptr(), bias.data_ptr(), None, None, inputs, outputs, activation)
 
     def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:
-        outputs = len(linear.weight)
+        outputs, inputs = linear.weight.shape
         linear.prepack()
         if linear.packed is None or self._handles is None:
             raise NoKernels("they run on CPUs with oneDNN")
         weight, bias = map(self._handles.of, (linear.packed, _bias(linear, outputs)))
         attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
-        return structures.Linear(weight, bias, attribute, algorithm)
-
-
-def is_like_bert(config: EncoderConfig) -> bool:
-    """Whether attention, norms and feed-forward layers are those of BERT, apart from their sizes."""
-    attention = (
-        config.plain_scores
-        and not config.causal
-        and config.layers == (LayerConfig(),)
-        and config.kv_heads == config.num_heads
-        and config.num_heads * config.head_size == config.hidden_size
-    )
-    norms = config.norm == "post" and config.norm_kind == "layer" and config.norm_bias
-    return attention and norms and not config.gated
+        return structures.Linear(weight, bias, attribute, algorithm, inputs, outputs)
 
 
 def _bias(linear: Linear, outputs: int) -> Tensor:
@@ -236,18 +223,23 @@ def _bias(linear: Linear, outputs: int) -> Tensor:
 
 
 def lay_out(weight: Tensor, columns: int) -> Tensor:
-    """Lay out a matrix (out, in) in panels for our own products: (panels, in, columns), the rest zero."""
+    """Lay out a matrix (out, in) in panels for our own products; what fills the last one up is zero.
+
+    The panels are (panels, in, columns, 1) in float32 and (panels, in / 2, columns, 2) in bfloat16: words of
+    32 bits.
+    """
     outputs, inputs = weight.shape
+    per_word = 4 // weight.element_size()
     padded = F.pad(weight, (0, 0, 0, -outputs % columns))
-    return padded.view(-1, columns, inputs).transpose(1, 2).contiguous()
+    return padded.view(-1, columns, inputs // per_word, per_word).transpose(1, 2).contiguous()
 
 
 class _Room:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
-    Our own products write into `wide` (T, `widest`) and `narrow` (T, C), and read x itself, or its norm in
-    `normed`; a gate writes into `gated`. Without them (`widest` 0) PyTorch's products make tensors, and read
-    `rounded`.
+    Products read `rounded` (T, C), or in float32 our own read x itself; they read `mixed` (T, H·D), what
+    attention makes, and `gated`, what a gate makes. Our own write into `wide` (T, `widest`) and `narrow`
+    (T, C); PyTorch's make tensors (`widest` 0).
     """
 
     def __init__(
@@ -260,21 +252,21 @@ class _Room:
         if len(x) > packing.tokens:
             self.mixed[packing.tokens :] = 0
         self.starts = packing.offsets
-        if not widest:
-            self._handles, self._rounded = Handles(), x.to(dtype, copy=True)
-            tensors = {"rounded": self._rounded, "mixed": self.mixed}
-            self.addresses = {name: self._handles.of(tensor) for name, tensor in tensors.items()}
-        else:
-            self._buffers = {
-                "mixed": self.mixed,
-                "wide": torch.empty(len(x), widest),
-                "narrow": torch.empty_like(x),
-            }
-            if config.norm != "post":
-                self._buffers["normed"] = torch.empty_like(x)
-            if config.gated:
-                self._buffers["gated"] = torch.empty(len(x), config.intermediate_size)
-            self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
+        self._operands = {"mixed": self.mixed}
+        if dtype != torch.float32 or not widest:
+            self._operands["rounded"] = x.to(dtype, copy=True)
+        if config.gated:
+            self._operands["gated"] = torch.empty(len(x), config.intermediate_size, dtype=dtype)
+        self._buffers: dict[str, Tensor] = {}
+        if widest:
+            self._buffers["wide"] = torch.empty(len(x), widest, dtype=dtype)
+            self._buffers["narrow"] = torch.empty_like(x, dtype=dtype)
+        if config.norm != "post":
+            self._buffers["normed"] = torch.empty_like(x)
+        self._handles = None if widest else Handles()
+        address = Tensor.data_ptr if self._handles is None else self._handles.of
+        self.addresses = {name: address(operand) for name, operand in self._operands.items()}
+        self.addresses |= {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""

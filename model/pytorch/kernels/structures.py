@@ -143,6 +143,8 @@ class Layers(ctypes.Structure):
         ("x", _POINTER),
         ("rounded", _POINTER),
         ("mixed", _POINTER),
+        ("gated", _POINTER),
+        ("gated_width", _INT64),
         ("wide", _POINTER),
         ("narrow", _POINTER),
         ("widest", _INT64),
@@ -157,8 +159,6 @@ class Layers(ctypes.Structure):
         ("angles", _POINTER),
         ("biases", _POINTER),
         ("normed", _POINTER),
-        ("gated", _POINTER),
-        ("gated_width", _INT64),
         ("norms_input", ctypes.c_int32),
         ("rms", ctypes.c_int32),
     )

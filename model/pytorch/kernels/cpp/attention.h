@@ -252,7 +252,6 @@ inline bool fits(const Attention &all, int64_t per_word) {
     if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
     if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
     if (all.kv_heads < 0 || all.window < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
-    if (per_word > 1 && (all.bias || all.window || all.causal)) return false;
     for (int64_t i = 0; i < all.sequences; i++) {
         const int64_t n = all.starts[i + 1] - all.starts[i];
         if (n < 0 || (all.bias && n > all.bias_length)) return false;

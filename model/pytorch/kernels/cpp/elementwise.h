@@ -3,53 +3,72 @@
 
 #include "activation.h"
 #include "interface.h"
+#include "words.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
-// Turn the pairs of one head.
-inline void rotate_head(const Rotation &all, float *x, const float *cos, const float *sin) {
-    const int64_t between = all.interleaved ? 1 : all.pairs, step = all.interleaved ? 2 : 1;
-    for (int64_t i = 0; i < all.pairs; i++) {
-        float &first = x[i * step], &second = x[i * step + between];
-        const float turned = first * cos[i] - second * sin[i];
-        second = second * cos[i] + first * sin[i];
-        first = turned;
+// Turn the pairs (i, i + pairs) of one head.
+template <class P>
+void rotate_halves(typename P::Element *x, const float *cos, const float *sin, int64_t pairs) {
+    for (int64_t i = 0; i < pairs; i += LANES) {
+        const Mask lanes = lanes_below(i, pairs);
+        const Floats first = P::load(x + i, lanes), second = P::load(x + pairs + i, lanes);
+        const Floats c = load_some(cos + i, lanes), s = load_some(sin + i, lanes);
+        P::store(x + i, fmsub(first, c, mul(second, s)), lanes);
+        P::store(x + pairs + i, fmadd(second, c, mul(first, s)), lanes);
     }
 }
 
-inline int rotate(const Rotation *all) {
+// Turn the pairs (2i, 2i + 1) of one head.
+template <class P>
+void rotate_neighbours(typename P::Element *x, const float *cos, const float *sin, int64_t pairs) {
+    for (int64_t i = 0; i < pairs; i++) {
+        const float first = P::value(x[2 * i]), second = P::value(x[2 * i + 1]);
+        x[2 * i] = P::rounded(first * cos[i] - second * sin[i]);
+        x[2 * i + 1] = P::rounded(second * cos[i] + first * sin[i]);
+    }
+}
+
+template <class P>
+int rotate(const Rotation *all) {
     if (!all || all->tokens < 0 || all->heads < 0 || all->pairs < 0) return BAD_ARGUMENT;
     if (2 * all->pairs > all->head_size || all->stride < all->heads * all->head_size) return BAD_ARGUMENT;
     if (all->tokens && !(all->x && all->cos && all->sin)) return BAD_ARGUMENT;
+    const auto turn = all->interleaved ? rotate_neighbours<P> : rotate_halves<P>;
 #pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < all->tokens; row++)
+    for (int64_t row = 0; row < all->tokens; row++) {
+        auto *x = (typename P::Element *)all->x + row * all->stride;
+        const int64_t angles = row * all->pairs;
         for (int64_t head = 0; head < all->heads; head++)
-            rotate_head(*all, all->x + row * all->stride + head * all->head_size, all->cos + row * all->pairs,
-                        all->sin + row * all->pairs);
+            turn(x + head * all->head_size, all->cos + angles, all->sin + angles, all->pairs);
+    }
     return DONE;
 }
 
-template <class A>
-void gate_all(const Gate &all) {
+template <class P, class A>
+int gate_all(const Gate &all) {
+    using Element = typename P::Element;
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < all.tokens; row++) {
-        const float *gates = all.x + row * 2 * all.size, *values = gates + all.size;
+        const Element *gates = (const Element *)all.x + row * 2 * all.size, *values = gates + all.size;
+        Element *output = (Element *)all.output + row * all.size;
         for (int64_t j = 0; j < all.size; j += LANES) {
             const Mask lanes = lanes_below(j, all.size);
-            const Floats gate = A::apply(load_some(gates + j, lanes));
-            store_some(all.output + row * all.size + j, mul(gate, load_some(values + j, lanes)), lanes);
+            P::store(output + j, mul(A::apply(P::load(gates + j, lanes)), P::load(values + j, lanes)), lanes);
         }
     }
+    return DONE;
 }
 
-inline int gate(const Gate *all) {
+template <class P>
+int gate(const Gate *all) {
     if (!all || all->tokens < 0 || all->size < 1 || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
     switch (all->activation) {
-        case NONE: return gate_all<Identity>(*all), DONE;
-        case RELU: return gate_all<Relu>(*all), DONE;
-        case GELU: return gate_all<Gated<Gelu>>(*all), DONE;
-        case GELU_TANH: return gate_all<Gated<GeluTanh>>(*all), DONE;
-        case SILU: return gate_all<Gated<Silu>>(*all), DONE;
+        case NONE: return gate_all<P, Identity>(*all);
+        case RELU: return gate_all<P, Relu>(*all);
+        case GELU: return gate_all<P, Gated<Gelu>>(*all);
+        case GELU_TANH: return gate_all<P, Gated<GeluTanh>>(*all);
+        case SILU: return gate_all<P, Gated<Silu>>(*all);
         default: return BAD_ARGUMENT;
     }
 }

@@ -39,10 +39,10 @@ struct Attention {
     const Observation *observations;  // (B,); null: observe nothing
     int64_t kv_heads;       // each key serves H / kv_heads queries; 0: one key for each
     const float *bias;      // (H, 2·bias_length − 1), divided by `scale`: added to the scores by distance, those of keys d
-                            // positions after their query in column bias_length − 1 + d; null: none; only in float32
+                            // positions after their query in column bias_length − 1 + d; null: none
     int64_t bias_length;    // at least the longest sequence
-    int64_t window;         // keys further away are hidden; 0: none; only in float32
-    int32_t causal;         // 1: keys after their query are hidden; only in float32
+    int64_t window;         // keys further away are hidden; 0: none
+    int32_t causal;         // 1: keys after their query are hidden
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
@@ -52,7 +52,7 @@ struct Norm {
     const void *added;  // (T, C), dense, in the precision of the call; null: nothing
     const float *gain, *bias;  // (C,); a bias may be null
     float *output;      // (T, C), normalised: may be `x` itself; null: not needed
-    void *rounded;      // (T, C), `output` in the precision of the call; null: not needed
+    void *rounded;      // (T, C), in the precision of the call: `output`, or `sum` without one; null: not needed
     int64_t tokens, size;
     float epsilon;
     float *sum;         // (T, C), before the norm: may be `x` itself, but not `output`; null: not needed
@@ -61,16 +61,16 @@ struct Norm {
 
 // Turns queries and keys by their positions (Su et al. 2021), in place.
 struct Rotation {
-    float *x;                  // (T, heads, D): a row of all heads starts `stride` numbers after the one before
+    void *x;                   // in the precision of the call, (T, heads, D): a row of all heads starts `stride` numbers after the one before
     const float *cos, *sin;    // (T, pairs)
     int64_t tokens, stride, heads, head_size, pairs;
     int32_t interleaved;       // 1: components 2i and 2i + 1 are a pair; 0: i and i + pairs
 };
 
-// Multiplies the activation of a gate by a value (Shazeer 2020).
+// Multiplies the activation of a gate by a value (Shazeer 2020), in the precision of the call.
 struct Gate {
-    const float *x;  // (T, 2·size): a gate and a value
-    float *output;   // (T, size)
+    const void *x;  // (T, 2·size): a gate and a value
+    void *output;   // (T, size)
     int64_t tokens, size;
     int32_t activation;
 };
@@ -100,13 +100,13 @@ struct Torch {
 
 enum Activation { NONE = 0, RELU = 1, GELU = 2, GELU_TANH = 3, SILU = 4 };
 
-// activation(x Wᵀ + b) by our own kernels.
+// activation(x Wᵀ + b) by our own kernels, in the precision of the call.
 struct Product {
-    const float *x;       // (T, in), dense
-    const float *panels;  // (panels, in, columns), on a cache line's boundary: Wᵀ, some columns after the others; the
-                          // last panel is filled up with zeros
-    const float *bias;    // (out,)
-    float *output;        // (T, out), dense
+    const void *x;       // (T, in), dense
+    const void *panels;  // words (panels, in, columns), on a cache line's boundary: Wᵀ, some columns after the others; the
+                         // last panel is filled up with zeros. In bfloat16 (panels, in / 2, columns, 2): words of pairs
+    const float *bias;   // (out,)
+    void *output;        // (T, out), dense
     int64_t tokens, inputs, outputs;
     int32_t activation;
 };
@@ -146,25 +146,24 @@ struct Layers {
     int64_t tokens, size, element;  // T, C, and the size in bytes of one number in the precision of the products
     float epsilon;                  // of the norms
     const float *x;                 // (T, C): the hidden state before the first layer
-    // (T, C) in the precision of the products: a copy of x, and a buffer that is zero in padding rows. For PyTorch they
-    // are tensors; for us `mixed` is an array and `rounded` null, since our products read x itself.
-    void *rounded, *mixed;
-    float *wide, *narrow;           // buffers of our own products: (T, widest) and (T, C); else null
+    // Buffers in the precision of the products; for PyTorch they are tensors. `rounded` (T, C) is a copy of x; it is null
+    // for our products in float32, which read x itself. `mixed` (T, H·D) is zero in padding rows. `gated`
+    // (T, gated_width) is for layers with gates.
+    void *rounded, *mixed, *gated;
+    int64_t gated_width;
+    void *wide, *narrow;            // the same for results of our own products: (T, widest) and (T, C); else null
     int64_t widest;                 // the most outputs that a product in between may have
     float *stream;                  // (T, C): a buffer; may be `x`
     float *const *states;           // (count,): buffer for the state after a layer, (T, C); null: `stream`
-    void *const *projections;       // (count,): buffer for queries, keys and values of a layer, (T, 3·C); or null
+    void *const *projections;       // (count,): buffer for queries, keys and values of a layer; or null
     const Observation *const *observations;  // (count,): observations of a layer, (B,); or null
     const Attention *attention;     // the sequences and heads
     int32_t ends_observing;         // 1: the last layer only observes its attention
-    // The rest is for our own products only; it may be zero.
     int (*rotate)(const Rotation *);
     int (*gate)(const Gate *);
     const Angles *const *angles;    // (count,): rotary positions of a layer; or null
     const float *const *biases;     // (count,): `bias` of `Attention` of a layer; or null
     float *normed;                  // (T, C): a buffer, where norms come before the sub-layers
-    float *gated;                   // (T, gated_width): a buffer, for gated layers
-    int64_t gated_width;
     int32_t norms_input;            // 1: norms come before the sub-layers; 0: after them and the residual
     int32_t rms;                    // of `Norm`
 };
@@ -172,18 +171,19 @@ struct Layers {
 // The return values of the functions.
 enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2 };
 
-HEADLIGHT_EXPORTED int headlight_attend_float32(const Attention *);       // with AVX-512
-HEADLIGHT_EXPORTED int headlight_attend_float32_avx2(const Attention *);  // with AVX2, FMA and F16C
-HEADLIGHT_EXPORTED int headlight_attend_bfloat16(const Attention *);      // with AVX512-BF16
+// The steps in float32 with AVX-512, in float32 with AVX2, FMA and F16C, and in bfloat16 with AVX512-BF16.
+#define HEADLIGHT_STEPS(kernels)                                               \
+    HEADLIGHT_EXPORTED int headlight_attend_##kernels(const Attention *);      \
+    HEADLIGHT_EXPORTED int headlight_add_norm_##kernels(const Norm *);         \
+    HEADLIGHT_EXPORTED int headlight_multiply_##kernels(const Product *);      \
+    HEADLIGHT_EXPORTED int headlight_rotate_##kernels(const Rotation *);       \
+    HEADLIGHT_EXPORTED int headlight_gate_##kernels(const Gate *);             \
+    HEADLIGHT_EXPORTED int headlight_embed_##kernels(const Embedding *);       \
+    HEADLIGHT_EXPORTED extern const int64_t headlight_columns_##kernels; /* of a panel */
+HEADLIGHT_STEPS(float32)
+HEADLIGHT_STEPS(float32_avx2)
+HEADLIGHT_STEPS(bfloat16)
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
-HEADLIGHT_EXPORTED int headlight_add_norm_float32(const Norm *);
-HEADLIGHT_EXPORTED int headlight_add_norm_float32_avx2(const Norm *);
-HEADLIGHT_EXPORTED int headlight_add_norm_bfloat16(const Norm *);
-HEADLIGHT_EXPORTED int headlight_embed_float32_avx2(const Embedding *);
-HEADLIGHT_EXPORTED int headlight_multiply_float32_avx2(const Product *);
-HEADLIGHT_EXPORTED int headlight_rotate_float32_avx2(const Rotation *);
-HEADLIGHT_EXPORTED int headlight_gate_float32_avx2(const Gate *);
-HEADLIGHT_EXPORTED extern const int64_t headlight_columns_float32_avx2;  // of a panel
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
 HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[12];  // of the structures above, in bytes

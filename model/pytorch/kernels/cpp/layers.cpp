@@ -14,20 +14,21 @@ class PyTorch {
     explicit PyTorch(const Layers &all) : all_(all) {}
 
     int begin() {
-        const bool found = all_.torch->get_data((Tensor)all_.rounded, &rounded_) == 0 &&
-                           all_.torch->get_data((Tensor)all_.mixed, &mixed_) == 0;
+        const bool found = find(all_.rounded, &rounded_) && find(all_.mixed, &mixed_) && find(all_.gated, &gated_);
         return found ? DONE : BAD_ARGUMENT;
     }
 
     Tensor input(const float *) const { return (Tensor)all_.rounded; }  // for products of the residual stream
     Tensor mixed() const { return (Tensor)all_.mixed; }
+    Tensor gated() const { return (Tensor)all_.gated; }
     void *rounded_data() const { return rounded_; }
     void *mixed_data() const { return mixed_; }
+    void *gated_data() const { return gated_; }
 
     // The result of a product: it owns its tensor.
     class Result {
        public:
-        Result(const PyTorch &products, float *) : torch_(*products.all_.torch) {}
+        Result(const PyTorch &products, void *) : torch_(*products.all_.torch) {}
         Result(const Result &) = delete;
         Result &operator=(const Result &) = delete;
         ~Result() {
@@ -54,8 +55,12 @@ class PyTorch {
     };
 
    private:
+    bool find(void *tensor, void **data) const {
+        return tensor == nullptr || all_.torch->get_data((Tensor)tensor, data) == 0;
+    }
+
     const Layers &all_;
-    void *rounded_ = nullptr, *mixed_ = nullptr;
+    void *rounded_ = nullptr, *mixed_ = nullptr, *gated_ = nullptr;
 };
 
 // Products of our own. Their operands and results are arrays of the caller.
@@ -64,27 +69,29 @@ class Own {
     explicit Own(const Layers &all) : all_(all) {}
 
     int begin() { return DONE; }
-    const float *input(const float *x) const { return x; }
-    const float *mixed() const { return (const float *)all_.mixed; }
-    void *rounded_data() const { return nullptr; }
+    const void *input(const float *x) const { return all_.rounded ? all_.rounded : x; }
+    const void *mixed() const { return all_.mixed; }
+    const void *gated() const { return all_.gated; }
+    void *rounded_data() const { return all_.rounded; }
     void *mixed_data() const { return all_.mixed; }
+    void *gated_data() const { return all_.gated; }
 
     class Result {
        public:
-        Result(const Own &products, float *output) : all_(products.all_), output_(output) {}
+        Result(const Own &products, void *output) : all_(products.all_), output_(output) {}
 
-        int compute(const Linear &linear, const float *x) {
-            const Product product{x,           (const float *)linear.weight, (const float *)linear.bias, output_,
-                                  all_.tokens, linear.inputs,                linear.outputs,             linear.own_activation};
+        int compute(const Linear &linear, const void *x) {
+            const Product product{x,           linear.weight, (const float *)linear.bias, output_,
+                                  all_.tokens, linear.inputs, linear.outputs,             linear.own_activation};
             return all_.multiply(&product);
         }
 
-        const float *get() const { return output_; }
+        const void *get() const { return output_; }
         char *data() const { return (char *)output_; }
 
        private:
         const Layers &all_;
-        float *output_;
+        void *output_;
     };
 
    private:
@@ -131,16 +138,18 @@ class Run {
     // Find the input of attention: the hidden state, or its norm.
     int begin_layer(const Layer &layer) {
         input_ = x_;
-        if (!all_.norms_input || !layer.attention_gain) return DONE;
-        return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
+        if (!all_.norms_input) return DONE;
+        if (layer.attention_gain)
+            return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
+        return products_.rounded_data() ? norm(nullptr, nullptr, nullptr, nullptr, nullptr) : DONE;
     }
 
     // The second product of the feed-forward network.
     int feed(const Layer &layer, const Result &inner, Result &outer) {
         if (!layer.gated) return outer.compute(layer.outer, inner.get());
-        const Gate gate{(const float *)inner.data(), all_.gated, all_.tokens, layer.outer.inputs, layer.activation};
+        const Gate gate{inner.data(), products_.gated_data(), all_.tokens, layer.outer.inputs, layer.activation};
         const int outcome = all_.gate(&gate);
-        return outcome == DONE ? outer.compute(layer.outer, products_.input(all_.gated)) : outcome;
+        return outcome == DONE ? outer.compute(layer.outer, products_.gated()) : outcome;
     }
 
     // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
@@ -154,9 +163,9 @@ class Run {
         attention.token_stride = queries + 2 * keys;
         if (all_.angles && all_.angles[i]) {
             const Angles &angles = *all_.angles[i];
-            const Rotation rotation{(float *)qkv.data(),         angles.cos,          angles.sin,
-                                    all_.tokens,                 attention.token_stride, attention.heads + key_heads,
-                                    attention.head_size,         angles.pairs,        angles.interleaved};
+            const Rotation rotation{qkv.data(),          angles.cos,             angles.sin,
+                                    all_.tokens,         attention.token_stride, attention.heads + key_heads,
+                                    attention.head_size, angles.pairs,           angles.interleaved};
             if ((outcome = all_.rotate(&rotation)) != DONE) return outcome;
         }
         if (all_.projections[i])
@@ -172,11 +181,11 @@ class Run {
         return all_.attend(&attention);
     }
 
-    // Add to the residual stream, into `sum`, and normalise it, into `output` and, rounded, into `rounded`; each may be
-    // null. Products then read `output`, if there is one.
+    // Add to the residual stream, into `sum`, and normalise it, into `output`; each may be null. Products then read
+    // `output`, or what was rounded from it. Without both, only the stream is rounded.
     int norm(const void *added, const float *gain, const float *bias, float *sum, float *output) {
-        const Norm norm{x_,        added,         gain, bias,     output, output ? products_.rounded_data() : nullptr,
-                        all_.tokens, all_.size, all_.epsilon, sum, all_.rms};
+        void *rounded = output || !sum ? products_.rounded_data() : nullptr;
+        const Norm norm{x_, added, gain, bias, output, rounded, all_.tokens, all_.size, all_.epsilon, sum, all_.rms};
         if (sum) x_ = sum;
         if (output) input_ = output;
         if (output && !all_.norms_input) x_ = output;
@@ -189,36 +198,29 @@ class Run {
     const float *input_ = nullptr;  // of the next product
 };
 
-// Whether the sizes of a layer go together, and our own products stay within the buffers.
+// Whether the sizes of a layer go together, and all stays within the buffers.
 bool fits(const Layers &all, const Layer &layer) {
     const Attention &attention = *all.attention;
     const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
     const int64_t queries = attention.heads * attention.head_size;
     const int64_t projected = queries + 2 * key_heads * attention.head_size;
-    if (layer.qkv.inputs != all.size || layer.qkv.outputs != projected || projected > all.widest) return false;
-    if (layer.output.inputs != queries || layer.output.outputs != all.size) return false;
-    if (layer.inner.inputs != all.size || layer.inner.outputs > all.widest) return false;
+    if (layer.qkv.inputs != all.size || layer.qkv.outputs != projected) return false;
+    if (layer.output.inputs != queries || layer.output.outputs != all.size || layer.inner.inputs != all.size) return false;
+    if (all.multiply && (projected > all.widest || layer.inner.outputs > all.widest)) return false;
     if (layer.inner.outputs != layer.outer.inputs * (layer.gated ? 2 : 1) || layer.outer.outputs != all.size) return false;
     if (layer.gated && !(all.gate && all.gated && layer.outer.inputs <= all.gated_width)) return false;
     return layer.feed_forward_gain && (layer.attention_gain || all.norms_input);
 }
 
 bool fits(const Layers &all) {
-    if (!all.wide || !all.narrow || all.element != 4 || (all.norms_input && !all.normed)) return false;
+    if (all.multiply ? !(all.wide && all.narrow) : !all.torch) return false;
+    if (!all.rounded && !(all.multiply && all.element == 4)) return false;
+    if (all.norms_input && !all.normed) return false;
     for (int64_t i = 0; i < all.count; i++) {
         if (!fits(all, all.layers[i])) return false;
         if (all.angles && all.angles[i] && !all.rotate) return false;
     }
     return true;
-}
-
-// Whether there is nothing in the layers that needs products of our own.
-bool is_plain(const Layers &all) {
-    if (all.angles || all.biases || all.norms_input || all.rms || all.attention->kv_heads || all.attention->causal)
-        return false;
-    for (int64_t i = 0; i < all.count; i++)
-        if (all.layers[i].gated || all.layers[i].window) return false;
-    return all.attention->heads * all.attention->head_size == all.size;
 }
 
 }  // namespace
@@ -235,6 +237,6 @@ int headlight_run_layers(const Layers *all) {
     if (all->count && !(all->layers && all->states && all->projections && all->observations)) return BAD_ARGUMENT;
     if (!all->x || !all->stream || !all->mixed) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
-    if (all->multiply ? !fits(*all) : !all->torch || !all->rounded || !is_plain(*all)) return BAD_ARGUMENT;
+    if (!fits(*all)) return BAD_ARGUMENT;
     return all->multiply ? Run<Own>(*all).run() : Run<PyTorch>(*all).run();
 }

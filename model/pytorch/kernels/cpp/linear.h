@@ -16,59 +16,64 @@
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int64_t PANEL_COLUMNS = BLOCK_VECTORS * LANES;
-constexpr int64_t CACHED = 3 << 14;  // numbers of x that are multiplied by all panels in turn: 192 KB of cache
+constexpr int64_t CACHED = 3 << 14;  // words of x that are multiplied by all panels in turn: 192 KB of cache
 
 // Products with weights, which may be thousands of numbers long: partial sums keep the rounding error below PyTorch's.
-struct Weights : Float32 {
+template <class P>
+struct Weights : P {
     static constexpr int64_t SUMMED = 128;
     static constexpr bool FAR = true;
 };
 
-// Multiply some rows of x by one panel; A is the activation.
-template <class A>
+// Multiply some rows of x by one panel; P is the precision, A the activation.
+template <class P, class A>
 void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel) {
-    using P = Vectors<Weights>;
-    alignas(64) float sums[P::ROWS * PANEL_COLUMNS];
-    const auto *weights = (const uint32_t *)(all.panels + panel * all.inputs * PANEL_COLUMNS);
-    const int64_t blocks = (stop - start + P::ROWS - 1) / P::ROWS;
+    using V = Vectors<Weights<P>>;
+    alignas(64) float sums[V::ROWS * PANEL_COLUMNS];
+    const int64_t words = all.inputs / P::PER_WORD;
+    const auto *x = (const uint32_t *)all.x, *weights = (const uint32_t *)all.panels + panel * words * PANEL_COLUMNS;
+    auto *output = (typename P::Element *)all.output;
+    const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
     for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
         const int64_t first = start + (stop - start) * b / blocks, next = start + (stop - start) * (b + 1) / blocks;
-        P::product((int)(next - first), (const uint32_t *)(all.x + first * all.inputs), all.inputs, weights,
-                   PANEL_COLUMNS, sums);
+        V::product((int)(next - first), x + first * words, words, weights, PANEL_COLUMNS, sums);
         for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
             const int64_t column = panel * PANEL_COLUMNS + v;
             const Mask lanes = lanes_below(column, all.outputs);
             const Floats bias = load_some(all.bias + column, lanes);
             for (int64_t row = first; row < next; row++) {
                 const Floats sum = load_aligned(sums + (row - first) * PANEL_COLUMNS + v);
-                store_some(all.output + row * all.outputs + column, A::apply(add(sum, bias)), lanes);
+                P::store(output + row * all.outputs + column, A::apply(add(sum, bias)), lanes);
             }
         }
     }
 }
 
 // All rows and panels, on as many threads as OpenMP gives the caller.
-template <class A>
-void multiply_all(const Product &all) {
+template <class P, class A>
+int multiply_all(const Product &all) {
     const int64_t panels = (all.outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED / all.inputs);
+    const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
 #pragma omp parallel for schedule(static)
     for (int64_t task = 0; task < chunks * panels; task++) {
         const int64_t chunk = task / panels;
-        multiply_rows<A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, task % panels);
+        multiply_rows<P, A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, task % panels);
     }
+    return DONE;
 }
 
-inline int multiply(const Product *all) {
+template <class P>
+int multiply(const Product *all) {
     if (!all || !all->panels || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
+    if (all->inputs % P::PER_WORD) return BAD_ARGUMENT;
     switch (all->activation) {
-        case NONE: return multiply_all<Identity>(*all), DONE;
-        case RELU: return multiply_all<Relu>(*all), DONE;
-        case GELU: return multiply_all<Gated<Gelu>>(*all), DONE;
-        case GELU_TANH: return multiply_all<Gated<GeluTanh>>(*all), DONE;
-        case SILU: return multiply_all<Gated<Silu>>(*all), DONE;
+        case NONE: return multiply_all<P, Identity>(*all);
+        case RELU: return multiply_all<P, Relu>(*all);
+        case GELU: return multiply_all<P, Gated<Gelu>>(*all);
+        case GELU_TANH: return multiply_all<P, Gated<GeluTanh>>(*all);
+        case SILU: return multiply_all<P, Gated<Silu>>(*all);
         default: return BAD_ARGUMENT;
     }
 }

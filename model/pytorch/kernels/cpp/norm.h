@@ -30,7 +30,7 @@ void normalise(float *s, float m, const float *gain, const float *bias, int64_t 
     }
 }
 
-// s = x + added, then normalised; a row stays in the cache between passes.
+// s = x + added, then normalised where there is an output; a row stays in the cache between passes.
 template <class P>
 void add_norm_row(const Norm &all, int64_t row) {
     using Element = typename P::Element;
@@ -38,6 +38,7 @@ void add_norm_row(const Norm &all, int64_t row) {
     const float *x = all.x + place;
     const auto *added = all.added ? (const Element *)all.added + place : nullptr;
     float *out = all.output ? all.output + place : nullptr, *sum = all.sum ? all.sum + place : nullptr;
+    auto *rounded = all.rounded ? (Element *)all.rounded + place : nullptr;
     Floats total = zeros();
     for (int64_t j = 0; j < size; j += LANES) {
         const Mask lanes = lanes_below(j, size);
@@ -46,9 +47,9 @@ void add_norm_row(const Norm &all, int64_t row) {
         total = add(total, s);
         if (sum) store_some(sum + j, s, lanes);
         if (out) store_some(out + j, s, lanes);
+        else if (rounded) P::store(rounded + j, s, lanes);
     }
     if (!out) return;
-    auto *rounded = all.rounded ? (Element *)all.rounded + place : nullptr;
     const float mean = all.rms ? 0 : sum_of_lanes(total) / (float)size;
     normalise(out, mean, all.gain, all.bias, size, all.epsilon, [&](int64_t j, Floats y, Mask lanes) {
         if (rounded) P::store(rounded + j, y, lanes);
@@ -57,8 +58,8 @@ void add_norm_row(const Norm &all, int64_t row) {
 
 template <class P>
 int add_norm(const Norm *all) {
-    if (!all || !all->x || (!all->output && !all->sum) || (all->output && !all->gain)) return BAD_ARGUMENT;
-    if (all->tokens < 0 || all->size < 1 || all->sum == all->output) return BAD_ARGUMENT;
+    if (!all || !all->x || !(all->output || all->sum || all->rounded) || (all->output && !all->gain)) return BAD_ARGUMENT;
+    if (all->tokens < 0 || all->size < 1 || (all->sum && all->sum == all->output)) return BAD_ARGUMENT;
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < all->tokens; row++) add_norm_row<P>(*all, row);
     return DONE;

@@ -69,28 +69,23 @@ struct Tiles : Bfloat16 {
     }
     static void end() { tile_release(); }
 
-    // Like `Vectors::product`; `left` and `out` have room for ROWS rows even if `rows` is smaller.
-    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns,
-                        float *out) {
+    // Like `Vectors::part`; `left` and `out` have room for ROWS rows even if `rows` is smaller.
+    static void part(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
+                     int64_t columns, int64_t stride, float *out) {
         asm volatile("" ::: "memory");  // force pending stores: compilers do not know that tiles load this memory
         for (int64_t j = 0; j < columns; j += 32) {
             if (rows > 16)
-                block<true>(left, words, right + j, columns, out + j);
+                block<true>(left, left_stride, words, right + j, stride, out + j);
             else
-                block<false>(left, words, right + j, columns, out + j);
+                block<false>(left, left_stride, words, right + j, stride, out + j);
         }
-    }
-
-    // Only whole matrices: `fits` refuses whatever needs parts of them.
-    static void part(int rows, const uint32_t *left, int64_t, int64_t words, const uint32_t *right, int64_t columns,
-                     int64_t, float *out) {
-        product(rows, left, words, right, columns, out);
     }
 
    private:
     // 32 columns of 16 or 32 rows: tiles 0 to 3 hold sums, 4 and 5 `left`, 6 and 7 `right`.
     template <bool TWO>
-    static void block(const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns, float *out) {
+    static void block(const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right, int64_t stride,
+                      float *out) {
         tile_zero(0);
         tile_zero(1);
         if (TWO) {
@@ -98,22 +93,22 @@ struct Tiles : Bfloat16 {
             tile_zero(3);
         }
         for (int64_t w = 0; w < words; w += 16) {
-            tile_load(6, right + w * columns, columns * 4);
-            tile_load(7, right + w * columns + 16, columns * 4);
-            tile_load(4, left + w, words * 4);
+            tile_load(6, right + w * stride, stride * 4);
+            tile_load(7, right + w * stride + 16, stride * 4);
+            tile_load(4, left + w, left_stride * 4);
             tile_multiply(0, 4, 6);
             tile_multiply(1, 4, 7);
             if (TWO) {
-                tile_load(5, left + 16 * words + w, words * 4);
+                tile_load(5, left + 16 * left_stride + w, left_stride * 4);
                 tile_multiply(2, 5, 6);
                 tile_multiply(3, 5, 7);
             }
         }
-        tile_store(0, out, columns * 4);
-        tile_store(1, out + 16, columns * 4);
+        tile_store(0, out, stride * 4);
+        tile_store(1, out + 16, stride * 4);
         if (TWO) {
-            tile_store(2, out + 16 * columns, columns * 4);
-            tile_store(3, out + 16 * columns + 16, columns * 4);
+            tile_store(2, out + 16 * stride, stride * 4);
+            tile_store(3, out + 16 * stride + 16, stride * 4);
         }
     }
 };

@@ -21,6 +21,8 @@ struct Float32 {
     static constexpr bool FAR = false;  // true: the next matrix on the right follows in memory and is prefetched
     static Floats load(const float *from, Mask lanes) { return load_some(from, lanes); }
     static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
+    static float value(float x) { return x; }
+    static float rounded(float x) { return x; }
     static Floats step(Floats acc, Words a, Words b) { return fmadd(as_floats(a), as_floats(b), acc); }
 };
 
@@ -36,6 +38,12 @@ struct Bfloat16 {
     }
     static void store(uint16_t *to, __m512 x, __mmask16 lanes = 0xffff) {
         _mm256_mask_storeu_epi16(to, lanes, (__m256i)_mm512_cvtneps_pbh(x));
+    }
+    static float value(uint16_t x) { return _mm512_cvtss_f32(load(&x, 1)); }
+    static uint16_t rounded(float x) {
+        uint16_t to;
+        store(&to, broadcast(x), 1);
+        return to;
     }
     static __m512 step(__m512 acc, __m512i a, __m512i b) {
         return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);

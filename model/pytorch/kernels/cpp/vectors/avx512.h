@@ -28,6 +28,10 @@ inline void store_some_as_float16(uint16_t *to, Floats x, Mask lanes) {
     _mm256_mask_storeu_epi16(to, lanes, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+// `a` in lanes where x has a minus sign, elsewhere b.
+inline Floats where_negative(Floats x, Floats a, Floats b) {
+    return _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(x)), b, a);
+}
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Floats sub(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
 inline Floats sub(Floats a, Floats b, Mask lanes) { return _mm512_maskz_sub_ps(lanes, a, b); }  // elsewhere 0
