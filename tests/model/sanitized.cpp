@@ -479,7 +479,7 @@ int main(int count, char **arguments) {
         if (set == "bfloat16") {
             expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
             for (int i = 0; i < rounds; i++) {
-                try_attention<uint16_t>(headlight_attend_bfloat16, 32, false);
+                try_attention<uint16_t>(headlight_attend_bfloat16, 16, false);
                 try_norm<uint16_t>(headlight_add_norm_bfloat16);
                 try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
                 try_product<uint16_t>(headlight_multiply_bfloat16, headlight_columns_bfloat16);

@@ -210,7 +210,7 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], 
         if products != "ours":
             kernels = kernels._replace(products=None)
         config = replace(BASE, **choice)
-        if config.head_size % kernels.head_step(torch.bfloat16):
+        if config.head_size % kernels.head_step:
             pytest.skip("these heads fill no vector of pairs")
         encoder, rounded = encoder_of(config), encoder_of(config)
         rounded.reduce_precision(torch.bfloat16)
@@ -221,7 +221,7 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], 
     expected = run(encoder, plan)
     encoder.executor = native
     for number, state in run(encoder, plan).items():
-        assert (state - expected[number]).norm() < 0.02 * expected[number].norm()
+        assert (state - expected[number]).norm() < 0.03 * expected[number].norm()
 
 
 def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
@@ -255,7 +255,7 @@ def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
 @needs_kernels
 def test_the_kernels_refuse_heads_that_fill_no_vector() -> None:
     """With AVX2 a vector has eight numbers, with AVX-512 sixteen."""
-    step = find_kernels(torch.float32).head_step(torch.float32)
+    step = find_kernels(torch.float32).head_step
     NativeStack.of(encoder_of(replace(BASE, num_heads=64 // step)), torch.float32)
     with pytest.raises(NoKernels, match=f"the head size is {step // 2}, which is not a multiple of {step}$"):
         NativeStack.of(encoder_of(replace(BASE, num_heads=128 // step)), torch.float32)

@@ -121,7 +121,7 @@ def test_outputs_are_those_of_the_formula(
 ) -> None:
     """As close to float64 as PyTorch's fused kernel or as four roundings, whatever lengths and head sizes."""
     kernels = some_kernels(name, request)
-    size = steps * kernels.head_step(DTYPES[name])
+    size = steps * kernels.head_step
     packed = Packed.random(lengths, heads, size, DTYPES[name], seed)
     for ours, theirs, exact in errors(kernels, packed):
         assert ours <= max(1.02 * theirs, 2 * torch.finfo(packed.q.dtype).eps * exact)

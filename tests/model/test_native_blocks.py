@@ -80,7 +80,7 @@ def test_what_is_hidden_and_added_is_what_the_definition_says(
 ) -> None:
     """Outputs, maps and statistics with windows, causal order, biases and shared keys; hidden cells are 0."""
     kernels, dtype = some_kernels(name, request), DTYPES[name]
-    (heads, kv_heads), size = groups, kernels.head_step(dtype)
+    (heads, kv_heads), size = groups, kernels.head_step
     generator = torch.Generator().manual_seed(seed)
     tokens = sum(lengths)
     wide = torch.randn(tokens, (heads + 2 * kv_heads) * size + 8, generator=generator).to(dtype)[:, 8:]
@@ -164,9 +164,8 @@ def test_a_gate_multiplies_its_value(
     arguments = Gate(x.data_ptr(), output.data_ptr(), 7, size, ACTIVATIONS.index(activation))
     check(kernels.gate(byref(arguments)))
     gate, value = x.float().chunk(2, dim=-1)
-    assert relative_distance(
-        output[:-1].float().view(7, size), activate(gate, activation) * value
-    ) < 10 * rounding(dtype)
+    wanted = activate(gate, activation) * value
+    assert relative_distance(output[:-1].float().view(7, size), wanted) < 10 * rounding(dtype)
     assert output[-1] == 7
 
 

@@ -51,10 +51,10 @@ class Kernels(NamedTuple):
     products: Products | None
     """None: PyTorch's are used, by oneDNN."""
 
-    def head_step(self, dtype: torch.dtype) -> int:
-        """Return the number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
-        words = 8 if self.instructions == "avx2" else 16  # of 32 bits
-        return words * 4 // dtype.itemsize
+    @property
+    def head_step(self) -> int:
+        """The number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
+        return {"avx2": 8, "amx": 32}.get(self.instructions, 16)
 
     @staticmethod
     def of(library: ctypes.CDLL, instructions: Instructions, steps: str) -> "Kernels":

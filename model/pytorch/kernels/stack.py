@@ -87,7 +87,7 @@ class NativeStack:
         if any(layer.mixture for layer in config.layers):
             raise NoKernels("they support only one feed-forward network, no mixture of experts")
         kernels = find_kernels(dtype)
-        step = kernels.head_step(dtype)
+        step = kernels.head_step
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
         return NativeStack(encoder, kernels)

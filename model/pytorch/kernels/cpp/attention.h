@@ -245,8 +245,9 @@ inline bool slots_fit(const int32_t *slots, int64_t count, int64_t below) {
 }
 
 // Whether all reads and writes stay within the arrays.
-inline bool fits(const Attention &all, int64_t per_word) {
-    const int64_t step = LANES * per_word;
+template <class P>
+bool fits(const Attention &all) {
+    constexpr int64_t step = P::HEAD_STEP, per_word = P::PER_WORD;
     if (all.tokens && !(all.q && all.k && all.v)) return false;
     if (!all.starts || all.tokens < 0 || all.sequences < 0 || all.heads < 1) return false;
     if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
@@ -269,7 +270,7 @@ inline bool fits(const Attention &all, int64_t per_word) {
 // All heads of all sequences, on as many threads as OpenMP gives the caller.
 template <class P>
 int attend(const Attention *all) {
-    if (all == nullptr || !fits(*all, P::PER_WORD)) return BAD_ARGUMENT;
+    if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
     const int64_t tasks = all->sequences * all->heads;
     bool whole = true;
 #pragma omp parallel reduction(&& : whole)

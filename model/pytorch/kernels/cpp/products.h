@@ -56,6 +56,7 @@ template <class P>
 struct Vectors : P {
     static constexpr int ROWS = BLOCK_ROWS;    // in a block
     static constexpr int COLUMN_STEP = LANES;  // columns are padded to a multiple of this
+    static constexpr int HEAD_STEP = LANES;    // head sizes are multiples of this
 
     static void begin() {}
     static void end() {}

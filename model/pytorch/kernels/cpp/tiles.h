@@ -62,6 +62,7 @@ struct alignas(64) Configuration {
 struct Tiles : Bfloat16 {
     static constexpr int ROWS = 32;
     static constexpr int COLUMN_STEP = 32;  // words of weights come in whole tiles
+    static constexpr int HEAD_STEP = 32;
 
     static void begin() {
         static constexpr Configuration configuration;  // static, so fully in memory: compilers assume that LDTILECFG reads 8 bytes

@@ -4,6 +4,7 @@
 // products, and AMX tiles need the same layout. So all layouts here serve both precisions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -56,11 +57,13 @@ inline void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_
                          uint32_t *laid_out) {
     for (int64_t j = 0; j < columns; j += LANES) {
         for (int64_t w = 0; w < words; w += LANES) {
+            const int some = (int)std::min<int64_t>(LANES, words - w);
+            const Mask lanes = lanes_below(w, words);
             Words r[LANES];
             for (int i = 0; i < LANES; i++)
-                r[i] = j + i < n ? load_words(rows + (j + i) * stride + w) : zero_words();
+                r[i] = j + i < n ? load_some_words(rows + (j + i) * stride + w, lanes) : zero_words();
             transpose(r);
-            for (int i = 0; i < LANES; i++) store_aligned_words(laid_out + (w + i) * columns + j, r[i]);
+            for (int i = 0; i < some; i++) store_aligned_words(laid_out + (w + i) * columns + j, r[i]);
         }
     }
 }

@@ -90,6 +90,9 @@ inline float max_of_lanes(Floats x) {
 inline Words zero_words() { return _mm256_setzero_si256(); }
 inline Words broadcast_word(uint32_t word) { return _mm256_set1_epi32((int)word); }
 inline Words load_words(const void *from) { return _mm256_loadu_si256((const __m256i *)from); }
+inline Words load_some_words(const void *from, Mask lanes) {  // elsewhere 0
+    return lanes == LANES ? load_words(from) : _mm256_maskload_epi32((const int *)from, bits_of(lanes));
+}
 inline Words load_aligned_words(const void *from) { return _mm256_load_si256((const __m256i *)from); }
 inline void store_aligned_words(void *to, Words words) { _mm256_store_si256((__m256i *)to, words); }
 inline Floats as_floats(Words words) { return _mm256_castsi256_ps(words); }

@@ -58,6 +58,7 @@ inline float max_of_lanes(Floats x) { return _mm512_reduce_max_ps(x); }
 inline Words zero_words() { return _mm512_setzero_si512(); }
 inline Words broadcast_word(uint32_t word) { return _mm512_set1_epi32((int)word); }
 inline Words load_words(const void *from) { return _mm512_loadu_si512(from); }
+inline Words load_some_words(const void *from, Mask lanes) { return _mm512_maskz_loadu_epi32(lanes, from); }  // elsewhere 0
 inline Words load_aligned_words(const void *from) { return _mm512_load_si512(from); }
 inline void store_aligned_words(void *to, Words words) { _mm512_store_si512(to, words); }
 inline Floats as_floats(Words words) { return _mm512_castsi512_ps(words); }
