@@ -24,6 +24,11 @@ class Experts(nn.Module):
         self.second = nn.Parameter(torch.empty(rows, config.hidden_size), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(config.hidden_size), requires_grad=False)
 
+    def release(self) -> None:
+        """Release the matrices: they were laid out elsewhere, for whatever runs the layer now."""
+        for name in ("first", "second"):
+            setattr(self, name, nn.Parameter(getattr(self, name).new_empty(0), requires_grad=False))
+
     def forward(self, x: Tensor) -> Tensor:
         """Map (…, C) to (…, C)."""
         x = x.to(self.first.dtype)

@@ -16,7 +16,7 @@ from model.pytorch.kernels import library
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
-from model.pytorch.kernels.structures import Attention, Gate, Norm, Product, Rotation
+from model.pytorch.kernels.structures import Attention, Collection, Gate, Norm, Product, Rotation, Routing
 from tests.support.backends import instructions
 
 needs_kernels = pytest.mark.skipif(
@@ -91,7 +91,7 @@ def stand_ins(*, products: bool) -> Kernels:
     the compiled code calls PyTorch's. Raises NoKernels where nothing was built.
     """
     own = Products(_multiply, _COLUMNS) if products else None
-    steps = (_attend, _add_norm, _rotate, _gate, None)
+    steps = (_attend, _add_norm, _rotate, _gate, _route, _collect, None)
     return Kernels("avx512", library._library().headlight_run_layers, *steps, own)
 
 
@@ -191,4 +191,27 @@ def _gate(address: int) -> int:
     _floats(given.output, given.tokens, given.size).copy_(
         activate(gate, ACTIVATIONS[given.activation]) * value
     )
+    return 0
+
+
+@CFUNCTYPE(c_int, c_void_p)
+def _route(address: int) -> int:
+    """Do what `headlight_route_float32` does."""
+    given = Routing.from_address(address)
+    shape = (given.tokens, given.experts)
+    shares = torch.softmax(_floats(given.logits, *shape), dim=-1)
+    highest, chosen = shares.topk(given.chosen, dim=-1)
+    _floats(given.shares, *shape).copy_(torch.zeros(shape).scatter(-1, chosen, highest))
+    return 0
+
+
+@CFUNCTYPE(c_int, c_void_p)
+def _collect(address: int) -> int:
+    """Do what `headlight_collect_float32` does."""
+    given = Collection.from_address(address)
+    rows = [*(c_int64 * given.count).from_address(given.rows)] if given.count else []
+    for i, row in enumerate(rows):
+        share = _floats(given.shares + 4 * row * given.experts, 1)
+        result = _floats(given.results + 4 * i * given.size, given.size)
+        _floats(given.sums + 4 * row * given.size, given.size).add_(share * result)
     return 0

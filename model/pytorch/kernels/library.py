@@ -47,6 +47,8 @@ class Kernels(NamedTuple):
     add_norm: Any
     rotate: Any
     gate: Any
+    route: Any
+    collect: Any
     embed: Any
     products: Products | None
     """None: PyTorch's are used, by oneDNN."""
@@ -73,6 +75,8 @@ class Kernels(NamedTuple):
             find("add_norm"),
             find("rotate"),
             find("gate"),
+            find("route"),
+            find("collect"),
             find("embed"),
             None if tiles else Products(find("multiply"), columns),
         )

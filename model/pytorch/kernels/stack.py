@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import EncoderConfig
+from model.encoder.config import Activation, EncoderConfig
 from model.encoder.encoder import Encoder
+from model.encoder.experts import Experts
 from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
@@ -68,10 +69,12 @@ class NativeStack:
         self._blocks: list[Any] = list(encoder.blocks)
         self._products = kernels.products
         inner = config.intermediate_size * (2 if config.gated else 1)
-        self._widest = max(sum(config.qkv_rows), inner) if kernels.products else 0
+        experts = max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers)
+        self._widest = max(sum(config.qkv_rows), inner, experts) if kernels.products else 0
         self._torch = None if kernels.products else find_functions()
         self._handles = Handles() if self._torch else None
-        self._parameters: list[Tensor] = []  # the kernels hold their addresses
+        self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
+        self._kept: list[object] = []
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self._layers = (structures.Layer * len(layers))(*layers)
@@ -84,9 +87,9 @@ class NativeStack:
             raise NoKernels("they support only dot products of queries and keys, without norms")
         if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
-        if any(layer.mixture for layer in config.layers):
-            raise NoKernels("they support only one feed-forward network, no mixture of experts")
         kernels = find_kernels(dtype)
+        if kernels.products is None and any(layer.mixture for layer in config.layers):
+            raise NoKernels(f"with {kernels.instructions} they support no mixture of experts")
         step = kernels.head_step
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
@@ -166,6 +169,8 @@ class NativeStack:
             ends_observing=ends_observing,
             rotate=cast(self.kernels.rotate, c_void_p),
             gate=cast(self.kernels.gate, c_void_p),
+            route=cast(self.kernels.route, c_void_p),
+            collect=cast(self.kernels.collect, c_void_p),
             angles=angles and addressof(angles),
             biases=biases and addressof(biases),
             gated_width=config.intermediate_size,
@@ -178,48 +183,81 @@ class NativeStack:
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
         attention.factor_output()  # needs weights that are not laid out yet
-        linears = (attention.qkv, attention.output, feed_forward.inner, feed_forward.outer)
+        linears = [self._linear(linear) for linear in (attention.qkv, attention.output)]
+        if isinstance(feed_forward, Experts):
+            linears += [structures.Linear()] * 2
+            further = {"experts": addressof(self._experts(feed_forward))}
+        else:
+            linears += [self._linear(linear) for linear in (feed_forward.inner, feed_forward.outer)]
+            gate = feed_forward.gate_activation
+            further = {"gated": gate is not None, "activation": ACTIVATIONS.index(gate)}
         norms = (block.attention_norm, block.feed_forward_norm)
         parameters = [getattr(norm, name, None) for norm in norms for name in ("weight", "bias")]
         self._parameters += [parameter for parameter in parameters if parameter is not None]
         return structures.Layer(
-            *map(self._linear, linears),
+            *linears,
             *(None if one is None else one.data_ptr() for one in parameters),
             window=attention.layer.window,
-            gated=feed_forward.gate_activation is not None,
-            activation=ACTIVATIONS.index(feed_forward.gate_activation),
+            **further,
         )
+
+    def _experts(self, experts: Experts) -> structures.Experts:
+        count = experts.mixture.experts
+        first, second = (
+            [self._panels(matrix, None, activation) for matrix in matrices]
+            for matrices, activation in (
+                (experts.first.chunk(count), experts.activation),
+                ((matrix.T for matrix in experts.second.chunk(count)), None),
+            )
+        )
+        arrays = [(structures.Linear * count)(*linears) for linears in (first, second)]
+        bias = experts.bias.float()
+        described = structures.Experts(
+            self._linear(experts.router),
+            *map(addressof, arrays),
+            bias.data_ptr(),
+            count,
+            experts.mixture.chosen,
+        )
+        experts.release()
+        self._parameters.append(bias)
+        self._kept += (described, *arrays)
+        return described
 
     def _linear(self, linear: Linear) -> structures.Linear:
         if self._products is None:
             return self._linear_of_pytorch(linear)
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
-        outputs, inputs = linear.weight.shape
-        if inputs * linear.dtype.itemsize % 4:
+        described = self._panels(linear.weight, linear.bias, linear.activation)
+        linear.release()
+        return described
+
+    def _panels(
+        self, weight: Tensor, bias: Tensor | None, activation: Activation | None
+    ) -> structures.Linear:
+        """Describe a product of our own with a matrix (out, in), which is copied."""
+        assert self._products is not None  # noqa: S101 - for the type checker
+        outputs, inputs = weight.shape
+        if inputs * weight.element_size() % 4:
             raise NoKernels(f"a product has {inputs} inputs, which are no whole number of pairs")
-        panels = lay_out(linear.weight, self._products.columns)
+        panels = lay_out(weight, self._products.columns)
         if panels.data_ptr() % _LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
-        linear.release()
-        bias = _bias(linear, outputs).float()
-        self._parameters += (panels, bias)
-        activation = ACTIVATIONS.index(linear.activation)
-        return structures.Linear(panels.data_ptr(), bias.data_ptr(), None, None, inputs, outputs, activation)
+        added = torch.zeros(outputs) if bias is None else bias.float()
+        self._parameters += (panels, added)
+        addresses = (panels.data_ptr(), added.data_ptr(), None, None)
+        return structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation))
 
     def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:
         outputs, inputs = linear.weight.shape
         linear.prepack()
         if linear.packed is None or self._handles is None:
             raise NoKernels("they run on CPUs with oneDNN")
-        weight, bias = map(self._handles.of, (linear.packed, _bias(linear, outputs)))
+        no_bias = torch.zeros(outputs, dtype=linear.dtype)
+        weight, bias = map(self._handles.of, (linear.packed, no_bias if linear.bias is None else linear.bias))
         attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
         return structures.Linear(weight, bias, attribute, algorithm, inputs, outputs)
-
-
-def _bias(linear: Linear, outputs: int) -> Tensor:
-    """Return the bias of a layer with this number of outputs, zeros if it has none."""
-    return torch.zeros(outputs, dtype=linear.dtype) if linear.bias is None else linear.bias
 
 
 def lay_out(weight: Tensor, columns: int) -> Tensor:
@@ -263,6 +301,11 @@ class _Room:
             self._buffers["narrow"] = torch.empty_like(x, dtype=dtype)
         if config.norm != "post":
             self._buffers["normed"] = torch.empty_like(x)
+        if experts := max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers):
+            self._buffers["gathered"] = torch.empty_like(x, dtype=dtype)
+            self._buffers["sums"] = torch.empty_like(x)
+            self._buffers["shares"] = torch.empty(len(x), experts)
+            self._buffers["rows"] = torch.empty(len(x), dtype=torch.int64)
         self._handles = None if widest else Handles()
         address = Tensor.data_ptr if self._handles is None else self._handles.of
         self.addresses = {name: address(operand) for name, operand in self._operands.items()}

@@ -105,6 +105,19 @@ class Linear(ctypes.Structure):
     )
 
 
+class Experts(ctypes.Structure):
+    """`Experts` of interface.h."""
+
+    _fields_ = (
+        ("router", Linear),
+        ("first", _POINTER),
+        ("second", _POINTER),
+        ("bias", _POINTER),
+        ("count", _INT64),
+        ("chosen", _INT64),
+    )
+
+
 class Layer(ctypes.Structure):
     """`Layer` of interface.h."""
 
@@ -117,6 +130,7 @@ class Layer(ctypes.Structure):
         ("window", _INT64),
         ("gated", ctypes.c_int32),
         ("activation", ctypes.c_int32),
+        ("experts", _POINTER),
     )
 
 
@@ -156,6 +170,12 @@ class Layers(ctypes.Structure):
         ("ends_observing", ctypes.c_int32),
         ("rotate", _POINTER),
         ("gate", _POINTER),
+        ("route", _POINTER),
+        ("collect", _POINTER),
+        ("gathered", _POINTER),
+        ("sums", _POINTER),
+        ("shares", _POINTER),
+        ("rows", _POINTER),
         ("angles", _POINTER),
         ("biases", _POINTER),
         ("normed", _POINTER),
@@ -210,16 +230,45 @@ class Gate(ctypes.Structure):
     )
 
 
+class Routing(ctypes.Structure):
+    """`Routing` of interface.h."""
+
+    _fields_ = (
+        ("logits", _POINTER),
+        ("shares", _POINTER),
+        ("tokens", _INT64),
+        ("experts", _INT64),
+        ("chosen", _INT64),
+    )
+
+
+class Collection(ctypes.Structure):
+    """`Collection` of interface.h."""
+
+    _fields_ = (
+        ("results", _POINTER),
+        ("rows", _POINTER),
+        ("shares", _POINTER),
+        ("sums", _POINTER),
+        ("count", _INT64),
+        ("size", _INT64),
+        ("experts", _INT64),
+    )
+
+
 STRUCTURES = (
     Observation,
     Attention,
     Norm,
     Rotation,
     Gate,
+    Routing,
+    Collection,
     Embedding,
     Torch,
     Product,
     Linear,
+    Experts,
     Layer,
     Angles,
     Layers,

@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "embedding.h"
+#include "experts.h"
 #include "linear.h"
 
 using namespace HEADLIGHT_NAMESPACE;
@@ -17,5 +18,9 @@ int headlight_multiply_bfloat16(const Product *all) { return multiply<Bfloat16>(
 int headlight_rotate_bfloat16(const Rotation *all) { return rotate<Bfloat16>(all); }
 
 int headlight_gate_bfloat16(const Gate *all) { return gate<Bfloat16>(all); }
+
+int headlight_route_bfloat16(const Routing *all) { return route<Bfloat16>(all); }
+
+int headlight_collect_bfloat16(const Collection *all) { return collect<Bfloat16>(all); }
 
 int headlight_embed_bfloat16(const Embedding *all) { return embed(all); }

@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "embedding.h"
+#include "experts.h"
 #include "linear.h"
 
 using namespace HEADLIGHT_NAMESPACE;
@@ -17,5 +18,9 @@ int headlight_multiply_float32(const Product *all) { return multiply<Float32>(al
 int headlight_rotate_float32(const Rotation *all) { return rotate<Float32>(all); }
 
 int headlight_gate_float32(const Gate *all) { return gate<Float32>(all); }
+
+int headlight_route_float32(const Routing *all) { return route<Float32>(all); }
+
+int headlight_collect_float32(const Collection *all) { return collect<Float32>(all); }
 
 int headlight_embed_float32(const Embedding *all) { return embed(all); }

@@ -75,6 +75,22 @@ struct Gate {
     int32_t activation;
 };
 
+// Chooses the experts of each token (Shazeer et al. 2017): the softmax of a router's logits, of which the largest stay.
+struct Routing {
+    const void *logits;  // (T, experts), in the precision of the call
+    float *shares;       // (T, experts): 0 for experts that are not chosen
+    int64_t tokens, experts, chosen;
+};
+
+// Adds the results of one expert to the sums of those tokens that it computed.
+struct Collection {
+    const void *results;  // (count, C), in the precision of the call
+    const int64_t *rows;  // (count,): the tokens, each once
+    const float *shares;  // of the expert: that of a token is `experts` numbers after that of the token before
+    float *sums;          // (T, C)
+    int64_t count, size, experts;
+};
+
 // Adds up the embeddings of tokens, and normalises the sum.
 struct Embedding {
     const int64_t *tokens, *segments;  // (T,): rows of the tables
@@ -119,13 +135,22 @@ struct Linear {
     int32_t own_activation;
 };
 
+// The feed-forward networks of a layer with a mixture of experts.
+struct Experts {
+    Linear router;
+    const Linear *first, *second;  // (count,)
+    const float *bias;             // (C,), of the sum
+    int64_t count, chosen;
+};
+
 struct Layer {
-    Linear qkv, output, inner, outer;
+    Linear qkv, output, inner, outer;  // the last two are not used with experts
     const float *attention_gain, *attention_bias;        // (C,); null: no norm, or none with a bias
     const float *feed_forward_gain, *feed_forward_bias;  // (C,)
     int64_t window;     // of `Attention`
     int32_t gated;      // 1: the inner layer computes a gate and a value
     int32_t activation; // of the gate
+    const Experts *experts;  // null: one network; only with products of our own
 };
 
 // The angles of rotary positions, for the rows of one call.
@@ -161,6 +186,12 @@ struct Layers {
     int32_t ends_observing;         // 1: the last layer only observes its attention
     int (*rotate)(const Rotation *);
     int (*gate)(const Gate *);
+    int (*route)(const Routing *);
+    int (*collect)(const Collection *);
+    // Buffers for experts, else null: (T, C) in the precision of the products; (T, C); (T, experts); (T,).
+    void *gathered;
+    float *sums, *shares;
+    int64_t *rows;
     const Angles *const *angles;    // (count,): rotary positions of a layer; or null
     const float *const *biases;     // (count,): `bias` of `Attention` of a layer; or null
     float *normed;                  // (T, C): a buffer, where norms come before the sub-layers
@@ -178,6 +209,8 @@ enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2 };
     HEADLIGHT_EXPORTED int headlight_multiply_##kernels(const Product *);      \
     HEADLIGHT_EXPORTED int headlight_rotate_##kernels(const Rotation *);       \
     HEADLIGHT_EXPORTED int headlight_gate_##kernels(const Gate *);             \
+    HEADLIGHT_EXPORTED int headlight_route_##kernels(const Routing *);         \
+    HEADLIGHT_EXPORTED int headlight_collect_##kernels(const Collection *);    \
     HEADLIGHT_EXPORTED int headlight_embed_##kernels(const Embedding *);       \
     HEADLIGHT_EXPORTED extern const int64_t headlight_columns_##kernels; /* of a panel */
 HEADLIGHT_STEPS(float32)
@@ -186,6 +219,6 @@ HEADLIGHT_STEPS(bfloat16)
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[12];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[15];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

@@ -127,12 +127,12 @@ class Run {
         if (outcome != DONE) return outcome;
 
         Result inner(products_, all_.wide), outer(products_, all_.narrow);
-        if ((outcome = inner.compute(layer.inner, products_.input(input_))) != DONE) return outcome;
-        if ((outcome = feed(layer, inner, outer)) != DONE) return outcome;
+        outcome = layer.experts ? mix(*layer.experts) : feed(layer, inner, outer);
+        if (outcome != DONE) return outcome;
+        const void *fed = layer.experts ? all_.narrow : outer.data();
         float *next = all_.states[i] ? all_.states[i] : all_.stream;
-        return all_.norms_input
-                   ? norm(outer.data(), nullptr, nullptr, next, nullptr)
-                   : norm(outer.data(), layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
+        return all_.norms_input ? norm(fed, nullptr, nullptr, next, nullptr)
+                                : norm(fed, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
     }
 
     // Find the input of attention: the hidden state, or its norm.
@@ -144,12 +144,44 @@ class Run {
         return products_.rounded_data() ? norm(nullptr, nullptr, nullptr, nullptr, nullptr) : DONE;
     }
 
-    // The second product of the feed-forward network.
-    int feed(const Layer &layer, const Result &inner, Result &outer) {
+    // The feed-forward network.
+    int feed(const Layer &layer, Result &inner, Result &outer) {
+        if (const int outcome = inner.compute(layer.inner, products_.input(input_)); outcome != DONE) return outcome;
         if (!layer.gated) return outer.compute(layer.outer, inner.get());
         const Gate gate{inner.data(), products_.gated_data(), all_.tokens, layer.outer.inputs, layer.activation};
         const int outcome = all_.gate(&gate);
         return outcome == DONE ? outer.compute(layer.outer, products_.gated()) : outcome;
+    }
+
+    // The mixture of experts, into `narrow`: each computes its tokens alone.
+    int mix(const Experts &experts) {
+        const auto *input = (const char *)products_.input(input_);
+        const int64_t size = all_.size, width = size * all_.element;
+        int outcome = multiply(experts.router, input, all_.wide, all_.tokens);
+        const Routing routing{all_.wide, all_.shares, all_.tokens, experts.count, experts.chosen};
+        if (outcome == DONE) outcome = all_.route(&routing);
+        for (int64_t row = 0; row < all_.tokens; row++)
+            std::memcpy(all_.sums + row * size, experts.bias, size * sizeof(float));
+        for (int64_t e = 0; e < experts.count && outcome == DONE; e++) {
+            int64_t count = 0;
+            for (int64_t row = 0; row < all_.tokens; row++) {
+                if (all_.shares[row * experts.count + e] == 0) continue;
+                std::memcpy((char *)all_.gathered + count * width, input + row * width, width);
+                all_.rows[count++] = row;
+            }
+            outcome = multiply(experts.first[e], all_.gathered, all_.wide, count);
+            if (outcome == DONE) outcome = multiply(experts.second[e], all_.wide, all_.narrow, count);
+            const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
+            if (outcome == DONE) outcome = all_.collect(&collection);
+        }
+        const Norm rounding{all_.sums, nullptr, nullptr, nullptr, nullptr, all_.narrow, all_.tokens, size, 0, nullptr, 0};
+        return outcome == DONE ? all_.add_norm(&rounding) : outcome;
+    }
+
+    int multiply(const Linear &linear, const void *x, void *output, int64_t rows) {
+        const Product product{x,    linear.weight, (const float *)linear.bias, output,
+                              rows, linear.inputs, linear.outputs,             linear.own_activation};
+        return all_.multiply(&product);
     }
 
     // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
@@ -198,6 +230,20 @@ class Run {
     const float *input_ = nullptr;  // of the next product
 };
 
+// Whether the sizes of a mixture of experts go together, and all stays within the buffers.
+bool fits(const Layers &all, const Experts &experts) {
+    if (!all.multiply || !all.route || !all.collect || !experts.first || !experts.second || !experts.bias) return false;
+    if (!all.gathered || !all.sums || !all.shares || !all.rows || experts.count < 1 || experts.chosen < 1) return false;
+    if (experts.router.inputs != all.size || experts.router.outputs != experts.count || experts.count > all.widest)
+        return false;
+    for (int64_t e = 0; e < experts.count; e++) {
+        const Linear &first = experts.first[e], &second = experts.second[e];
+        if (first.inputs != all.size || first.outputs > all.widest) return false;
+        if (second.inputs != first.outputs || second.outputs != all.size) return false;
+    }
+    return true;
+}
+
 // Whether the sizes of a layer go together, and all stays within the buffers.
 bool fits(const Layers &all, const Layer &layer) {
     const Attention &attention = *all.attention;
@@ -205,11 +251,13 @@ bool fits(const Layers &all, const Layer &layer) {
     const int64_t queries = attention.heads * attention.head_size;
     const int64_t projected = queries + 2 * key_heads * attention.head_size;
     if (layer.qkv.inputs != all.size || layer.qkv.outputs != projected) return false;
-    if (layer.output.inputs != queries || layer.output.outputs != all.size || layer.inner.inputs != all.size) return false;
-    if (all.multiply && (projected > all.widest || layer.inner.outputs > all.widest)) return false;
+    if (layer.output.inputs != queries || layer.output.outputs != all.size) return false;
+    if (all.multiply && projected > all.widest) return false;
+    if (!layer.feed_forward_gain || !(layer.attention_gain || all.norms_input)) return false;
+    if (layer.experts) return fits(all, *layer.experts);
+    if (layer.inner.inputs != all.size || (all.multiply && layer.inner.outputs > all.widest)) return false;
     if (layer.inner.outputs != layer.outer.inputs * (layer.gated ? 2 : 1) || layer.outer.outputs != all.size) return false;
-    if (layer.gated && !(all.gate && all.gated && layer.outer.inputs <= all.gated_width)) return false;
-    return layer.feed_forward_gain && (layer.attention_gain || all.norms_input);
+    return !layer.gated || (all.gate && all.gated && layer.outer.inputs <= all.gated_width);
 }
 
 bool fits(const Layers &all) {
@@ -227,9 +275,10 @@ bool fits(const Layers &all) {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-const int64_t headlight_sizes[12] = {sizeof(Observation), sizeof(Attention), sizeof(Norm),   sizeof(Rotation),
-                                     sizeof(Gate),        sizeof(Embedding), sizeof(Torch),  sizeof(Product),
-                                     sizeof(Linear),      sizeof(Layer),     sizeof(Angles), sizeof(Layers)};
+const int64_t headlight_sizes[15] = {sizeof(Observation), sizeof(Attention),  sizeof(Norm),      sizeof(Rotation),
+                                     sizeof(Gate),        sizeof(Routing),    sizeof(Collection), sizeof(Embedding),
+                                     sizeof(Torch),       sizeof(Product),    sizeof(Linear),    sizeof(Experts),
+                                     sizeof(Layer),       sizeof(Angles),     sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
