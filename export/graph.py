@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.attention import SelfAttention, similarity_scores, visible
+from export.similarities import compare, prepare
+from model.encoder.attention import SelfAttention, visible
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -140,23 +141,34 @@ class _TracedBlock(nn.Module):
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
         """Attend within each sequence: q, k, v (B, H, N, D) to the attention output (B, N, C)."""
+        if self.config.similarity == "dot_product":
+            mixed = self._fused(q, k, v, sequences)
+        else:
+            weights = self._softmax(self._prepare(q), self._prepare(k), sequences)
+            mixed = weights.to(v.dtype) @ v  # (B, H, N, D)
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return output
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
+        """Attend by dot products, with the runtime's own operator: q, k, v (B, H, N, D) to the same shape."""
         mask, bias = sequences
         added = mask
         if bias is not None:
             added = torch.where(mask, by_query_and_key(bias, q.shape[2]), -torch.inf).to(q.dtype)
         scale = self.config.score_scale
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)  # (B, H, N, D)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
-        return output
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)
 
     def _observe(
         self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences, selected: _Selected
     ) -> list[Tensor]:
         """Compute the selected observations of one layer from its q, k, v (B, H, N, D), all in float32."""
+        heads, pairs = selected.heads, selected.pair_heads
+        rows = self._prepare(q.index_select(1, heads).index_select(2, selected.rows), heads)
+        keys = self._prepare(k.index_select(1, heads), heads)
         observed = [
-            self._weights(q, k, sequences, selected.heads, selected.rows),
-            q.index_select(1, selected.pair_heads).float(),
-            k.index_select(1, selected.pair_heads).float(),
+            self._softmax(rows, keys, sequences, heads, selected.rows),
+            self._prepare(q.index_select(1, pairs), pairs),
+            self._prepare(k.index_select(1, pairs), pairs),
             self._norms(v, selected.norm_heads),
         ]
         if not self.config.biased:
@@ -164,18 +176,32 @@ class _TracedBlock(nn.Module):
         bias = cast(Tensor, sequences.bias).index_select(0, selected.pair_heads)
         return [*observed, bias.float()]
 
-    def _weights(self, q: Tensor, k: Tensor, sequences: _Sequences, heads: Tensor, rows: Tensor) -> Tensor:
-        """Compute the softmax weights of the listed heads and rows, in float32: (B, heads, rows, N)."""
+    def _prepare(self, x: Tensor, heads: Tensor | None = None) -> Tensor:
+        """Turn queries or keys (B, heads, N, D), of all heads or of those listed, into what is compared."""
+        metric = self.attention.metric
+        chosen = None if metric is None else _listed(metric, 0, heads)
+        return prepare(x, self.config.similarity, chosen)
+
+    def _softmax(
+        self,
+        q: Tensor,
+        k: Tensor,
+        sequences: _Sequences,
+        heads: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Compute softmax weights in float32, (B, heads, rows, N), from what `_prepare` made.
+
+        The queries are those of all heads and positions, or of the lists `heads` and `rows`.
+        """
         mask, bias = sequences
-        q = q.index_select(1, heads).index_select(2, rows).float()
-        k, scale = k.index_select(1, heads).float(), self.config.score_scale
-        scores = similarity_scores(q, k, "dot_product", scale=scale)
+        scores = compare(q, k, self.config.similarity, self.config.score_scale)
         if bias is not None:
-            pairs = by_query_and_key(bias.index_select(0, heads), k.shape[2])  # (heads, N, N)
-            scores = scores + pairs.index_select(1, rows)
+            pairs = by_query_and_key(_listed(bias, 0, heads), k.shape[2])  # (heads, N, N)
+            scores = scores + _listed(pairs, 1, rows)
         # Without windows all rows of a bidirectional model's mask are equal, so one row is enough.
         plain = not (self.config.causal or self.attention.layer.window)
-        mask = mask[:, :, :1] if plain else mask.index_select(2, rows)
+        mask = mask[:, :, :1] if plain else _listed(mask, 2, rows)
         return torch.softmax(torch.where(mask, scores, _LOWEST), dim=-1)
 
     def _norms(self, v: Tensor, heads: Tensor) -> Tensor:
@@ -202,6 +228,11 @@ def _split(qkv: Linear, rows: tuple[int, int, int]) -> tuple[Linear, Linear, Lin
 def _count_real(chosen: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """Count the chosen tokens, bool (B, N), and all tokens in each sequence, without padding: (B, 1) each."""
     return (chosen & real.bool()).sum(-1, keepdim=True), real.sum(-1, keepdim=True)
+
+
+def _listed(x: Tensor, axis: int, indices: Tensor | None) -> Tensor:
+    """Select the listed positions along an axis; all of them without a list."""
+    return x if indices is None else x.index_select(axis, indices)
 
 
 def _select(x: Tensor, tokens: Tensor) -> Tensor:

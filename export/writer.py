@@ -14,7 +14,6 @@ from torch.export import Dim
 
 from export.graph import TracedEncoder
 from model.encoder.encoder import Encoder
-from model.errors import Unsupported
 from model.onnx import names
 from model.onnx.file import GRAPH
 
@@ -31,16 +30,9 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
     """Write an encoder to an existing `folder` as GRAPH and WEIGHTS; returns the path of GRAPH.
 
     The encoder must be on the CPU, not prepacked, and in the precision that it will run in. `metadata` is
-    added to the graph's metadata. The same encoder gives the same bytes. Raises Unsupported for a similarity
-    other than the dot product, and OSError if the folder cannot be written.
+    added to the graph's metadata. The same encoder gives the same bytes. Raises OSError if the folder cannot
+    be written.
     """
-    config = encoder.config
-    if config.similarity != "dot_product":
-        raise Unsupported(
-            f'similarity is "{config.similarity}", but only encoders with similarity "dot_product" can be '
-            "exported: serve the model with PyTorch.",
-            field="similarity",
-        )
     model = _trace(encoder)
     _take_lists_as_they_are(model.graph)
     _strip(model)

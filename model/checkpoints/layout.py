@@ -26,7 +26,7 @@ _MODES_BEFORE_5_4: dict[str, PoolingMode] = {
     "pooling_mode_weightedmean_tokens": "weighted_mean",
     "pooling_mode_lasttoken": "last",
 }
-_MODES: dict[str, PoolingMode] = {
+MODES: dict[str, PoolingMode] = {
     "cls": "cls",
     "max": "max",
     "mean": "mean",
@@ -34,6 +34,7 @@ _MODES: dict[str, PoolingMode] = {
     "weightedmean": "weighted_mean",
     "lasttoken": "last",
 }
+"""Keyed by the names that a folder has for them since release 5.4."""
 _MODULES = 64
 _NO_LIMIT = 10**9
 """A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
@@ -117,12 +118,12 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
         on = [mode for key, mode in _MODES_BEFORE_5_4.items() if _switch(file, config, key, default=False)]
         return tuple(on) or ("mean",), include_prompt
     names = named if isinstance(named, list) else [named]
-    known = all(isinstance(name, str) and name in _MODES for name in names)
+    known = all(isinstance(name, str) and name in MODES for name in names)
     if not known or not names or len(set(names)) < len(names):
         raise CheckpointError(
-            f"{file}: pooling_mode is {shown(named)}; it must be made of {list(_MODES)}, each at most once."
+            f"{file}: pooling_mode is {shown(named)}; it must be made of {list(MODES)}, each at most once."
         )
-    return tuple(_MODES[name] for name in names), include_prompt
+    return tuple(MODES[name] for name in names), include_prompt
 
 
 def _prompts(file: Path) -> tuple[dict[str, str], str | None]:

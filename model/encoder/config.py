@@ -46,6 +46,11 @@ class Rotary:
     frequencies: tuple[float, ...]
     interleaved: bool = False
 
+    def __post_init__(self) -> None:
+        """Check that something turns; raises CheckpointError."""
+        if not self.frequencies:
+            raise CheckpointError("rotary positions need at least one frequency.")
+
     @classmethod
     def of(cls, size: int, base: float = 10_000.0, *, interleaved: bool = False) -> "Rotary":
         """Turn `size` components with the frequencies base^(−2i/size) of the paper, §3.4.2.
@@ -89,6 +94,11 @@ class RelativeBias:
             raise CheckpointError(
                 f"relative_max_distance is {self.max_distance}; with {self.buckets} buckets it must be more "
                 f"than {self.buckets // 4}."
+            )
+        if 0 != self.table_rows < self.buckets:
+            raise CheckpointError(
+                f"table_rows is {self.table_rows}; it must be 0 or at least the number of buckets, "
+                f"{self.buckets}."
             )
 
 
@@ -210,6 +220,13 @@ class EncoderConfig:
                 f"max_positions is {self.max_positions}, and the first position is {self.position_offset}: "
                 "no position is left for a token."
             )
+        if self.positions == "learned" and self.max_positions <= (self.padding_id or 0) < self.vocab_size:
+            raise CheckpointError(
+                f"padding_id is {self.padding_id}, and max_positions {self.max_positions}: a token of that "
+                "id has no position."
+            )
+        if self.scale is not None and not self.scale > 0:  # NaN is neither
+            raise CheckpointError(f"scale is {self.scale}; it must be more than 0.")
         if self.relative_bias is not None and self.alibi:
             raise CheckpointError(
                 "relative_bias and alibi are two biases of the scores; only one can be added."

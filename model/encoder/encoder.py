@@ -135,7 +135,8 @@ class Encoder(nn.Module):
         """Build an encoder with random weights, the same weights for the same seed.
 
         Matrices are Glorot-uniform, embeddings normal with standard deviation 0.02 (1 after scaling, if the
-        config scales them), biases zero and norms the identity.
+        config scales them), biases zero and norms the identity. `requires_grad_()` makes it trainable; it has
+        no dropout.
         """
         encoder = cls(config)
         generator = torch.Generator().manual_seed(seed)
@@ -149,7 +150,7 @@ class Encoder(nn.Module):
                 parameter.data.normal_(0.0, embedding_deviation, generator=generator)
             else:
                 nn.init.xavier_uniform_(parameter, generator=generator)
-        return encoder.eval()
+        return encoder.requires_grad_(requires_grad=False).eval()
 
     def reduce_precision(self, dtype: torch.dtype) -> None:
         """Run attention and feed-forward in `dtype`; keep the residual stream and its norms in float32.
@@ -169,15 +170,14 @@ class Encoder(nn.Module):
             linear.prepack()
         return all(linear.packed is not None for linear in linears)
 
-    @torch.inference_mode()
     def forward(
         self, input_ids: Tensor, segment_ids: Tensor, packing: Packing, plan: Plan
     ) -> dict[int, Tensor]:
         """Run packed sequences according to a plan; returns its hidden states by number, each (T, C).
 
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
-        computed but belong to no sequence. Raises MemoryError, and ValueError or IndexError for an id
-        without an embedding.
+        computed but belong to no sequence. The states are differentiable where parameters require gradients.
+        Raises MemoryError, and ValueError or IndexError for an id without an embedding.
         """
         embed = self.embedder or partial(embed_packed, self.embeddings)
         x = embed(input_ids, segment_ids, packing)  # (T, C)

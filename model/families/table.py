@@ -16,6 +16,7 @@ from model.families.jina.v3 import JINA_V3
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.nomic import NOMIC_BERT
+from model.families.own.headlight import HEADLIGHT
 from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.t5 import MT5, T5, UMT5
 from model.files import shown
@@ -41,6 +42,7 @@ _ALL = (
     JINA_V3,
     JINA_BERT,
     JINA_BERT_QK,
+    HEADLIGHT,
 )
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

@@ -6,6 +6,7 @@ import numpy as np
 
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
+from model.encoder.config import Similarity
 
 _LOWEST = np.finfo(np.float32).min
 """The score of a key that is hidden from a query."""
@@ -30,9 +31,10 @@ class GraphLayer:
 
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
     has queries and keys, each (heads, N, D); `bias` has the bias of the scores by distance, (heads, 2·N − 1);
-    `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are computed from `pairs`, whose dot products
-    are multiplied by `scale`; `causal` and `window` are those of the layer. The methods are those of
-    `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not fetched.
+    `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are computed from `pairs` by `similarity`;
+    dot products are multiplied by `scale`. `causal` and `window` are those of the layer. The methods are
+    those of `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not
+    fetched.
     """
 
     maps: FetchedHeads | None = None
@@ -40,6 +42,7 @@ class GraphLayer:
     pairs: FetchedHeads | None = None
     norms: FetchedHeads | None = None
     bias: FetchedHeads | None = None
+    similarity: Similarity = "dot_product"
     scale: float | None = None
     causal: bool = False
     window: int = 0
@@ -49,8 +52,7 @@ class GraphLayer:
         if self.pairs is None:
             raise ValueError("neither weights nor queries and keys were fetched")
         q, k = self.pairs.of(heads)
-        scale = np.float32(q.shape[-1] ** -0.5 if self.scale is None else self.scale)
-        scores: FloatArray = np.multiply(q[:, rows], scale) @ k.swapaxes(1, 2)  # (heads, rows, N)
+        scores = compare(q[:, rows], k, self.similarity, self.scale)  # (heads, rows, N)
         if self.bias is None and not self.causal and not self.window:
             return scores[None]
         length = scores.shape[-1]
@@ -77,6 +79,32 @@ class GraphLayer:
             raise ValueError("the norms of the values were not fetched")
         (norms,) = self.norms.of(heads)
         return self.probabilities(sequences, heads, rows) * norms[:, None, :]
+
+
+def compare(q: FloatArray, k: FloatArray, similarity: Similarity, scale: float | None = None) -> FloatArray:
+    """Compare queries (heads, rows, D) with keys (heads, N, D), as a graph returns them: (heads, rows, N).
+
+    The graph has made the vectors of cosines unit vectors, and has multiplied those of Mahalanobis distances
+    by the metric, so these are dot products and Euclidean distances here. `scale` None is 1/√D.
+    """
+    if similarity == "manhattan":
+        return -_sum_of_differences(q, k, np.abs)
+    if similarity == "mahalanobis":
+        squares = _sum_of_differences(q, k, np.square)
+        return np.negative(np.sqrt(squares, out=squares), out=squares)
+    if similarity == "dot_product":
+        q = np.multiply(q, np.float32(q.shape[-1] ** -0.5 if scale is None else scale))
+    return q @ k.swapaxes(1, 2)
+
+
+def _sum_of_differences(q: FloatArray, k: FloatArray, size: np.ufunc) -> FloatArray:
+    """Sum the sizes of the differences of components, one by one, in the memory of two results."""
+    total = np.zeros((*q.shape[:2], k.shape[1]), np.float32)
+    difference = np.empty_like(total)
+    for component in range(q.shape[-1]):
+        np.subtract(q[:, :, None, component], k[:, None, :, component], out=difference)
+        total += size(difference, out=difference)
+    return total
 
 
 def softmax(scores: FloatArray) -> FloatArray:

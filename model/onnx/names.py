@@ -61,12 +61,15 @@ def attention(layer: int) -> str:
 
 
 def queries(layer: int) -> str:
-    """Name the queries of the listed heads: float32 (B, heads, N, D)."""
+    """Name the queries of the listed heads, as keys are compared with them: float32 (B, heads, N, D).
+
+    Those of a cosine are unit vectors, and those of a Mahalanobis similarity are multiplied by its metric.
+    """
     return f"queries_{layer}"
 
 
 def keys(layer: int) -> str:
-    """Name the keys of the listed heads: float32 (B, heads, N, D)."""
+    """Name the keys of the listed heads, as they are compared with `queries`: float32 (B, heads, N, D)."""
     return f"keys_{layer}"
 
 

@@ -209,8 +209,12 @@ class _Layers(dict[int, GraphLayer]):
     def __missing__(self, number: int) -> GraphLayer:
         """Make an empty layer."""
         config = self._config
-        window = config.layer(number).window
-        self[number] = layer = GraphLayer(scale=config.score_scale, causal=config.causal, window=window)
+        self[number] = layer = GraphLayer(
+            similarity=config.similarity,
+            scale=config.score_scale,
+            causal=config.causal,
+            window=config.layer(number).window,
+        )
         return layer
 
 

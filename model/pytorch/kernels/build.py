@@ -20,13 +20,14 @@ _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf1
 _BFLOAT16 = (*_AVX512, "-mavx512bf16")
 # The linker keeps the first copy of an inline function of the standard library, so the oldest instruction set
 # goes first: its code runs on every processor. The headers give each set a namespace (vectors/vector.h).
-_SOURCES: dict[str, tuple[str, ...]] = {
-    "layers": (),
-    "avx2": _AVX2,
-    "float32": _AVX512,
-    "bfloat16": _BFLOAT16,
-    "amx": (*_BFLOAT16, "-mamx-tile", "-mamx-bf16"),
-}
+_OBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("layers", ()),
+    ("steps", (*_AVX2, "-DHEADLIGHT_KERNELS=float32_avx2")),
+    ("steps", (*_AVX512, "-DHEADLIGHT_KERNELS=float32")),
+    ("steps", (*_BFLOAT16, "-DHEADLIGHT_KERNELS=bfloat16")),
+    ("amx", (*_BFLOAT16, "-mamx-tile", "-mamx-bf16")),
+)
+"""Sources, and the options they are compiled with."""
 
 
 class NotBuilt(Exception):
@@ -55,8 +56,8 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
     common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}")
     with TemporaryDirectory() as folder:
         objects = []
-        for name, instructions in _SOURCES.items():
-            objects.append(str(Path(folder) / f"{name}.o"))
+        for number, (name, instructions) in enumerate(_OBJECTS):
+            objects.append(str(Path(folder) / f"{number}.o"))
             source = str(FOLDER / f"{name}.cpp")
             _run(*compiler, *common, *instructions, *options, "-c", source, "-o", objects[-1])
         made = Path(folder) / target.name

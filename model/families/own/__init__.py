@@ -1,0 +1,1 @@
+"""Encoders of this project's own blocks, saved by `model.checkpoints.saving`."""
