@@ -31,8 +31,8 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
     """Write an encoder to an existing `folder` as GRAPH and WEIGHTS; returns the path of GRAPH.
 
     The encoder must be on the CPU, not prepacked, and in the precision that it will run in. `metadata` is
-    added to the graph's metadata. The same encoder gives the same bytes. Raises Unsupported for a similarity
-    other than the dot product, and OSError if the folder cannot be written.
+    added to the graph's metadata. The same encoder gives the same bytes. Raises Unsupported for adapters,
+    and for a similarity other than the dot product, and OSError if the folder cannot be written.
     """
     config = encoder.config
     if config.similarity != "dot_product":
@@ -40,6 +40,11 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
             f'similarity is "{config.similarity}", but only encoders with similarity "dot_product" can be '
             "exported: serve the model with PyTorch.",
             field="similarity",
+        )
+    if config.adapters is not None:
+        raise Unsupported(
+            "A graph has one set of weights, and this encoder has adapters: merge those of a task first.",
+            field="adapters",
         )
     model = _trace(encoder)
     _take_lists_as_they_are(model.graph)

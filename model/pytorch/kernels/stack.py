@@ -179,7 +179,7 @@ class NativeStack:
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
-        attention.factor_output()  # needs weights that are not laid out yet
+        attention.factor_outputs()  # needs weights that are not laid out yet
         linears = (attention.qkv, attention.output, feed_forward.inner, feed_forward.outer)
         norms = (block.attention_norm, block.feed_forward_norm)
         parameters = [getattr(norm, name, None) for norm in norms for name in ("weight", "bias")]
@@ -201,7 +201,7 @@ class NativeStack:
         panels = lay_out(linear.weight, self._products.columns)
         if panels.data_ptr() % _LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
-        linear.release()
+        linear.release(panels if linear.adapters else None)
         bias = _bias(linear, outputs)
         self._parameters += (panels, bias)
         activation = ACTIVATIONS.index(linear.activation)
