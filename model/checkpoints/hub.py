@@ -82,7 +82,7 @@ def _offline() -> bool:
 
 def _progress() -> type[Any]:
     """Return a class of progress bars: on a terminal the library's, else one that writes lines to the log."""
-    from huggingface_hub.utils import tqdm  # noqa: PLC0415
+    from huggingface_hub.utils.tqdm import tqdm  # noqa: PLC0415
 
     if sys.stderr.isatty():
         return tqdm
@@ -92,7 +92,8 @@ def _progress() -> type[Any]:
 
         def __init__(self, *args: Any, **options: Any) -> None:
             written = options.get("name") == "huggingface_hub.snapshot_download"
-            super().__init__(*args, **{**options, "disable": not written, "mininterval": _REPORT_S})
+            options |= {"disable": not written, "mininterval": _REPORT_S}
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call, unused-ignore]
 
         def display(self, *_: Any, **__: Any) -> None:
             """Write a line where a bar would be drawn again."""
