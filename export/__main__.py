@@ -71,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         "before it run in float32",
     )
     parser.add_argument(
+        "--task",
+        metavar="NAME",
+        help="of a model with adapters, the task whose adapter becomes part of the weights, or none for the "
+        "weights without adapters",
+    )
+    parser.add_argument(
         "--overwrite",
         action="store_true",
         help="replace OUT_DIR and everything in it once the export is done",
@@ -85,7 +91,14 @@ def _export(options: argparse.Namespace) -> int:
 
     try:
         dtype = options.quantize or options.dtype
-        rows = export(options.model, options.folder, dtype=dtype, overwrite=options.overwrite, step=_step)
+        rows = export(
+            options.model,
+            options.folder,
+            dtype=dtype,
+            overwrite=options.overwrite,
+            step=_step,
+            task=options.task,
+        )
     except ParityMissed as error:
         sys.stdout.write(table(error.rows))
         return _refuse(str(error))

@@ -14,6 +14,7 @@ from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
 from export.parity import Quantity, Row, as_data, compare, random_encodings
 from export.quantization.int8 import quantize
+from export.tasks import choose_task
 from export.texts import TEXTS
 from export.writer import OPSET, WEIGHTS, write_graph
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -22,7 +23,7 @@ from model.checkpoints.source import model_name, resolve
 from model.contract import Encoding
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
-from model.onnx.names import DTYPE_KEY, FORMAT
+from model.onnx.names import DTYPE_KEY, FORMAT, TASK_KEY
 from model.pytorch.backend import TorchBackend
 
 Dtype = Literal["float32", "float16", "int8"]
@@ -76,10 +77,13 @@ class ParityMissed(ExportError):
         self.rows = rows
 
 
-def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: Step) -> list[Row]:
+def export(
+    source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: Step, task: str | None = None
+) -> list[Row]:
     """Export a model to the folder `target`, and compare the result with the model.
 
-    Returns the comparison. Raises ExportError, ModelError or OSError; then `target` is unchanged.
+    `task` is as for `choose_task`. Returns the comparison. Raises ExportError, ModelError or OSError; then
+    `target` is unchanged.
     """
     with step(f"Finding {source}"):
         folder = resolve(source)
@@ -87,22 +91,24 @@ def export(source: str, target: Path, *, dtype: Dtype, overwrite: bool, step: St
     check_place(target, folder, overwrite=overwrite)
     with whole(target) as new:
         with step("Reading the weights"):
-            checkpoint = load_checkpoint(folder)
+            checkpoint, chosen = choose_task(load_checkpoint(folder), task)
         with step(f"Tracing and writing the graph in {dtype}"):
-            _write(checkpoint, new, dtype)
+            _write(checkpoint, new, dtype, chosen)
         with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
             add_tokenizer(checkpoint.folder, new)
             manifest = _manifest(source, folder, checkpoint, dtype, new)
+            if chosen is not None:
+                manifest["task"] = chosen
         with step("Comparing with PyTorch in float32"):
-            rows = _compare(folder, new, BOUNDS[dtype])
+            rows = _compare(choose_task(load_checkpoint(folder), task)[0], new, BOUNDS[dtype])
         write_manifest(new, {**manifest, "parity": as_data(rows)})
         if not all(row.ok for row in rows):
             raise ParityMissed(rows)
     return rows
 
 
-def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
+def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype, task: str | None) -> None:
     """Write the graph, with a description of the model in its metadata."""
     config = checkpoint.encoder.config
     described = {
@@ -111,6 +117,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype) -> None:
         "headlight.layers": config.num_layers,
         "headlight.heads": config.num_heads,
         "headlight.hidden_size": config.hidden_size,
+        **({} if task is None else {TASK_KEY: task}),
     }
     if dtype == "float16":
         checkpoint.encoder.reduce_precision(torch.float16)
@@ -154,9 +161,8 @@ def _name(source: str, folder: Path) -> str:
     return folder.resolve().name if name in ("", ".", "..") else name
 
 
-def _compare(folder: Path, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
-    """Run the exported folder as the service would, beside the model itself."""
-    checkpoint = load_checkpoint(folder)
+def _compare(checkpoint: Checkpoint, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
+    """Run the exported folder as the service would, beside the model itself, loaded anew."""
     config = checkpoint.encoder.config
     # Both run at once, each on half of the cores, and numpy on one thread: with more threads than cores,
     # most of them would wait.

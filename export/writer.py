@@ -14,6 +14,7 @@ from torch.export import Dim
 
 from export.graph import TracedEncoder
 from model.encoder.encoder import Encoder
+from model.errors import Unsupported
 from model.onnx import names
 from model.onnx.file import GRAPH
 
@@ -30,9 +31,14 @@ def write_graph(encoder: Encoder, folder: Path, metadata: Mapping[str, str]) -> 
     """Write an encoder to an existing `folder` as GRAPH and WEIGHTS; returns the path of GRAPH.
 
     The encoder must be on the CPU, not prepacked, and in the precision that it will run in. `metadata` is
-    added to the graph's metadata. The same encoder gives the same bytes. Raises OSError if the folder cannot
-    be written.
+    added to the graph's metadata. The same encoder gives the same bytes. Raises Unsupported for adapters, and
+    OSError if the folder cannot be written.
     """
+    if encoder.config.adapters is not None:
+        raise Unsupported(
+            "A graph has one set of weights, and this encoder has adapters: merge those of a task first.",
+            field="adapters",
+        )
     model = _trace(encoder)
     _take_lists_as_they_are(model.graph)
     _strip(model)

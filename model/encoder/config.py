@@ -118,6 +118,31 @@ class Mixture:
 
 
 @dataclass(frozen=True)
+class Adapters:
+    """Low-rank updates of every matrix and table for `tasks`, by name (LoRA, Hu et al. 2021, §4.1).
+
+    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`.
+    """
+
+    tasks: tuple[str, ...]
+    rank: int
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        _check_whole("rank", self.rank, 1)
+        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
+            raise CheckpointError(f"the tasks of adapters are {self.tasks!r}; name at least one, each once.")
+        if not 0 < self.alpha < float("inf"):  # NaN is neither
+            raise CheckpointError(f"alpha is {self.alpha!r}; it must be a number above 0.")
+
+    @property
+    def scale(self) -> float:
+        """What the product of the two matrices is multiplied by."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True)
 class LayerConfig:
     """What may differ from layer to layer.
 
@@ -150,7 +175,8 @@ class EncoderConfig:
     it and its residual ("post"), or before it and its output too ("sandwich"). `double_residual`: the input
     of attention is added to its output, and both are normalised, before the residual is added. `gated`: the
     feed-forward's first product is split into a gate and a value (Shazeer 2020, GLU variants). `shared`
-    names, for each layer, the first one with the same weights; without it all have their own.
+    names, for each layer, the first one with the same weights; without it all have their own. `adapters`
+    update the weights for sequences of a task.
 
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
     queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
@@ -195,6 +221,7 @@ class EncoderConfig:
     alibi: bool = False
     layers: tuple[LayerConfig, ...] = (LayerConfig(),)
     shared: tuple[int, ...] = ()
+    adapters: Adapters | None = None
     longest: int = 0
 
     def __post_init__(self) -> None:
@@ -211,6 +238,21 @@ class EncoderConfig:
             raise CheckpointError(
                 f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}."
             )
+        if self.scale is not None and not self.scale > 0:  # NaN is neither
+            raise CheckpointError(f"scale is {self.scale}; it must be more than 0.")
+        if self.relative_bias is not None and self.alibi:
+            raise CheckpointError(
+                "relative_bias and alibi are two biases of the scores; only one can be added."
+            )
+        if self.adapters is not None and (self.embedding_size or any(one.mixture for one in self.layers)):
+            raise CheckpointError(
+                "adapters update linear layers and tables of embeddings; a projection of the embeddings or a "
+                "mixture of experts cannot have them."
+            )
+        self._check_positions()
+        self._check_layers()
+
+    def _check_positions(self) -> None:
         if self.positions == "sinusoidal" and self.embedding_width % 2:
             raise CheckpointError(
                 f"sinusoidal positions need an even hidden_size, not {self.embedding_width}."
@@ -225,13 +267,6 @@ class EncoderConfig:
                 f"padding_id is {self.padding_id}, and max_positions {self.max_positions}: a token of that "
                 "id has no position."
             )
-        if self.scale is not None and not self.scale > 0:  # NaN is neither
-            raise CheckpointError(f"scale is {self.scale}; it must be more than 0.")
-        if self.relative_bias is not None and self.alibi:
-            raise CheckpointError(
-                "relative_bias and alibi are two biases of the scores; only one can be added."
-            )
-        self._check_layers()
 
     def _check_layers(self) -> None:
         if len(self.layers) not in (1, self.num_layers):

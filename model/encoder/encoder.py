@@ -5,7 +5,7 @@ each sequence (`model/encoder/attention.py`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Protocol, cast
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from model.encoder.adapters import TableAdapters, TaskRows
 from model.encoder.attention import Angles, SelfAttention
 from model.encoder.block import Block
 from model.encoder.config import EncoderConfig, Rotary
@@ -51,18 +52,32 @@ class Embeddings(nn.Module):
         self.token = nn.Parameter(torch.empty(config.vocab_size, width), requires_grad=False)
         self.position = _table(config.max_positions, width, config.positions == "learned")
         self.segment = _table(config.segments, width, config.segments > 0)
+        self.adapters = nn.ModuleDict(_table_adapters(config))
         self.norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
         self.projection = Linear(width, config.hidden_size) if config.embedding_size else nn.Identity()
 
+    @property
+    def table_adapters(self) -> Mapping[str, TableAdapters]:
+        """The adapters of the tables, by the tables' names; empty without adapters."""
+        return cast(Mapping[str, TableAdapters], self.adapters)
+
     def forward(
-        self, input_ids: Tensor, segment_ids: Tensor, positions: Tensor, weights: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor,
+        positions: Tensor,
+        weights: Tensor | None = None,
+        tasks: Sequence[TaskRows] = (),
     ) -> Tensor:
         """Embed tokens: ids, segments and rows of positions, int64 (T,) each, to (T, C).
 
-        Token embeddings are multiplied by `weights` (T,), which a config with `token_dropout` needs.
+        Token embeddings are multiplied by `weights` (T,), which a config with `token_dropout` needs. Rows of
+        `tasks` get the updates of their adapters.
         """
         config = self.config
         x = F.embedding(input_ids, self.token)  # (T, E)
+        if tasks:
+            self.table_adapters["token"].add(x, input_ids, tasks)
         if weights is not None:
             x = x * weights[..., None].to(x.dtype)
         if config.scale_embeddings:
@@ -70,8 +85,13 @@ class Embeddings(nn.Module):
         if self.segment is not None:
             # A model with one segment uses it for both texts of a pair.
             x = x + (F.embedding(segment_ids, self.segment) if config.segments > 1 else self.segment[0])
+            if tasks:
+                ids = segment_ids if config.segments > 1 else torch.zeros_like(segment_ids)
+                self.table_adapters["segment"].add(x, ids, tasks)
         if self.position is not None:
             x = x + F.embedding(positions, self.position)
+            if tasks:
+                self.table_adapters["position"].add(x, positions, tasks)
         elif config.positions == "sinusoidal":
             x = x + sinusoidal(positions, config.embedding_width).to(x.dtype)
         return cast(Tensor, self.projection(self.norm(x)))
@@ -164,25 +184,32 @@ class Encoder(nn.Module):
     def prepack(self) -> bool:
         """Prepack every matrix for oneDNN on this CPU; returns whether all of them could be prepacked."""
         for block in self.blocks:
-            cast(Block, block).attention.factor_output()
+            cast(Block, block).attention.factor_outputs()
         linears = [module for module in self.modules() if isinstance(module, Linear)]
         for linear in linears:
             linear.prepack()
         return all(linear.packed is not None for linear in linears)
 
     def forward(
-        self, input_ids: Tensor, segment_ids: Tensor, packing: Packing, plan: Plan
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor,
+        packing: Packing,
+        plan: Plan,
+        tasks: Sequence[TaskRows] = (),
     ) -> dict[int, Tensor]:
         """Run packed sequences according to a plan; returns its hidden states by number, each (T, C).
 
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
         computed but belong to no sequence. The states are differentiable where parameters require gradients.
-        Raises MemoryError, and ValueError or IndexError for an id without an embedding.
+        Rows of `tasks` run with their adapters; a batch that has any is run by the modules, as no executor
+        knows adapters. Raises MemoryError, and ValueError or IndexError for an id without an embedding.
         """
-        embed = self.embedder or partial(embed_packed, self.embeddings)
+        own = partial(embed_packed, self.embeddings, tasks=tasks)
+        embed = own if tasks or self.embedder is None else self.embedder
         x = embed(input_ids, segment_ids, packing)  # (T, C)
         states = {0: x} if 0 in plan.states else {}
-        if self.executor is not None:
+        if self.executor is not None and not tasks:
             return states | self.executor(x, packing, plan)
         angles, biases = self.angles(packing, len(x)), self.biases(packing)
         blocks = cast(Sequence[Block], self.blocks)
@@ -190,14 +217,17 @@ class Encoder(nn.Module):
             attention = block.attention
             rotary, bias = angles.get(attention.layer.rotary), biases(attention)
             observe = plan.observers.get(number)
-            attend = partial(attention, packing=packing, rotary=rotary, bias=bias, observe=observe)
-            x = block(x, attend)  # (T, C)
+            attend = partial(
+                attention, packing=packing, rotary=rotary, bias=bias, observe=observe, tasks=tasks
+            )
+            x = block(x, attend, tasks=tasks)  # (T, C)
             if number + 1 in plan.states:
                 states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
         if plan.ends_observing:
             block = blocks[plan.blocks]
             attention = block.attention
-            q, k, v = attention.project(block.attention_input(x), angles.get(attention.layer.rotary))
+            rotary = angles.get(attention.layer.rotary)
+            q, k, v = attention.project(block.attention_input(x), rotary, tasks)
             plan.observers[plan.blocks](attention, q, k, v, biases(attention))
         return states
 
@@ -231,13 +261,19 @@ class Encoder(nn.Module):
         return self.embeddings.token.device
 
 
-def embed_packed(embeddings: Embeddings, input_ids: Tensor, segment_ids: Tensor, packing: Packing) -> Tensor:
-    """Embed packed sequences: int64 (T,) each to (T, C)."""
+def embed_packed(
+    embeddings: Embeddings,
+    input_ids: Tensor,
+    segment_ids: Tensor,
+    packing: Packing,
+    tasks: Sequence[TaskRows] = (),
+) -> Tensor:
+    """Embed packed sequences: int64 (T,) each to (T, C); rows of `tasks` with their adapters."""
     positions = _positions(input_ids, packing)
     first = torch.arange(len(positions), device=positions.device) - positions
     rows = embeddings.position_rows(positions, input_ids, first)
     weights = embeddings.token_weights(input_ids, partial(_count_packed, packing=packing))
-    return cast(Tensor, embeddings(input_ids, segment_ids, rows, weights))
+    return cast(Tensor, embeddings(input_ids, segment_ids, rows, weights, tasks))
 
 
 def _count_packed(chosen: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
@@ -264,3 +300,16 @@ def _positions(input_ids: Tensor, packing: Packing) -> Tensor:
 
 def _table(rows: int, columns: int, present: bool) -> nn.Parameter | None:
     return nn.Parameter(torch.empty(rows, columns), requires_grad=False) if present else None
+
+
+def _table_adapters(config: EncoderConfig) -> dict[str, TableAdapters]:
+    """Make the adapters of the tables of embeddings, by the names of the tables."""
+    if config.adapters is None:
+        return {}
+    rows = {
+        "token": config.vocab_size,
+        "position": config.max_positions if config.positions == "learned" else 0,
+        "segment": config.segments,
+    }
+    width, adapters = config.embedding_width, config.adapters
+    return {name: TableAdapters(count, width, adapters) for name, count in rows.items() if count}

@@ -1,7 +1,10 @@
 """The position-wise feed-forward network: the same two products for every token."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
+from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig
 from model.encoder.linear import Linear, activate
 
@@ -18,13 +21,16 @@ class FeedForward(nn.Module):
         self.gate_activation = config.activation if config.gated else None
         width = config.intermediate_size * (2 if config.gated else 1)
         activation = None if config.gated else config.activation
-        self.inner = Linear(config.hidden_size, width, activation, bias=config.inner_bias)
-        self.outer = Linear(config.intermediate_size, config.hidden_size, bias=config.outer_bias)
+        adapters = config.adapters
+        self.inner = Linear(config.hidden_size, width, activation, bias=config.inner_bias, adapters=adapters)
+        self.outer = Linear(
+            config.intermediate_size, config.hidden_size, bias=config.outer_bias, adapters=adapters
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (T, C) to (T, C)."""
-        inner = self.inner(x)  # (T, intermediate) or, gated, (T, 2·intermediate)
+    def forward(self, x: Tensor, tasks: Sequence[TaskRows] = ()) -> Tensor:
+        """Map (T, C) to (T, C), with the adapters of some rows' tasks."""
+        inner = self.inner(x, tasks)  # (T, intermediate) or, gated, (T, 2·intermediate)
         if self.gate_activation is not None:
             gate, value = inner.chunk(2, dim=-1)
             inner = activate(gate, self.gate_activation) * value
-        return self.outer(inner)  # (T, C)
+        return self.outer(inner, tasks)  # (T, C)

@@ -1,10 +1,13 @@
 """A linear layer whose weights can be prepacked once for the CPU it runs on."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.config import Activation
+from model.encoder.adapters import LinearAdapters, TaskRows
+from model.encoder.config import Activation, Adapters
 
 # Activations that oneDNN fuses into a product: name -> (attribute, algorithm).
 FUSED: dict[Activation | None, tuple[str, str]] = {
@@ -57,16 +60,27 @@ class Linear(nn.Module):
     `prepack` reorders W once into oneDNN's blocked layout, which every product would otherwise do. The
     product then also applies the activation while its result is in the cache. Measured against `F.linear`
     followed by the activation: 1.1 to 2.5 times as fast, most with few tokens (`benchmarks/forward.py`).
+
+    With `adapters`, rows of a task get its update of W before the activation.
     """
 
     def __init__(
-        self, inputs: int, outputs: int, activation: Activation | None = None, *, bias: bool = True
+        self,
+        inputs: int,
+        outputs: int,
+        activation: Activation | None = None,
+        *,
+        bias: bool = True,
+        adapters: Adapters | None = None,
     ) -> None:
         super().__init__()
+        self.outputs = outputs
         self.weight = nn.Parameter(torch.empty(outputs, inputs), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False) if bias else None
+        self.adapters = LinearAdapters(inputs, outputs, adapters) if adapters else None
         self.activation = activation
         self.packed: Tensor | None = None
+        self.panels: Tensor | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,14 +101,33 @@ class Linear(nn.Module):
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.data, None)
             self.release()
 
-    def release(self) -> None:
-        """Release the original weights: they were laid out elsewhere, for whatever runs the layer now."""
+    def release(self, panels: Tensor | None = None) -> None:
+        """Release the original weights: they were laid out elsewhere, for whatever runs the layer now.
+
+        The layer itself still runs if that place is `panels` (panels, in / n, columns, n): some columns of Wᵀ
+        each, then zeros, with n numbers of a column side by side.
+        """
+        self.panels = panels
         self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (…, in), of any dtype, to (…, out) in the weights' dtype."""
+    def forward(self, x: Tensor, tasks: Sequence[TaskRows] = ()) -> Tensor:
+        """Map (…, in), of any dtype, to (…, out) in the weights' dtype.
+
+        With `tasks`, x is (T, in), and their rows get the updates of the adapters.
+        """
         x = x.to(self.dtype)
-        if self.packed is None:
-            return activate(F.linear(x, self.weight, self.bias), self.activation)
-        attribute, algorithm = FUSED[self.activation]
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, attribute, [], algorithm)
+        if not tasks or self.adapters is None:
+            return self._multiply(x, self.activation)
+        y = self._multiply(x, None)
+        self.adapters.add(y, x, tasks)
+        return activate(y, self.activation)
+
+    def _multiply(self, x: Tensor, activation: Activation | None) -> Tensor:
+        if self.packed is not None:
+            attribute, algorithm = FUSED[activation]
+            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, attribute, [], algorithm)
+        if self.panels is None:
+            return activate(F.linear(x, self.weight, self.bias), activation)
+        panels = self.panels.transpose(2, 3).flatten(1, 2)  # (panels, in, columns)
+        y = torch.matmul(x, panels).transpose(0, 1).flatten(1)[:, : self.outputs]  # (T, out)
+        return activate(y if self.bias is None else y + self.bias, activation)

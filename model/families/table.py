@@ -12,7 +12,7 @@ from model.families.eurobert import EUROBERT
 from model.families.family import Family
 from model.families.gte import GTE, NEW
 from model.families.jina.v2 import JINA_BERT, JINA_BERT_QK
-from model.families.jina.v3 import JINA_V3
+from model.families.jina.v3 import JINA_V3, JINA_V3_ORIGINAL
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.nomic import NOMIC_BERT
@@ -40,6 +40,7 @@ _ALL = (
     UMT5,
     ESM,
     JINA_V3,
+    JINA_V3_ORIGINAL,
     JINA_BERT,
     JINA_BERT_QK,
     HEADLIGHT,
@@ -49,42 +50,31 @@ FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 """Keyed by the `model_type` of a checkpoint's config.json, or by our own name where that is another's."""
 
 
-_BY_CODE: tuple[tuple[str, str, Family | str], ...] = (
+_BY_CODE: tuple[tuple[str, str, Family], ...] = (
     ("bert", "jina-bert-v2-qk-post-norm--", JINA_BERT_QK),
     ("bert", "JinaBertConfig", JINA_BERT),
-    (
-        "xlm-roberta",
-        "XLMRobertaFlashConfig",
-        "auto_map names XLMRobertaFlashConfig, which computes something else than xlm-roberta; use "
-        "jina-embeddings-v3 in the form of transformers, without adapters (jinaai/jina-embeddings-v3-hf)",
-    ),
+    ("xlm-roberta", "XLMRobertaFlashConfig", JINA_V3_ORIGINAL),
 )
 """A model_type, and a part of the name of code, which computes something else than that model_type.
 
-Then the family that it is instead, or why it is not served. Other code in `auto_map` is ignored.
+Then the family that it is instead. Other code in `auto_map` is ignored.
 """
 
 
 def find_family(config: Mapping[str, Any]) -> Family | None:
     """Find the family of a checkpoint by its config.json; None if it is not supported."""
-    by_code = _find_by_code(config)
-    if by_code is not None:
-        return by_code if isinstance(by_code, Family) else None
-    return FAMILIES.get(str(config.get("model_type")))
+    return _find_by_code(config) or FAMILIES.get(str(config.get("model_type")))
 
 
 def explain_unsupported(config: Mapping[str, Any]) -> str:
     """Say why `find_family` finds none."""
-    by_code = _find_by_code(config)
-    if isinstance(by_code, str):
-        return by_code
     return (
         f"model_type {shown(config.get('model_type'))} is not one of the supported families: "
         f"{', '.join(FAMILIES)}"
     )
 
 
-def _find_by_code(config: Mapping[str, Any]) -> Family | str | None:
+def _find_by_code(config: Mapping[str, Any]) -> Family | None:
     """Find what the code computes that `auto_map` names, in an entry of _BY_CODE; None if there is none."""
     named = config.get("auto_map")
     code = str(named.get("AutoConfig")) if isinstance(named, dict) else ""

@@ -81,6 +81,7 @@ class OnnxBackend:
             dtype=found,
             provider=self._processor.provider,
             exposes_attention=self._exposes_attention,
+            task=self._shared.metadata.get(graph.TASK_KEY),
         )
 
     def cost(self, lengths: Sequence[int]) -> int:

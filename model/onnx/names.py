@@ -11,6 +11,8 @@ FORMAT_KEY = "headlight.format"
 """The metadata key of a graph's FORMAT."""
 DTYPE_KEY = "headlight.dtype"
 """The metadata key of the precision of a graph's products: float32, float16 or int8."""
+TASK_KEY = "headlight.task"
+"""The metadata key of the task whose adapter is part of a graph's weights; absent if there is none."""
 
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")

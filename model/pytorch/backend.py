@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from model.arrays import NUMPY, Array
 from model.checkpoints.checkpoint import Checkpoint
 from model.contract import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
+from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import suitable_rows
 from model.encoder.packing import Packing
@@ -110,10 +111,13 @@ class TorchBackend:
         if self._kernels is None:
             self.encoder.prepack()
         self.dense = checkpoint.folder.dense
+        adapters = self.encoder.config.adapters
+        self._tasks = {name: i for i, name in enumerate(adapters.tasks if adapters else ())}
         self.info: ModelInfo = replace(
             checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
             kernels=None if self._kernels is None else self._kernels.instructions,
             no_kernels=no_kernels,
+            tasks=tuple(self._tasks),
         )
 
     def use_threads(self, threads: int) -> None:
@@ -156,27 +160,41 @@ class TorchBackend:
 
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
+        # Sequences with adapters run apart from the others, which keep the native kernels.
+        adapted = [want.task is not None for want in batch.wants]
+        outputs: dict[int, Output] = {}
+        for kind in {*adapted}:
+            outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind])
+        return [outputs[number] for number in range(len(batch))]
+
+    def _run_some(self, batch: Batch, members: Sequence[int]) -> dict[int, Output]:
+        """Run some sequences in one pass, all of them with a task or all without; returns them by number."""
         bounds = batch.cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
-        # Sort by length, for few and long runs; then by selection, to observe equal wants together.
+        # Sort by task, so that each has its rows together; by length, for few and long runs; then by
+        # selection, to observe equal wants together.
+        task = [None if want.task is None else self._tasks[want.task] for want in batch.wants]
         numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
         selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
-        order = sorted(range(len(lengths)), key=lambda i: (lengths[i], selected[i]))
+        order = sorted(members, key=lambda i: (task[i] or 0, lengths[i], selected[i]))
         packing = Packing.of(lengths[i] for i in order)
         wants = [batch.wants[i] for i in order]
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # padding rows repeat the first token
         shifts = [bounds[i] - start for i, start in zip(order, packing.starts, strict=False)]
         tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, packing.lengths)
-        observer = BatchObserver(packing, wants, self.device, kernels=self._kernels is not None)
+        tasks = _task_rows([task[i] for i in order], packing)
+        kernels = self._kernels is not None and not tasks
+        observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
         wanted = {i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))}
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
             packing,
             observer.plan(wanted, self.info.heads),
+            tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
-        outputs = {
+        return {
             number: replace(
                 observer.output(i),
                 sentence=vectors.get(i),
@@ -184,7 +202,6 @@ class TorchBackend:
             )
             for i, number in enumerate(order)
         }
-        return [outputs[number] for number in range(len(order))]
 
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
@@ -200,6 +217,17 @@ class TorchBackend:
             return Bags(starts, lengths, want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
+
+
+def _task_rows(tasks: Sequence[int | None], packing: Packing) -> list[TaskRows]:
+    """Return the rows of each task, whose sequences lie together; none for sequences without a task."""
+    rows, first = [], 0
+    for task, members in groupby(tasks):
+        last = first + len(list(members))
+        if task is not None:
+            rows.append(TaskRows(task, slice(packing.starts[first], packing.starts[last])))
+        first = last
+    return rows
 
 
 def _token_states(

@@ -28,16 +28,23 @@ Recorder = MapObserver | StatisticsObserver
 class BatchObserver:
     """Computes the attention results that the sequences of a batch want, layer by layer.
 
-    Consecutive sequences with the same length and want are observed together. Their results depend only on
+    Consecutive sequences with the same length and want are observed together; `tasks` is the number of the
+    adapter that each sequence runs with, by default none. Their results depend only on
     their own queries, keys and values, not on the rest of the batch.
     """
 
     def __init__(
-        self, packing: Packing, wants: Sequence[Want], device: torch.device, *, kernels: bool = False
+        self,
+        packing: Packing,
+        wants: Sequence[Want],
+        device: torch.device,
+        *,
+        kernels: bool = False,
+        tasks: Sequence[int | None] = (),
     ) -> None:
         """Group the wants; `kernels` says whether native kernels run, which can record while they attend."""
-        self._probed: dict[int, list[tuple[Observer, Run]]] = defaultdict(list)
-        """Layer -> observers of its queries, keys and values, each with its run of sequences."""
+        self._probed: dict[int, list[tuple[Observer, Run, int | None]]] = defaultdict(list)
+        """Layer -> observers of its queries, keys and values, each with its run of sequences and its task."""
         self._recorded: dict[int, list[tuple[Recorder, int]]] = defaultdict(list)
         """Layer -> observers that the native kernels fill, each with its first sequence."""
         self._wants = len(wants)
@@ -51,30 +58,30 @@ class BatchObserver:
         self._statistics: dict[int, tuple[StatisticsObserver, int]] = {}
         ops = TensorOperations(device)
         keys = [
-            (length, want.attention, want.summary)
-            for length, want in zip(packing.lengths, wants, strict=True)
+            (length, want.attention, want.summary, task)
+            for length, want, task in zip(packing.lengths, wants, tasks or [None] * len(wants), strict=True)
         ]
         first = 0
-        for (length, attention, summary), members in groupby(keys):
+        for (length, attention, summary, task), members in groupby(keys):
             count = len(list(members))
             run = Run(packing.starts[first], count, length)
             if attention is not None:
                 kind = RolloutObserver if attention.aggregate == "rollout" else MapObserver
                 maps = kind(attention, count, length, ops)
                 self._maps.update((first + i, (maps, i)) for i in range(count))
-                self._add(maps, run, first)
+                self._add(maps, run, first, task)
             if summary is not None:
                 statistics = StatisticsObserver(summary, count, length, ops)
                 self._statistics.update((first + i, (statistics, i)) for i in range(count))
-                self._add(statistics, run, first)
+                self._add(statistics, run, first, task)
             first += count
 
-    def _add(self, observer: Observer, run: Run, first: int) -> None:
+    def _add(self, observer: Observer, run: Run, first: int, task: int | None) -> None:
         for layer in observer.layers:
             if self._kernels and _plain(observer):
                 self._recorded[layer].append((observer, first))
             else:
-                self._probed[layer].append((observer, run))
+                self._probed[layer].append((observer, run, task))
 
     def plan(self, states: Collection[int], heads: int) -> Plan:
         """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads."""
@@ -99,11 +106,11 @@ class BatchObserver:
         self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
     ) -> None:
         """Observe one layer by its queries, keys and values, each (T, H, D)."""
-        for observer, run in self._probed[number]:
+        for observer, run, task in self._probed[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
             layer = TensorLayer(
-                attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias
+                attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias, task
             )
             observer.observe(number, layer)
 

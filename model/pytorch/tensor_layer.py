@@ -13,7 +13,7 @@ class TensorLayer:
     """One layer's queries, keys and values of b sequences of N tokens, each (b, N, H, D).
 
     The methods are those of `model.inspection.layer.LayerAttention`; `bias` (H, 2·longest − 1), by
-    distance, is added to the scores.
+    distance, is added to the scores; `task` is that of the adapters that the sequences ran with.
     """
 
     attention: SelfAttention
@@ -21,6 +21,7 @@ class TensorLayer:
     k: Tensor
     v: Tensor
     bias: Tensor | None
+    task: int | None = None
 
     def scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute scores before the softmax, float32 (b, heads, rows, N)."""
@@ -32,5 +33,5 @@ class TensorLayer:
 
     def value_norms(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute the norms of the weighted values, float32 (b, heads, rows, N)."""
-        norms = self.attention.value_norms(self.v[sequences], heads)
+        norms = self.attention.value_norms(self.v[sequences], heads, self.task)
         return self.probabilities(sequences, heads, rows).mul_(norms[:, :, None, :])

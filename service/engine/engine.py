@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.contract import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
 from model.errors import InferenceError
@@ -302,8 +302,10 @@ class Engine:
         for text in ("warm", "warm " * (self.info.max_length // 2)):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
-            for maps in (None, attention) if self.info.exposes_attention else (None,):
-                want = Want(sentence=self._sentence_want(), attention=maps)
+            wants = [Want(self._sentence_want())]
+            wants += [replace(wants[0], attention=attention)] if self.info.exposes_attention else []
+            wants += [replace(wants[0], task=task) for task in self.info.tasks[:1]]
+            for want in wants:
                 for lanes in {1, self._lanes}:
                     self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
 

@@ -43,6 +43,8 @@ class ServedModel(BaseModel):
     sentence_size: int
     prompts: dict[str, str]
     default_prompt_name: str | None
+    tasks: list[str]
+    default_task: str | None
     backend: str
     provider: str | None
     device: str
@@ -105,6 +107,8 @@ async def info(request: Request) -> Info:
                 sentence_size=engine.info.sentence_size,
                 prompts=engine.info.prompts,
                 default_prompt_name=engine.info.default_prompt_name,
+                tasks=list(engine.info.tasks),
+                default_task=engine.info.default_task,
                 backend=engine.info.backend,
                 provider=engine.info.provider,
                 device=engine.info.device,

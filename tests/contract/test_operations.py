@@ -50,6 +50,8 @@ def test_info_describes_what_runs(several: Service) -> None:
         "sentence_size": 384,
         "prompts": {},
         "default_prompt_name": None,
+        "tasks": [],
+        "default_task": None,
         "backend": "torch",
         "provider": None,
         "device": "cpu",

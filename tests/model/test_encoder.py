@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import Adapters, EncoderConfig, LayerConfig, RelativeBias, Rotary
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import FeedForward
 from model.encoder.packing import Packing
@@ -112,6 +112,7 @@ CHOICES: list[dict[str, Any]] = [
     {"shared": (0, 0, 2), "relative_bias": RelativeBias(8, 6, per_layer=True)},
     {"shared": (0, 1, 1), "layers": (LayerConfig(1), *[LayerConfig(2, Rotary.of(4))] * 2)},
     {"scale_embeddings": True, "embedding_norm": False, "norm": "pre", "norm_eps": 1e-5},
+    {"adapters": Adapters(("a", "b"), 2), "segments": 2},  # of no effect without a task
     {"num_heads": 1},
     {"num_layers": 1, "relative_bias": RelativeBias(), "layers": (LayerConfig(window=1),)},
 ]
@@ -119,7 +120,9 @@ CHOICES: list[dict[str, Any]] = [
 
 def named(choice: dict[str, Any]) -> str:
     """The values that are short, and the names of the others."""
-    return "-".join(name if isinstance(x, tuple | RelativeBias) else str(x) for name, x in choice.items())
+    return "-".join(
+        name if isinstance(x, tuple | RelativeBias | Adapters) else str(x) for name, x in choice.items()
+    )
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=named)

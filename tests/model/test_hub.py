@@ -62,10 +62,12 @@ class Handler(BaseHTTPRequestHandler):
         folder = self.hub.folders[repository]
         if rest[0] == "resolve":
             file = folder.joinpath(*rest[2:])
-            self.answer(200, file.read_bytes(), **{"X-Repo-Commit": COMMIT, "ETag": f'"{file.name}"'})
+            self.answer(
+                200, file.read_bytes(), **{"X-Repo-Commit": COMMIT, "ETag": f'"{"-".join(rest[2:])}"'}
+            )
         elif rest[0] == "tree":
             self.answer(200, json.dumps(tree(folder)).encode())
-        elif rest[1:] in (["main"], ["v1.5"], ["refs%2Fpr%2F7"]):
+        elif rest[1:] in (["main"], ["v1.5"], ["refs%2Fpr%2F7"], [COMMIT]):
             self.answer(200, json.dumps({"id": repository, "sha": COMMIT, "siblings": []}).encode())
         else:
             self.answer(404, b"{}", **{"X-Error-Code": "RevisionNotFound"})
@@ -188,6 +190,77 @@ def test_pickled_weights_are_not_fetched_and_the_way_out_is_said(hub: Hub, tmp_p
     assert "HEADLIGHT_MODEL=./pickled." in done.stdout
     assert done.stdout.count("revision=") == 2
     assert not any(path.endswith(".bin") for path, _ in hub.asked)
+
+
+@pytest.fixture
+def large(hub: Hub, tmp_path: Path) -> Iterator[Path]:
+    """A repository of sentence-transformers in shards, with much beside them that is not needed."""
+    folder = tmp_path / "large"
+    model = write_bert(folder / "0_Transformer")
+    (folder / "0_Transformer/model.safetensors").unlink()
+    model.save_pretrained(folder / "0_Transformer", max_shard_size="20KB")
+    write_pooling(folder)
+    for name in UNNEEDED:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"not to be read")
+    hub.folders["org/large"] = folder
+    yield folder
+    del hub.folders["org/large"]
+
+
+UNNEEDED = (
+    *(
+        "pytorch_model.bin",
+        "0_Transformer/pytorch_model.bin",
+        "0_Transformer/tf_model.h5",
+        "model.safetensors",
+    ),
+    *("0_Transformer/other.safetensors", "onnx/model.onnx", "onnx/model_O4.onnx", "onnx/config.json"),
+    *(
+        "openvino/openvino_model.xml",
+        "1_Pooling/model.safetensors.bak",
+        "image.png",
+        "README.md",
+        "train.json",
+    ),
+)
+
+
+def write_pooling(folder: Path) -> None:
+    """Add the files of sentence-transformers around a transformer in its own folder."""
+    kinds = {"Transformer": "0_Transformer", "Pooling": "1_Pooling"}
+    modules = [{"type": f"sentence_transformers.models.{k}", "path": path} for k, path in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+
+
+def test_only_files_that_are_read_are_fetched(hub: Hub, large: Path, tmp_path: Path) -> None:
+    """Configs, the tokenizer and the shards that the index names; all of one commit."""
+    del hub.asked[:]
+    done = load(hub, "org/large", tmp_path / "home")
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stdout + done.stderr
+    fetched = {path.partition("/resolve/")[2] for path, _ in hub.asked if "/resolve/" in path}
+    assert {path.partition("/")[0] for path in fetched} == {COMMIT}
+    names = {path.partition("/")[2] for path in fetched}
+    shards = {f"0_Transformer/{file.name}" for file in (large / "0_Transformer").glob("model-*")}
+    assert len(shards) > 1
+    assert shards | {"modules.json", "1_Pooling/config.json", "0_Transformer/tokenizer.json"} <= names
+    assert not names & {*UNNEEDED}
+
+
+def test_without_a_terminal_the_log_says_how_far_a_download_is(hub: Hub, tmp_path: Path) -> None:
+    """Lines in the log in the place of bars, which would fill it with control characters."""
+    program = (
+        "import logging; logging.basicConfig(level='INFO', format='%(name)s %(message)s')\n"
+        "from model.checkpoints.source import resolve; resolve('org/name')"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
+    size = (hub.folders["org/name"] / "model.safetensors").stat().st_size / 1e6
+    assert f"model.checkpoints.hub downloaded {size:.1f} of {size:.1f} MB" in done.stderr
+    assert "\r" not in done.stderr
 
 
 def test_a_revision_is_a_part_of_the_source_and_not_of_the_name() -> None:

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from huggingface_hub.utils._paths import filter_repo_objects
 
 from model.checkpoints.source import EMBEDDED, model_name, resolve
 from model.errors import CheckpointError
@@ -100,34 +99,6 @@ def test_a_cached_hub_model_is_found_without_the_network(tmp_path: Path) -> None
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
     )
     assert Path(done.stdout.strip()) == snapshot
-
-
-@pytest.mark.parametrize("graph", [False, True])
-def test_of_a_hub_model_only_what_is_run_is_fetched(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights, or the one graph in their place; never what is pickled, and no variants of the graph."""
-    files = [
-        "config.json",
-        "vocab.txt",
-        "model.safetensors",
-        "pytorch_model.bin",
-        "1_Pooling/config.json",
-        "2_Dense/model.safetensors",
-        "onnx/model.onnx",
-        "onnx/model_O4.onnx",
-        "model.onnx",
-        "model.onnx.data",
-    ]
-    asked: list[str] = []
-
-    def fetch(name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.extend(filter_repo_objects(files, allow_patterns=allow_patterns))
-        return name
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    resolve("org/name", graph=graph)
-    left_out = {"pytorch_model.bin", "onnx/model_O4.onnx"}
-    left_out |= {"model.safetensors"} if graph else {"onnx/model.onnx"}
-    assert set(asked) == set(files) - left_out
 
 
 def test_without_the_embedded_model_the_refusal_says_how_to_install_it(

@@ -101,7 +101,7 @@ def test_every_field_is_described(schema: type[BaseModel]) -> None:
 
 def test_the_fields_are_those_of_the_contract() -> None:
     """What is documented is accepted, and nothing else."""
-    common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt"}
+    common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt", "task"}
     encode = {"outputs", "pooling", "pooling_layers", "normalize", "dimensions", "layers"}
     assert set(EncodeRequest.model_fields) == common | encode
     attention = {"layers", "heads", "aggregate", "queries", "keys", "decimals"}

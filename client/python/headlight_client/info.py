@@ -31,6 +31,9 @@ class ServedModel:
     """Components of a sentence vector."""
     prompts: dict[str, str]
     default_prompt_name: str | None
+    tasks: list[str]
+    """The tasks that it has adapters for."""
+    default_task: str | None
     backend: str
     provider: str | None
     device: str

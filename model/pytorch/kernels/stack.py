@@ -182,7 +182,7 @@ class NativeStack:
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward
-        attention.factor_output()  # needs weights that are not laid out yet
+        attention.factor_outputs()  # needs weights that are not laid out yet
         linears = [self._linear(linear) for linear in (attention.qkv, attention.output)]
         if isinstance(feed_forward, Experts):
             linears += [structures.Linear()] * 2
@@ -230,7 +230,7 @@ class NativeStack:
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
         described = self._panels(linear.weight, linear.bias, linear.activation)
-        linear.release()
+        linear.release(self._parameters[-2] if linear.adapters else None)
         return described
 
     def _panels(

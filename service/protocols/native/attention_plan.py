@@ -22,7 +22,7 @@ from model.contract import (
 )
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.protocols.native.encode_plan import EncodePlan, check_exposes, plan_encode, resolve
+from service.protocols.native.encode_plan import EncodePlan, check_exposes, choose_task, plan_encode, resolve
 from service.protocols.native.schemas import AttentionRequest
 from service.protocols.native.words import Words
 from service.protocols.view import View
@@ -200,7 +200,7 @@ def _every(count: int) -> tuple[int, ...]:
 
 
 def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype = "float32") -> AttentionPlan:
-    """Check an `/attention` request against the model; raises OutOfRange or Unsupported.
+    """Check an `/attention` request against the model; raises OutOfRange, Unsupported or Problem.
 
     `dtype` is that of maps in the response.
     """
@@ -214,4 +214,5 @@ def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype =
             ("heads", request.heads, info.heads),
         )
     )
-    return AttentionPlan(layers, heads, plan_encode(request.embeddings, info), request, dtype, info)
+    embeddings = plan_encode(request.embeddings, info, choose_task(request, info))
+    return AttentionPlan(layers, heads, embeddings, request, dtype, info)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.errors import OutOfRange, Unsupported
-from service.problems import Problem
+from service.problems import Problem, cut
 from service.protocols.native.schemas import EmbeddingOptions, InputsRequest
 from service.protocols.view import View
 from service.serialization.items import Expected, columns
@@ -32,6 +32,8 @@ class EncodePlan:
     """Components as computed, before a dense layer or `dimensions`."""
     hidden_size: int
     include_prompt: bool
+    task: str | None = None
+    """The task of every sequence."""
 
     def view(self, index: int, encoding: Encoding) -> View:
         """Plan one sequence."""
@@ -45,7 +47,7 @@ class EncodePlan:
             sentence = SentenceWant(
                 sentence.modes, sentence.layers, sentence.normalize, sentence.dimensions, skip
             )
-        return Want(sentence=sentence, token_layers=self.token_layers)
+        return Want(sentence=sentence, token_layers=self.token_layers, task=self.task)
 
     def shapes(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
         """Return the maximum shapes of one sequence's arrays, by their names in the response."""
@@ -57,8 +59,11 @@ class EncodePlan:
         return shapes
 
 
-def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
-    """Check the requested embeddings against the model; raises OutOfRange or Unsupported."""
+def plan_encode(options: EmbeddingOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
+    """Check the requested embeddings against the model; raises OutOfRange or Unsupported.
+
+    `task` is as `choose_task` returns it.
+    """
     states = info.layers + 1
     available = f"there are {states} hidden states"
     token_layers: tuple[int, ...] = ()
@@ -66,7 +71,7 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
         token_layers = resolve(options.layers, states, option="layers", available=available)
         _check_given(info, token_layers, "layers")
     if "sentence" not in options.outputs:
-        return EncodePlan(None, token_layers, 0, 0, info.hidden_size, info.include_prompt)
+        return EncodePlan(None, token_layers, 0, 0, info.hidden_size, info.include_prompt, task)
     layers = resolve(options.pooling_layers, states, option="pooling_layers", available=available)
     _check_given(info, layers, "pooling_layers")
     modes = _MODES[options.pooling] if options.pooling else info.pooling
@@ -96,6 +101,7 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo) -> EncodePlan:
         pooled_size,
         info.hidden_size,
         info.include_prompt,
+        task,
     )
 
 
@@ -147,3 +153,25 @@ def choose_prompt(request: InputsRequest, info: ModelInfo) -> str:
             members={"field": "prompt_name", "actual": name, "allowed": list(info.prompts)},
         )
     return info.prompts[name]
+
+
+def choose_task(request: InputsRequest, info: ModelInfo) -> str | None:
+    """Return the task whose adapter the inputs run with.
+
+    Raises Unsupported for a model without adapters, and a Problem for a task that it does not have.
+    """
+    if request.task is None:
+        return info.default_task
+    if not info.tasks:
+        raise Unsupported(
+            f'task is "{cut(request.task)}", and this model has no adapters for tasks: leave it out.',
+            field="task",
+        )
+    if request.task not in info.tasks:
+        raise Problem(
+            "invalid-request",
+            f'task is "{request.task}", which is not one of the model\'s tasks: choose from '
+            f"{', '.join(info.tasks)}.",
+            members={"field": "task", "actual": request.task, "allowed": list(info.tasks)},
+        )
+    return request.task

@@ -13,7 +13,7 @@ from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.encode_plan import choose_prompt, plan_encode
+from service.protocols.native.encode_plan import choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest, InputsRequest
@@ -68,7 +68,8 @@ async def _tokenize(exchange: Exchange, body: InputsRequest) -> list[Encoding]:
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
-    plan = plan_encode(body.embeddings, exchange.engine.info)
+    info = exchange.engine.info
+    plan = plan_encode(body.embeddings, info, choose_task(body, info))
     encodings = await _tokenize(exchange, body)
     views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
     way_out = (

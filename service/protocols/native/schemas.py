@@ -126,6 +126,11 @@ class InputsRequest(BaseModel):
     prompt: StrictStr | None = Field(
         None, description='Prepended to the (first) text. `""` disables the model\'s default prompt.'
     )
+    task: StrictStr | None = Field(
+        None,
+        description="One of the model's tasks, whose adapter the texts run with; its `default_task` by "
+        "default. It does not choose a prompt: name that with `prompt_name`.",
+    )
 
     def is_overridden(self, field: str) -> bool:
         """Whether a field was set to a value other than its default; setting the default never matters."""

@@ -72,7 +72,7 @@ def test_adapters_are_refused(adapter: str, tmp_path: Path) -> None:
     write(tmp_path)
     file = tmp_path / "model.safetensors"
     save_file({**load_file(file), adapter: torch.ones(4, 48)}, file)
-    with pytest.raises(CheckpointError, match="has LoRA adapters, and headlight does not serve adapters"):
+    with pytest.raises(CheckpointError, match="has LoRA adapters, and with model_type jina_embeddings_v3"):
         load_checkpoint(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_the_original_config_is_not_taken_for_xlm_roberta(code: str, tmp_path: P
     """Its model_type names a model with learned positions; what runs it is the code that it names."""
     write_model(tmp_path, "XLMRoberta", **SIZES)
     change_config(tmp_path, auto_map={"AutoConfig": code, "AutoModel": "x--modeling_lora.XLMRobertaLoRA"})
-    with pytest.raises(CheckpointError, match="auto_map names XLMRobertaFlashConfig"):
+    with pytest.raises(CheckpointError, match=r"unexpected: embeddings\.position_embeddings\.weight"):
         load_checkpoint(tmp_path)
 
 
