@@ -13,7 +13,7 @@ hidden state:
 All take turns in a shuffled order within each round; ratios are formed within a round, and the median is
 shown, with the quartiles in brackets.
 
-    python -m benchmarks.families [--families mpnet,modernbert] [--layers 4] [--rounds 5]
+    python -m benchmarks.families [--families mpnet,modernbert] [--dtype float32] [--layers 4] [--rounds 5]
 """
 
 import argparse
@@ -58,34 +58,38 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--families", type=common.some_of(tuple(FAMILIES)), default=list(FAMILIES))
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    common.print_facts("Machine", common.machine("float32"))
+    common.print_facts("Machine", common.machine(arguments.dtype))
     checks = []
     for name in arguments.families:
         with tempfile.TemporaryDirectory() as place:
-            checks += measure(name, Path(place), arguments.layers, arguments.rounds)
+            checks += measure(name, Path(place), arguments.dtype, arguments.layers, arguments.rounds)
     common.print_checks(checks)
 
 
-def measure(name: str, place: Path, layers: int, rounds: int) -> list[common.Check]:
+def measure(name: str, place: Path, dtype: str, layers: int, rounds: int) -> list[common.Check]:
     """Measure one family, and print its table; returns what is held to a bound."""
     prefix, field, sizes = FAMILIES[name]
     written = write_model(place, prefix, **{**sizes, field: layers})
+    precision = getattr(torch, dtype)
+    written.model.to(precision)
     if name not in _EAGER:
         written.model.set_attn_implementation("sdpa")
     backend, plain = (
-        TorchBackend(load_checkpoint(place), device="cpu", dtype="float32", native=native)
+        TorchBackend(load_checkpoint(place), device="cpu", dtype=dtype, native=native)
         for native in (True, False)
     )
-    linears = [module for module in load_checkpoint(place).encoder.modules() if isinstance(module, Linear)]
+    encoder = load_checkpoint(place).encoder.to(precision)
+    linears = [module for module in encoder.modules() if isinstance(module, Linear)]
     rows, checks = [], []
     for shape, lengths in SHAPES.items():
         # Tokens that no family treats in a special way.
         texts = [ids.tolist() for ids in torch.split(torch.randint(5, 100, (sum(lengths),)), lengths)]
         widths = {linear.weight.shape[1] for linear in linears}
-        inputs = {width: torch.randn(sum(lengths), width) for width in widths}
+        inputs = {width: torch.randn(sum(lengths), width, dtype=precision) for width in widths}
         contestants: dict[str, Callable[[], object]] = {
             "headlight": encoder_pass(backend, texts),
             "plain": encoder_pass(plain, texts),

@@ -62,7 +62,7 @@ class Head {
         if (!every_row_ && map_ < 0) return true;
         if (!find_room(scratch)) return false;
         const int64_t stride = all_.token_stride;
-        lay_out_keys((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
+        lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
         if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
         const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
         for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
@@ -84,7 +84,7 @@ class Head {
     }
 
     bool find_room(Scratch &scratch) {
-        const size_t matrix = columns_ * words_ * 4, scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
+        const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4, scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
         char *memory = scratch.reserve(2 * (matrix + scores + vectors));
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
@@ -131,7 +131,7 @@ class Head {
     void attend(int rows) {
         const Keys keys = visible(rows);
         const int64_t first = keys.first;
-        P::part(rows, queries_, words_, words_, keys_ + first, keys.columns, columns_, scores_ + first);
+        P::product(rows, queries_, words_, keys_, first, keys.columns, scores_ + first, columns_);
         float sums[P::ROWS];
         for (int r = 0; r < rows; r++) {
             float *e = scores_ + r * columns_;
@@ -173,8 +173,8 @@ class Head {
         for (int r = 0; r < rows; r++)
             for (int64_t j = r * columns_ + keys.first, end = j + keys.columns; j < end; j += LANES)
                 P::store(weights_ + j, load_aligned(scores_ + j));
-        P::part(rows, (const uint32_t *)weights_ + first, words, keys.columns / P::PER_WORD, values_ + first * size_,
-                size_, size_, mixed_);
+        P::mix(rows, (const uint32_t *)weights_ + first, words, keys.columns / P::PER_WORD, values_ + first * size_, size_,
+               mixed_);
         for (int r = 0; r < rows; r++) {
             Element *out = (Element *)all_.output + ((first_ + query_[r]) * all_.heads + head_) * size_;
             const Floats sum = broadcast(sums[r]);

@@ -36,7 +36,7 @@ void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t pane
     const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
     for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
         const int64_t first = start + (stop - start) * b / blocks, next = start + (stop - start) * (b + 1) / blocks;
-        V::product((int)(next - first), x + first * words, words, weights, PANEL_COLUMNS, sums);
+        V::product((int)(next - first), x + first * words, words, weights, 0, PANEL_COLUMNS, sums, PANEL_COLUMNS);
         for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
             const int64_t column = panel * PANEL_COLUMNS + v;
             const Mask lanes = lanes_below(column, all.outputs);

@@ -2,19 +2,20 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "words.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
 // Multiply R rows of `words` words, `left_stride` apart, by (words, columns), for V vectors of columns; rows of `right`
-// and `out` are `stride` apart.
+// are `stride` apart, those of `out` `out_stride`.
 //
 // Partial sums of P::SUMMED words stay in registers and are then added to `out`: the rounding error of a single long
 // sum would grow with its length.
 template <class P, int R, int V>
 inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right, int64_t stride,
-                     float *out) {
+                     float *out, int64_t out_stride) {
     for (int64_t start = 0; start < words; start += P::SUMMED) {
         const int64_t stop = std::min(start + P::SUMMED, words);
         Floats acc[R][V];
@@ -31,54 +32,73 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
         }
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) {
-                float *place = out + r * stride + v * LANES;
+                float *place = out + r * out_stride + v * LANES;
                 store_aligned(place, start ? add(load_aligned(place), acc[r][v]) : acc[r][v]);
             }
     }
 }
 
-// The same for all columns, BLOCK_VECTORS vectors at a time.
+// The same for up to BLOCK_VECTORS vectors.
 template <class P, int R>
-inline void multiply_columns(const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
-                             int64_t columns, int64_t stride, float *out) {
-    constexpr int64_t STEP = BLOCK_VECTORS * LANES;
-    int64_t j = 0;
-    for (; j + STEP <= columns; j += STEP)
-        multiply<P, R, BLOCK_VECTORS>(left, left_stride, words, right + j, stride, out + j);
-    if (BLOCK_VECTORS > 2 && columns - j == 2 * LANES)
-        multiply<P, R, 2>(left, left_stride, words, right + j, stride, out + j);
-    else if (columns - j == LANES)
-        multiply<P, R, 1>(left, left_stride, words, right + j, stride, out + j);
+inline void multiply_some(int64_t vectors, const uint32_t *left, int64_t left_stride, int64_t words,
+                          const uint32_t *right, int64_t stride, float *out, int64_t out_stride) {
+    if (vectors == BLOCK_VECTORS)
+        multiply<P, R, BLOCK_VECTORS>(left, left_stride, words, right, stride, out, out_stride);
+    else if (BLOCK_VECTORS > 2 && vectors == 2)
+        multiply<P, R, 2>(left, left_stride, words, right, stride, out, out_stride);
+    else
+        multiply<P, R, 1>(left, left_stride, words, right, stride, out, out_stride);
 }
 
 // Products with vector instructions, in the precision P: Float32 or Bfloat16.
 template <class P>
 struct Vectors : P {
-    static constexpr int ROWS = BLOCK_ROWS;    // in a block
-    static constexpr int COLUMN_STEP = LANES;  // columns are padded to a multiple of this
-    static constexpr int HEAD_STEP = LANES;    // head sizes are multiples of this
+    static constexpr int ROWS = BLOCK_ROWS;                // in a block
+    static constexpr int COLUMN_STEP = LANES;              // columns are padded to a multiple of this
+    static constexpr int HEAD_STEP = LANES;                // head sizes are multiples of this
+    static constexpr int PANEL = BLOCK_VECTORS * LANES;    // columns of a panel
 
     static void begin() {}
     static void end() {}
 
-    // `left` (rows, words) times `right` (words, columns): `out` (rows, columns), all dense.
-    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t columns,
-                        float *out) {
-        part(rows, left, words, words, right, columns, columns, out);
+    // `left` (rows, words), dense, times the columns from `first` on of a matrix that lies in panels (panels, words,
+    // PANEL), into as many columns of `out`.
+    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t first,
+                        int64_t columns, float *out, int64_t out_stride) {
+        with_rows(rows, [=](auto count) {
+            for (int64_t j = first, end = first + columns; j < end;) {
+                const int64_t panel = j / PANEL, within = j % PANEL, some = std::min(PANEL - within, end - j);
+                multiply_some<P, decltype(count)::value>(some / LANES, left, words, words,
+                                                         right + panel * PANEL * words + within, PANEL,
+                                                         out + j - first, out_stride);
+                j += some;
+            }
+        });
     }
 
-    // The same for parts of matrices, whose rows are `left_stride` and `stride` apart.
-    static void part(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
-                     int64_t columns, int64_t stride, float *out) {
+    // `left` (rows, words), its rows `left_stride` apart, times `right` (words, columns), dense, into `out`, likewise.
+    static void mix(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
+                    int64_t columns, float *out) {
+        with_rows(rows, [=](auto count) {
+            for (int64_t j = 0; j < columns; j += PANEL)
+                multiply_some<P, decltype(count)::value>(std::min<int64_t>(PANEL, columns - j) / LANES, left, left_stride,
+                                                         words, right + j, columns, out + j, columns);
+        });
+    }
+
+   private:
+    // Call a function with the number of rows as a type, so that it is compiled for each.
+    template <class F>
+    static void with_rows(int rows, F f) {
         switch (rows) {
-            case 1: return multiply_columns<P, 1>(left, left_stride, words, right, columns, stride, out);
-            case 2: return multiply_columns<P, 2>(left, left_stride, words, right, columns, stride, out);
-            case 3: return multiply_columns<P, 3>(left, left_stride, words, right, columns, stride, out);
-            case 4: return multiply_columns<P, 4>(left, left_stride, words, right, columns, stride, out);
-            case 5: return multiply_columns<P, 5>(left, left_stride, words, right, columns, stride, out);
-            case 6: return multiply_columns<P, std::min(6, ROWS)>(left, left_stride, words, right, columns, stride, out);
-            case 7: return multiply_columns<P, std::min(7, ROWS)>(left, left_stride, words, right, columns, stride, out);
-            default: return multiply_columns<P, ROWS>(left, left_stride, words, right, columns, stride, out);
+            case 1: return f(std::integral_constant<int, 1>());
+            case 2: return f(std::integral_constant<int, 2>());
+            case 3: return f(std::integral_constant<int, 3>());
+            case 4: return f(std::integral_constant<int, 4>());
+            case 5: return f(std::integral_constant<int, 5>());
+            case 6: return f(std::integral_constant<int, std::min(6, ROWS)>());
+            case 7: return f(std::integral_constant<int, std::min(7, ROWS)>());
+            default: return f(std::integral_constant<int, ROWS>());
         }
     }
 };

@@ -63,6 +63,7 @@ struct Tiles : Bfloat16 {
     static constexpr int ROWS = 32;
     static constexpr int COLUMN_STEP = 32;  // words of weights come in whole tiles
     static constexpr int HEAD_STEP = 32;
+    static constexpr int PANEL = 32;
 
     static void begin() {
         static constexpr Configuration configuration;  // static, so fully in memory: compilers assume that LDTILECFG reads 8 bytes
@@ -70,23 +71,33 @@ struct Tiles : Bfloat16 {
     }
     static void end() { tile_release(); }
 
-    // Like `Vectors::part`; `left` and `out` have room for ROWS rows even if `rows` is smaller.
-    static void part(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
-                     int64_t columns, int64_t stride, float *out) {
-        asm volatile("" ::: "memory");  // force pending stores: compilers do not know that tiles load this memory
-        for (int64_t j = 0; j < columns; j += 32) {
-            if (rows > 16)
-                block<true>(left, left_stride, words, right + j, stride, out + j);
-            else
-                block<false>(left, left_stride, words, right + j, stride, out + j);
-        }
+    // Like those of `Vectors`; `left` and `out` have room for ROWS rows even if `rows` is smaller.
+    static void product(int rows, const uint32_t *left, int64_t words, const uint32_t *right, int64_t first,
+                        int64_t columns, float *out, int64_t out_stride) {
+        for (int64_t j = 0; j < columns; j += PANEL)
+            part(rows, left, words, words, right + (first + j) * words, PANEL, out + j, out_stride);
+    }
+
+    static void mix(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
+                    int64_t columns, float *out) {
+        for (int64_t j = 0; j < columns; j += PANEL)
+            part(rows, left, left_stride, words, right + j, columns, out + j, columns);
     }
 
    private:
+    static void part(int rows, const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right,
+                     int64_t stride, float *out, int64_t out_stride) {
+        asm volatile("" ::: "memory");  // force pending stores: compilers do not know that tiles load this memory
+        if (rows > 16)
+            block<true>(left, left_stride, words, right, stride, out, out_stride);
+        else
+            block<false>(left, left_stride, words, right, stride, out, out_stride);
+    }
+
     // 32 columns of 16 or 32 rows: tiles 0 to 3 hold sums, 4 and 5 `left`, 6 and 7 `right`.
     template <bool TWO>
     static void block(const uint32_t *left, int64_t left_stride, int64_t words, const uint32_t *right, int64_t stride,
-                      float *out) {
+                      float *out, int64_t out_stride) {
         tile_zero(0);
         tile_zero(1);
         if (TWO) {
@@ -105,11 +116,11 @@ struct Tiles : Bfloat16 {
                 tile_multiply(3, 5, 7);
             }
         }
-        tile_store(0, out, stride * 4);
-        tile_store(1, out + 16, stride * 4);
+        tile_store(0, out, out_stride * 4);
+        tile_store(1, out + 16, out_stride * 4);
         if (TWO) {
-            tile_store(2, out + 16 * stride, stride * 4);
-            tile_store(3, out + 16 * stride + 16, stride * 4);
+            tile_store(2, out + 16 * out_stride, out_stride * 4);
+            tile_store(3, out + 16 * out_stride + 16, out_stride * 4);
         }
     }
 };

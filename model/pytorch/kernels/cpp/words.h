@@ -52,10 +52,14 @@ struct Bfloat16 {
 };
 #endif
 
-// Transpose keys: n rows of `words` words, `stride` words apart, into (words, columns); padding is zero.
-inline void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_t columns, int64_t words,
+// Transpose keys: n rows of `words` words, `stride` words apart, into panels (panels, words, PANEL) of columns; padding is
+// zero. Within a panel, memory is read in order; long rows would be powers of two apart, and compete for the same cache
+// lines.
+template <int PANEL>
+void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_t columns, int64_t words,
                          uint32_t *laid_out) {
     for (int64_t j = 0; j < columns; j += LANES) {
+        uint32_t *column = laid_out + j / PANEL * PANEL * words + j % PANEL;
         for (int64_t w = 0; w < words; w += LANES) {
             const int some = (int)std::min<int64_t>(LANES, words - w);
             const Mask lanes = lanes_below(w, words);
@@ -63,7 +67,7 @@ inline void lay_out_keys(const uint32_t *rows, int64_t stride, int64_t n, int64_
             for (int i = 0; i < LANES; i++)
                 r[i] = j + i < n ? load_some_words(rows + (j + i) * stride + w, lanes) : zero_words();
             transpose(r);
-            for (int i = 0; i < some; i++) store_aligned_words(laid_out + (w + i) * columns + j, r[i]);
+            for (int i = 0; i < some; i++) store_aligned_words(column + (w + i) * PANEL, r[i]);
         }
     }
 }

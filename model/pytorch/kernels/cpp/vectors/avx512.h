@@ -44,7 +44,11 @@ inline Floats keep(Floats x, Mask lanes) { return _mm512_maskz_mov_ps(lanes, x);
 inline Floats round_to_whole(Floats x) {
     return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-inline Floats scale_by_power_of_two(Floats x, Floats exponent) { return _mm512_scalef_ps(x, exponent); }
+
+// x · 2ⁿ for x in [½, 2). Below 2⁻¹²⁵ the result is 0, as in avx2.h. A NaN stays a NaN.
+inline Floats scale_by_power_of_two(Floats x, Floats n) {
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, broadcast(-125), _CMP_NLT_UQ), x, n);
+}
 
 inline Floats fmadd(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }  // a·b + c
 inline Floats fmadd(Floats a, Floats b, Floats c, Mask lanes) {                         // elsewhere c
