@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from model.encoder.config import EncoderConfig, LayerConfig
-from model.families import bert
+from model.families.bert import bert
+from model.families.bert.roberta import ROBERTA
 from model.families.family import Either, Family, either_below
 from model.families.reading.rotary import read_rotary
-from model.families.roberta import ROBERTA
 from model.fields import epsilon, whole
 
 

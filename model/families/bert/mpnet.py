@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from model.encoder.config import EncoderConfig, RelativeBias
-from model.families import roberta
+from model.families.bert import roberta
 from model.families.reading.options import check_at_least
 from model.fields import whole
 
