@@ -93,6 +93,64 @@ class RelativeBias:
 
 
 @dataclass(frozen=True)
+class Disentangled:
+    """Scores between contents and the distances of positions (He et al. 2021, DeBERTa, §3.1).
+
+    A table of 2·`span` embeddings of distances is projected in each layer to keys and queries of positions.
+    Queries of contents are compared with the keys (`content_to_position`), keys of contents with the queries
+    (`position_to_content`). Distances have rows of their own up to `max_distance`; or else, with `buckets`,
+    those up to half of them do, and further ones share rows on a logarithmic scale. `shared` projects with
+    the layer's own weights for queries and keys, and `norm` normalises the embeddings first.
+    """
+
+    max_distance: int = 512
+    buckets: int = 0
+    content_to_position: bool = True
+    position_to_content: bool = True
+    shared: bool = False
+    norm: bool = False
+
+    @property
+    def span(self) -> int:
+        """How many rows of the table are for keys before their query; as many are for the others."""
+        return self.buckets or self.max_distance
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        _check_whole("max_distance", self.max_distance, 1)
+        _check_whole("buckets", self.buckets, 0)
+        if self.buckets % 2:
+            raise CheckpointError(f"buckets is {self.buckets}; it must be even: half are for near distances.")
+        if self.buckets and self.max_distance - 1 <= self.buckets // 2:
+            raise CheckpointError(
+                f"max_distance is {self.max_distance}; with {self.buckets} buckets it must be more than "
+                f"{self.buckets // 2 + 1}."
+            )
+        if not self.content_to_position and not self.position_to_content:
+            raise CheckpointError(
+                "disentangled attention needs content_to_position, position_to_content, or both."
+            )
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution over the tokens of a layer's input, added to its output, which is then normalised."""
+
+    kernel_size: int
+    groups: int = 1
+    activation: Activation | Literal["tanh"] = "tanh"
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        _check_whole("kernel_size", self.kernel_size, 1)
+        _check_whole("groups", self.groups, 1)
+        if not self.kernel_size % 2:
+            raise CheckpointError(
+                f"kernel_size is {self.kernel_size}; it must be odd, to give one output for each token."
+            )
+
+
+@dataclass(frozen=True)
 class Mixture:
     """A mixture of `experts` feed-forward networks, of which `chosen` compute each token."""
 
@@ -114,12 +172,14 @@ class LayerConfig:
     `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
     `attention_norm` is False where no norm precedes attention though the others do. `mixture`: the layer has
     a mixture of experts in the place of its feed-forward network, not gated, and with one bias for all.
+    `convolution`: the layer has one beside it.
     """
 
     window: int = 0
     rotary: Rotary | None = None
     attention_norm: bool = True
     mixture: Mixture | None = None
+    convolution: Convolution | None = None
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError."""
@@ -131,7 +191,8 @@ class EncoderConfig:
     """The choices that define an encoder.
 
     Embeddings: `position_offset` is the row of the first position. With a `padding_id`, that token has the
-    row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C.
+    row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C after the
+    norm, or if `project_first` before it and without a bias.
     `scale_embeddings` multiplies token embeddings by the square root of their size (Vaswani et al. 2017,
     §3.4). `token_dropout` is the id of a mask token whose embeddings are zeroed, and the others are scaled up
     as dropout does (Lin et al. 2023, `Embeddings.token_weights`).
@@ -145,9 +206,9 @@ class EncoderConfig:
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
     queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
     or those of all heads together by one layer norm ("joint").
-    `relative_bias` and `alibi` (Press et al. 2022, symmetric) are added to the scores. `layers` has one
-    entry for each layer, or one for all. `longest` is the length, in tokens, that the
-    model was made for (0: not known, or that of the table of positions).
+    `relative_bias`, `alibi` (Press et al. 2022, symmetric) or the scores of `disentangled` attention, times
+    `scale`, are added to the scores. `layers` has one entry for each layer, or one for all. `longest` is the
+    length, in tokens, that the model was made for (0: not known, or that of the table of positions).
     """
 
     vocab_size: int
@@ -161,6 +222,7 @@ class EncoderConfig:
     padding_id: int | None = None
     segments: int = 0
     embedding_size: int = 0
+    project_first: bool = False
     embedding_norm: bool = True
     scale_embeddings: bool = False
     token_dropout: int | None = None
@@ -183,6 +245,7 @@ class EncoderConfig:
     causal: bool = False
     relative_bias: RelativeBias | None = None
     alibi: bool = False
+    disentangled: Disentangled | None = None
     layers: tuple[LayerConfig, ...] = (LayerConfig(),)
     shared: tuple[int, ...] = ()
     longest: int = 0
@@ -214,7 +277,18 @@ class EncoderConfig:
             raise CheckpointError(
                 "relative_bias and alibi are two biases of the scores; only one can be added."
             )
+        self._check_disentangled()
         self._check_layers()
+
+    def _check_disentangled(self) -> None:
+        if self.disentangled is None:
+            return
+        plain = self.plain_scores and self.qk_norm is None and self.kv_heads == self.num_heads
+        if not plain or any(layer.rotary is not None for layer in self.layers):
+            raise CheckpointError(
+                "disentangled attention compares positions with plain queries and keys: there can be no "
+                "other similarity, norms of them, bias by distance, rotary positions, or shared keys."
+            )
 
     def _check_layers(self) -> None:
         if len(self.layers) not in (1, self.num_layers):
@@ -223,6 +297,11 @@ class EncoderConfig:
             if layer.rotary is not None and layer.rotary.size > self.head_size:
                 raise CheckpointError(
                     f"rotary positions turn {layer.rotary.size} components, and a head has {self.head_size}."
+                )
+            if layer.convolution is not None and self.hidden_size % layer.convolution.groups:
+                raise CheckpointError(
+                    f"a convolution has {layer.convolution.groups} groups, of which hidden_size "
+                    f"{self.hidden_size} is not a multiple."
                 )
         owned = all(
             0 <= first <= layer and self.shared[first] == first for layer, first in enumerate(self.shared)
@@ -277,8 +356,8 @@ class EncoderConfig:
         return positions or self.longest or None
 
     def is_plain(self, layer: LayerConfig) -> bool:
-        """Whether in this layer every token attends to every other by the dot product, without a bias."""
-        return self.plain_scores and not self.causal and not layer.window
+        """Whether in this layer every token attends to every other by the dot product alone."""
+        return self.plain_scores and self.disentangled is None and not self.causal and not layer.window
 
     def layer(self, number: int) -> LayerConfig:
         """Return what is particular to a layer, from 0."""

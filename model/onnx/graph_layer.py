@@ -1,6 +1,7 @@
 """One layer's attention of a single sequence, in numpy, from the outputs of a graph."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from model.contract import FloatArray
 
 _LOWEST = np.finfo(np.float32).min
 """The score of a key that is hidden from a query."""
+_SQUARE = 512
+"""Queries and keys that are compared with positions at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,12 @@ class GraphLayer:
     """The fetched arrays of one layer, for one sequence of N tokens.
 
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
-    has queries and keys, each (heads, N, D); `bias` has the bias of the scores by distance, (heads, 2·N − 1);
-    `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are computed from `pairs`, whose dot products
-    are multiplied by `scale`; `causal` and `window` are those of the layer. The methods are those of
-    `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not fetched.
+    has queries and keys, each (heads, N, D); `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are
+    computed from `pairs`, whose dot products are multiplied by `scale`; `causal` and `window` are those of
+    the layer. `bias` has the bias of the scores by distance, (heads, 2·N − 1); `position_keys` and
+    `position_queries`, (heads, D, 2·N − 1), are what queries and keys are also compared with. The methods are
+    those of `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not
+    fetched.
     """
 
     maps: FetchedHeads | None = None
@@ -40,6 +45,8 @@ class GraphLayer:
     pairs: FetchedHeads | None = None
     norms: FetchedHeads | None = None
     bias: FetchedHeads | None = None
+    position_keys: FetchedHeads | None = None
+    position_queries: FetchedHeads | None = None
     scale: float | None = None
     causal: bool = False
     window: int = 0
@@ -50,11 +57,19 @@ class GraphLayer:
             raise ValueError("neither weights nor queries and keys were fetched")
         q, k = self.pairs.of(heads)
         scale = np.float32(q.shape[-1] ** -0.5 if self.scale is None else self.scale)
-        scores: FloatArray = np.multiply(q[:, rows], scale) @ k.swapaxes(1, 2)  # (heads, rows, N)
-        if self.bias is None and not self.causal and not self.window:
+        q = np.multiply(q[:, rows], scale)
+        scores: FloatArray = q @ k.swapaxes(1, 2)  # (heads, rows, N)
+        by_distance = (self.bias, self.position_keys, self.position_queries)
+        if by_distance == (None, None, None) and not self.causal and not self.window:
             return scores[None]
         length = scores.shape[-1]
         distance = np.arange(length) - np.arange(length)[rows][:, None]  # key - query: (rows, N)
+        if self.position_keys is not None:
+            (keys,) = self.position_keys.of(heads)
+            _add_by_distance(scores, q, keys, distance)
+        if self.position_queries is not None:
+            (queries,) = self.position_queries.of(heads)
+            _add_by_distance(scores.swapaxes(1, 2), np.multiply(k, scale), queries, distance.T)
         if self.bias is not None:
             (bias,) = self.bias.of(heads)
             scores += bias[:, distance + length - 1]
@@ -77,6 +92,21 @@ class GraphLayer:
             raise ValueError("the norms of the values were not fetched")
         (norms,) = self.norms.of(heads)
         return self.probabilities(sequences, heads, rows) * norms[:, None, :]
+
+
+def _add_by_distance(scores: FloatArray, x: FloatArray, vectors: FloatArray, distance: IntArray) -> None:
+    """Add the products of x (heads, n, D) and the vectors (heads, D, 2·N − 1) of distances (n, m).
+
+    `scores` (heads, n, m) are changed in place, a square of them at a time: no two rows of such a square need
+    products with many more vectors than it has columns.
+    """
+    nearest = vectors.shape[2] // 2
+    for i, j in product(range(0, distance.shape[0], _SQUARE), range(0, distance.shape[1], _SQUARE)):
+        rows, columns = slice(i, i + _SQUARE), slice(j, j + _SQUARE)
+        places = distance[rows, columns] + nearest
+        first = places.min()
+        products = x[:, rows] @ vectors[:, :, first : places.max() + 1]
+        scores[:, rows, columns] += np.take_along_axis(products, (places - first)[None], -1)
 
 
 def softmax(scores: FloatArray) -> FloatArray:

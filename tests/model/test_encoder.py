@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import Convolution, Disentangled, EncoderConfig, LayerConfig, RelativeBias, Rotary
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import FeedForward
 from model.encoder.packing import Packing
@@ -72,6 +72,7 @@ ROTARY = (LayerConfig(rotary=Rotary.of(6)),)
 UNEQUAL = (LayerConfig(1), LayerConfig(0, Rotary.of(6)), LayerConfig(2, Rotary.of(2, 100.0)))
 UNNORMED = (LayerConfig(attention_norm=False), LayerConfig(), LayerConfig())
 NORMS, QK_NORMS = ("pre", "post", "sandwich"), ("layer", "rms", "joint")
+CONVOLVED = tuple(LayerConfig(convolution=one) for one in (Convolution(3), None, Convolution(5, 2)))
 CHOICES: list[dict[str, Any]] = [
     *({"positions": p, "norm": n} for p, n in product(("sinusoidal", "none"), NORMS)),
     *({"layers": ROTARY, "positions": "none", "norm": n} for n in NORMS),
@@ -99,6 +100,14 @@ CHOICES: list[dict[str, Any]] = [
     *({"layers": UNNORMED, "norm": n} for n in NORMS),
     *({"head_dim": d, "num_kv_heads": k} for d, k in product((0, 10), (1, 2))),
     {"head_dim": 10, "num_heads": 5, "layers": (LayerConfig(rotary=Rotary.of(8)),), "num_kv_heads": 1},
+    *({"embedding_size": 10, "embedding_norm": n, "project_first": True} for n in (True, False)),
+    *({"disentangled": Disentangled(9, b, shared=s, norm=s)} for b, s in product((0, 4), (False, True))),
+    *({"disentangled": Disentangled(20, 6, c, not c, shared=s)} for c, s in product((False, True), repeat=2)),
+    {"disentangled": Disentangled(4), "causal": True, "scale": 0.2, "norm": "pre", "norm_kind": "rms"},
+    {"disentangled": Disentangled(2, norm=True), "layers": (LayerConfig(window=2),), "head_dim": 10},
+    {"disentangled": Disentangled(8), "shared": (0, 0, 0), "qkv_bias": False},
+    *({"layers": CONVOLVED, "norm": n} for n in NORMS),
+    {"layers": (LayerConfig(convolution=Convolution(1, 24, "gelu")),), "positions": "none"},
     {"scale": 1.0},
     {"scale": 0.1, "causal": True},
     *({"qk_norm": q, "norm_bias": b, "layers": ROTARY} for q, b in product(QK_NORMS, (True, False))),
@@ -119,7 +128,9 @@ CHOICES: list[dict[str, Any]] = [
 
 def named(choice: dict[str, Any]) -> str:
     """The values that are short, and the names of the others."""
-    return "-".join(name if isinstance(x, tuple | RelativeBias) else str(x) for name, x in choice.items())
+    return "-".join(
+        name if isinstance(x, tuple | RelativeBias | Disentangled) else str(x) for name, x in choice.items()
+    )
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=named)

@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.encoder.attention import SelfAttention
-from model.encoder.config import EncoderConfig, LayerConfig, Mixture, RelativeBias, Rotary
+from model.encoder.config import (
+    Convolution,
+    Disentangled,
+    EncoderConfig,
+    LayerConfig,
+    Mixture,
+    RelativeBias,
+    Rotary,
+)
 from model.encoder.encoder import Encoder, embed_packed
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
@@ -80,7 +88,11 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
     "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
     "double_residual": [{"double_residual": True}],
-    "layers": [{"layers": (LayerConfig(mixture=Mixture(4, 2)),)}],
+    "disentangled": [{"disentangled": Disentangled()}],
+    "layers": [
+        {"layers": (LayerConfig(mixture=Mixture(4, 2)),)},
+        {"layers": (LayerConfig(convolution=Convolution(3)),)},
+    ],
 }
 """What changes a block, and the kernels refuse."""
 
@@ -95,6 +107,7 @@ EMBEDDED: dict[str, list[dict[str, Any]]] = {
     "position_offset": [{"position_offset": 2}, {"position_offset": 2, "max_positions": 7}],
     "padding_id": [{"padding_id": 1}, {"padding_id": 0, "position_offset": 1, "max_positions": 6}],
     "embedding_size": [{"embedding_size": 32}],
+    "project_first": [{"embedding_size": 32, "project_first": True}],
     "longest": [{"longest": 5}],
 }
 """What changes the embeddings alone, or the numbers not at all."""

@@ -84,6 +84,10 @@ class NativeStack:
             raise NoKernels("they support only dot products of queries and keys, without norms")
         if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
+        if config.disentangled is not None:
+            raise NoKernels("they support only scores between contents, not disentangled attention")
+        if any(layer.convolution for layer in config.layers):
+            raise NoKernels("they support only layers without a convolution")
         if any(layer.mixture for layer in config.layers):
             raise NoKernels("they support only one feed-forward network, no mixture of experts")
         kernels = find_kernels(dtype)
@@ -300,7 +304,8 @@ class _Positions:
 
     def bias(self, attention: Any) -> Tensor | None:
         """Return the bias of a layer's scores by distance, (H, 2·longest − 1)."""
-        return None if self._bias is None else self._bias(attention)
+        bias = None if self._bias is None else self._bias(attention)
+        return bias if isinstance(bias, Tensor) else None
 
     def angles(self, blocks: Sequence[Any], some: range) -> Array[c_void_p] | None:
         """List the address of each layer's `Angles`; None if no layer has rotary positions."""
