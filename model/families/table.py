@@ -5,6 +5,7 @@ from typing import Any
 
 from model.families.bert.albert import ALBERT
 from model.families.bert.bert import BERT
+from model.families.bert.deberta import DEBERTA
 from model.families.bert.distilbert import DISTILBERT
 from model.families.bert.electra import ELECTRA
 from model.families.bert.mpnet import MPNET
@@ -29,6 +30,7 @@ _ALL = (
     ELECTRA,
     ALBERT,
     MPNET,
+    DEBERTA,
     MODERNBERT,
     EUROBERT,
     NOMIC_BERT,
