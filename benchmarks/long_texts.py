@@ -1,8 +1,8 @@
 """Measures texts of up to 8,192 tokens on a family with windows, ModernBERT, in its base width.
 
 Weights are random, and there are `--layers` layers. For each length it prints the time per token of a pass
-over one text, of headlight and of `transformers` (`sdpa` attention); and, each in a process of its own, by how
-much the resident memory of a pass, with and without the statistics of all heads, exceeds that before it.
+over one text, of headlight and of `transformers` (`sdpa` attention); and, each in a process of its own, by
+how much the resident memory of a pass, with and without the statistics of all heads, exceeds that before it.
 
     python -m benchmarks.long_texts [--dtype float32] [--layers 6] [--rounds 3] [--lengths 512,2048,8192]
 """
@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from operator import truediv
 from pathlib import Path
 
 import torch
@@ -117,8 +118,8 @@ def print_results(seconds: dict[int, dict[str, list[float]]], peaks: dict[bool, 
         ],
     )
     last = per_token[longest]
-    ours = zip(last["headlight"], per_token[shortest]["headlight"], strict=True)
-    theirs = zip(last["transformers"], last["headlight"], strict=True)
+    ours = map(truediv, last["headlight"], per_token[shortest]["headlight"])
+    theirs = map(truediv, last["transformers"], last["headlight"])
     common.print_checks(
         [
             common.Check(

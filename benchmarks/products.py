@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from benchmarks import common
-from model.encoder.config import Activation
 from model.encoder.linear import Linear
+from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check, find_kernels
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product

@@ -16,10 +16,11 @@ from torch.nn import functional as F
 from export.similarities import compare, prepare
 from model.encoder.attention import SelfAttention, visible
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig
+from model.encoder.convolution import TokenConvolution
+from model.encoder.disentangled import distance_rows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
-from model.encoder.positions import alibi, by_query_and_key, relative_bias, rotary_angles
+from model.encoder.positions import alibi, by_query_and_key, distances, relative_bias, rotary_angles
 
 _LOWEST = torch.finfo(torch.float32).min
 
@@ -34,7 +35,7 @@ class TracedEncoder(nn.Module):
         super().__init__()
         self.config = encoder.config
         self.embeddings = encoder.embeddings
-        self.layers = nn.ModuleList(_TracedBlock(self.config, cast(Block, block)) for block in encoder.blocks)
+        self.layers = nn.ModuleList(_TracedBlock(encoder, cast(Block, block)) for block in encoder.blocks)
         self.final_norm = encoder.final_norm
         self.relative_bias = encoder.relative_bias
 
@@ -67,6 +68,7 @@ class TracedEncoder(nn.Module):
     def _sequences(self, real: Tensor, attention: SelfAttention) -> "_Sequences":
         """Describe the sequences to a layer; `real` (B, N) is 1 for tokens and 0 for padding."""
         config, (count, length) = self.config, real.shape
+        kinds = config.disentangled
         mask = real.bool()[:, None, None, :].expand(count, 1, length, length)
         pairs = visible(length, real.device, causal=config.causal, window=attention.layer.window)
         bias, relative = None, config.relative_bias
@@ -75,16 +77,21 @@ class TracedEncoder(nn.Module):
             bias = relative_bias(cast(Tensor, table), length, relative)  # (H, 2·N − 1)
         elif config.alibi:
             bias = alibi(config.num_heads, length, real.device)
-        return _Sequences(mask if pairs is None else mask & pairs, bias)
+        rows = None if kinds is None else distance_rows(distances(length, real.device), kinds)
+        return _Sequences(real, mask if pairs is None else mask & pairs, bias, rows)
 
 
 class _Sequences(NamedTuple):
-    """What attention needs to know about the padded sequences."""
+    """What a layer needs to know about the padded sequences."""
 
+    # 1 for tokens and 0 for padding: (B, N).
+    real: Tensor
     # Which keys each query attends to: bool (B, 1, N, N), contiguous, as the runtime's kernel requires.
     mask: Tensor
     # Added to the scores, by distance: (H, 2·N − 1).
     bias: Tensor | None
+    # The rows of distances, from 1 − N to N − 1, in the tables of positions: int64 (2·N − 1,).
+    rows: Tensor | None
 
 
 class _Selected(NamedTuple):
@@ -99,14 +106,16 @@ class _Selected(NamedTuple):
 class _TracedBlock(nn.Module):
     """A block of the encoder with three products for queries, keys and values, which are observed."""
 
-    def __init__(self, config: EncoderConfig, block: Block) -> None:
+    def __init__(self, encoder: Encoder, block: Block) -> None:
         super().__init__()
-        self.config = config
+        self.config = config = encoder.config
         self.block = block
         self.attention = attention = block.attention
         self.query, self.key, self.value = _split(attention.qkv, config.qkv_rows)
         self.output = attention.output
         self.factor = nn.Parameter(attention.factor_output(), requires_grad=False)  # (H, D, D)
+        vectors = encoder.project_positions(attention) if config.disentangled else (None, None)
+        self.position_keys, self.position_queries = map(_turned, vectors)  # (H, D, 2·span) each
 
     def forward(
         self, x: Tensor, sequences: _Sequences, selected: _Selected, cells: Tensor
@@ -123,7 +132,11 @@ class _TracedBlock(nn.Module):
             observed.extend(self._observe(q, k, v, sequences, selected))
             return self._mix(q, k, v, sequences)
 
-        return self.block(x, attend, lambda x: F.embedding(cells, x.flatten(0, 1))), observed
+        def convolve(convolution: TokenConvolution, x: Tensor) -> Tensor:
+            return cast(Tensor, convolution(x * sequences.real[..., None]))
+
+        x = self.block(x, attend, convolve, lambda x: F.embedding(cells, x.flatten(0, 1)))
+        return x, observed
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Turn hidden states (B, N, C) into queries, keys and values, each (B, H, N, D)."""
@@ -151,11 +164,12 @@ class _TracedBlock(nn.Module):
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, sequences: _Sequences) -> Tensor:
         """Attend by dot products, with the runtime's own operator: q, k, v (B, H, N, D) to the same shape."""
-        mask, bias = sequences
-        added = mask
+        _, mask, bias, places = sequences
+        added, scale = mask, self.config.score_scale
         if bias is not None:
             added = torch.where(mask, by_query_and_key(bias, q.shape[2]), -torch.inf).to(q.dtype)
-        scale = self.config.score_scale
+        if places is not None:
+            added = torch.where(mask, self._position_scores(q, k, self._vectors(places)) * scale, -torch.inf)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale)
 
     def _observe(
@@ -165,16 +179,22 @@ class _TracedBlock(nn.Module):
         heads, pairs = selected.heads, selected.pair_heads
         rows = self._prepare(q.index_select(1, heads).index_select(2, selected.rows), heads)
         keys = self._prepare(k.index_select(1, heads), heads)
+        terms = None
+        if sequences.rows is not None:
+            own = [
+                x if x is None else x.index_select(0, heads).float() for x in self._vectors(sequences.rows)
+            ]
+            scores = self._position_scores(q.index_select(1, heads).float(), keys, own)
+            terms = scores.index_select(2, selected.rows) * self.config.score_scale
         observed = [
-            self._softmax(rows, keys, sequences, heads, selected.rows),
+            self._softmax(rows, keys, sequences, heads, selected.rows, terms),
             self._prepare(q.index_select(1, pairs), pairs),
             self._prepare(k.index_select(1, pairs), pairs),
             self._norms(v, selected.norm_heads),
         ]
-        if not self.config.biased:
-            return observed
-        bias = cast(Tensor, sequences.bias).index_select(0, selected.pair_heads)
-        return [*observed, bias.float()]
+        added = [sequences.bias] if sequences.rows is None else self._vectors(sequences.rows)
+        present = [one for one in added if one is not None]
+        return [*observed, *(one.index_select(0, selected.pair_heads).float() for one in present)]
 
     def _prepare(self, x: Tensor, heads: Tensor | None = None) -> Tensor:
         """Turn queries or keys (B, heads, N, D), of all heads or of those listed, into what is compared."""
@@ -189,13 +209,17 @@ class _TracedBlock(nn.Module):
         sequences: _Sequences,
         heads: Tensor | None = None,
         rows: Tensor | None = None,
+        terms: Tensor | None = None,
     ) -> Tensor:
         """Compute softmax weights in float32, (B, heads, rows, N), from what `_prepare` made.
 
-        The queries are those of all heads and positions, or of the lists `heads` and `rows`.
+        The queries are those of all heads and positions, or of the lists `heads` and `rows`. `terms` are
+        added to the scores.
         """
-        mask, bias = sequences
+        _, mask, bias, _ = sequences
         scores = compare(q, k, self.config.similarity, self.config.score_scale)
+        if terms is not None:
+            scores = scores + terms
         if bias is not None:
             pairs = by_query_and_key(_listed(bias, 0, heads), k.shape[2])  # (heads, N, N)
             scores = scores + _listed(pairs, 1, rows)
@@ -204,10 +228,49 @@ class _TracedBlock(nn.Module):
         mask = mask[:, :, :1] if plain else _listed(mask, 2, rows)
         return torch.softmax(torch.where(mask, scores, _LOWEST), dim=-1)
 
+    def _vectors(self, rows: Tensor) -> list[Tensor | None]:
+        """Look up the keys and the queries of positions by distance: (H, D, 2·N − 1) each, or None."""
+        tables = self.position_keys, self.position_queries
+        return [x if x is None else x.index_select(2, rows) for x in tables]
+
+    def _position_scores(self, q: Tensor, k: Tensor, vectors: list[Tensor | None]) -> Tensor:
+        """Compare queries and keys (B, heads, N, D) with those of positions (heads, D, 2·N − 1).
+
+        Returns the terms of the scores, (B, heads, N, N), of `disentangled.position_scores`; there by bucket,
+        and here by distance, of which a graph has as many as the length says.
+        """
+        keys, queries = vectors
+        terms = []
+        if keys is not None:
+            terms.append(_align(q @ keys))
+        if queries is not None:
+            terms.append(_align(k @ queries.flip(2)).transpose(2, 3))
+        return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
     def _norms(self, v: Tensor, heads: Tensor) -> Tensor:
         """Compute ‖f_h(x_j)‖ of the listed heads, in float32: (B, heads, N)."""
         values = v.index_select(1, heads).float() @ self.factor.index_select(0, heads)
         return torch.linalg.vector_norm(values, dim=-1)
+
+
+def _turned(vectors: Tensor | None) -> nn.Parameter | None:
+    """Make a table (H, D, R) of vectors of positions (H, R, D).
+
+    ONNX Runtime 1.31 crashes if it fuses a transposition in the graph with a product in float16.
+    """
+    if vectors is None:
+        return None
+    return nn.Parameter(vectors.transpose(1, 2).clone(), requires_grad=False)
+
+
+def _align(x: Tensor) -> Tensor:
+    """Turn numbers by distance from each row, (B, heads, N, 2·N − 1), into those by column: (B, heads, N, N).
+
+    One more column makes the rows, end to end, shift by one at each row (Dai et al. 2019, appendix B).
+    """
+    count, heads, length, _ = x.shape
+    shifted = F.pad(x, (0, 1)).flatten(2)[..., length - 1 :]
+    return shifted[..., : length * (2 * length - 1)].view(count, heads, length, -1)[..., :length]
 
 
 def _split(qkv: Linear, rows: tuple[int, int, int]) -> tuple[Linear, Linear, Linear]:

@@ -72,7 +72,7 @@ def _trace(encoder: Encoder) -> onnx_ir.Model:
             opset_version=OPSET,
             dynamic_shapes=(*[{0: batch, 1: length}] * 3, token_axes, tuple(list_axes)),
             input_names=names.input_names(layers),
-            output_names=names.output_names(layers, biased=encoder.config.biased),
+            output_names=names.output_names(layers, names.by_distance(encoder.config)),
             verbose=False,
         )
     return cast(torch.onnx.ONNXProgram, program).model

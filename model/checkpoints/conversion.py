@@ -63,7 +63,7 @@ def of_the_hub(name: str, revision: str | None) -> str:
     return f"{commands}, {_WITH}, and HEADLIGHT_MODEL={own}"
 
 
-_SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.json")
+_SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json")
 """The files of tokenizers that were saved without a tokenizer.json."""
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.encoder.config import Adapters
+from model.encoder.parts import Adapters
 
 
 class TaskRows(NamedTuple):

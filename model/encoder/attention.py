@@ -7,6 +7,7 @@ it. The fused path never builds them: the memory of PyTorch's fused kernel is li
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -16,18 +17,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TaskRows
-from model.encoder.config import EncoderConfig, LayerConfig, Similarity
+from model.encoder.config import EncoderConfig, Similarity
+from model.encoder.disentangled import PositionVectors, attend_disentangled, position_scores
 from model.encoder.linear import Linear
 from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
 from model.encoder.padded_runs import attend_in_padded_runs
+from model.encoder.parts import LayerConfig
 from model.encoder.positions import by_query_and_key, rotate
 
 Indices = slice | NDArray[np.int64] | Tensor
 """A selection along an axis: a slice of neighbours, or positions (int64)."""
 Angles = tuple[Tensor, Tensor]
 """Cosines and sines of the rotary angles, as `positions.rotary_angles` computes them."""
-Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Tensor | None], None]
+Bias = Tensor | PositionVectors
+"""What is added to scores by distance: numbers (H, 2·longest − 1), or products of contents and vectors."""
+Observer = Callable[["SelfAttention", Tensor, Tensor, Tensor, Bias | None], None]
 """Observes a layer: its attention; its queries, keys and values (T, H, D), rotated; its position bias."""
 
 # Scores of longer sequences would need too much memory.
@@ -155,6 +160,17 @@ class SelfAttention(nn.Module):
             else None
         )
         self._factors: dict[int | None, Tensor] = {}
+        disentangled = config.disentangled
+        own = disentangled is not None and not disentangled.shared
+        width = config.num_heads * config.head_size
+        self.position_key, self.position_query = (
+            Linear(config.hidden_size, width) if own and has else None
+            for has in (
+                disentangled and disentangled.content_to_position,
+                disentangled and disentangled.position_to_content,
+            )
+        )
+        self._positions: tuple[Tensor | None, Tensor | None] | None = None
 
     def project(
         self, x: Tensor, rotary: Angles | None = None, tasks: Sequence[TaskRows] = ()
@@ -177,6 +193,30 @@ class SelfAttention(nn.Module):
         q, k, v = torch.split(qkv.view(len(qkv), sum(heads), config.head_size), heads, dim=1)
         return q, k, v
 
+    def project_positions(self, embeddings: Callable[[], Tensor]) -> tuple[Tensor | None, Tensor | None]:
+        """Project the embeddings of distances (R, C) to keys and queries of positions, each (H, R, D).
+
+        Returns None for those that are not compared with anything. Computed once: they are the same for all
+        texts.
+        """
+        disentangled = self.config.disentangled
+        if self._positions is None and disentangled is not None:
+            x = embeddings()  # (R, C)
+            projected: tuple[Tensor | None, ...]
+            if disentangled.shared:
+                queries, keys, _ = self.split(self.qkv(x))  # (R, H, D) each
+                projected = keys, queries
+            else:
+                own, shape = (self.position_key, self.position_query), (len(x), self.config.num_heads, -1)
+                projected = tuple(None if one is None else one(x).view(shape) for one in own)
+            used = disentangled.content_to_position, disentangled.position_to_content
+            first, second = (
+                one.transpose(0, 1).contiguous() if one is not None and has else None
+                for one, has in zip(projected, used, strict=True)
+            )
+            self._positions = first, second
+        return self._positions or (None, None)
+
     def rotate(self, x: Tensor, rotary: Angles) -> Tensor:
         """Rotate queries or keys (T, heads, D) by their positions."""
         assert self.layer.rotary is not None  # noqa: S101 - for the type checker: `rotary` was made from it
@@ -194,21 +234,21 @@ class SelfAttention(nn.Module):
         x: Tensor,
         packing: Packing,
         rotary: Angles | None = None,
-        bias: Tensor | None = None,
+        bias: Bias | None = None,
         observe: Observer | None = None,
         tasks: Sequence[TaskRows] = (),
     ) -> Tensor:
         """Attend within each sequence: hidden states (T, C) to the attention output (T, C).
 
-        `bias` (H, 2·longest − 1), by distance, is added to the scores. Padding rows attend to nothing. Rows
-        of `tasks` run with their adapters.
+        `bias` is added to the scores. Padding rows attend to nothing. Rows of `tasks` run with their
+        adapters.
         """
         q, k, v = self.project(x, rotary, tasks)  # (T, H, D) each
         if observe is not None:
             observe(self, q, k, v, bias)
         return self.output(self.mix(q, k, v, packing, bias).flatten(1), tasks)
 
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Tensor | None) -> Tensor:
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, packing: Packing, bias: Bias | None) -> Tensor:
         """Mix the values within each sequence, head by head: q, k, v (T, H, D) to (T, H, D)."""
         if self.pads_runs(packing):
             return attend_in_padded_runs(q, k, v, packing.padded_runs, self.config.score_scale)
@@ -247,22 +287,26 @@ class SelfAttention(nn.Module):
         suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
         return suited and short and self.plain
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None) -> Tensor:
         config, length = self.config, q.shape[-2]
-        mask = visible(length, q.device, causal=config.causal, window=self.layer.window)
+        see = partial(visible, length, q.device, causal=config.causal, window=self.layer.window)
+        if isinstance(bias, PositionVectors):
+            return attend_disentangled(
+                q, k, v, bias.within(length), config.score_scale, lambda rows: see(queries=rows)
+            )
+        mask = see()
         bias = None if bias is None else by_query_and_key(bias, length)
         if config.similarity == "dot_product":
             return fused_attention(q, k, v, mask, bias, config.score_scale)
         weights = probabilities(similarity_scores(q, k, config.similarity, self.metric), mask, bias)
         return weights.to(v.dtype) @ v
 
-    def scores(self, q: Tensor, k: Tensor, heads: Indices, rows: Indices, bias: Tensor | None) -> Tensor:
+    def scores(self, q: Tensor, k: Tensor, heads: Indices, rows: Indices, bias: Bias | None) -> Tensor:
         """Compute the scores of selected heads and query positions before the softmax, in float32.
 
-        `q`, `k` (b, N, H, D) of sequences of one length; `bias` (H, 2·longest − 1), by distance. Returns
-        (b, heads, rows, N); a key hidden from a query has the lowest float32. Only the selection is
-        computed. Queries and keys are converted to float32 first: scores rounded to bfloat16 would
-        change an entropy by 5e-4.
+        `q`, `k` (b, N, H, D) of sequences of one length. Returns (b, heads, rows, N); a key hidden from a
+        query has the lowest float32. Only the selection is computed. Queries and keys are converted to
+        float32 first: scores rounded to bfloat16 would change an entropy by 5e-4.
         """
         config, length = self.config, q.shape[1]
         # Made contiguous even if they are float32: products of strided rows are slow.
@@ -278,7 +322,12 @@ class SelfAttention(nn.Module):
         if bias is None and self.plain:
             return scores
         queries = chosen(torch.arange(length, device=q.device), 0, rows)
-        if bias is not None:
+        if isinstance(bias, PositionVectors):
+            own = bias.within(length).each(lambda vectors: chosen(vectors, 0, heads).float())
+            # One sequence at a time: the products with all vectors need more memory than the scores.
+            for one, q_one, k_one in zip(scores, q.transpose(1, 2), k.transpose(1, 2), strict=True):
+                one.add_(position_scores(q_one, k_one, own, queries), alpha=config.score_scale)
+        elif bias is not None:
             scores += by_query_and_key(chosen(bias, 0, heads), length, queries)
         mask = visible(length, q.device, causal=config.causal, window=self.layer.window, queries=queries)
         return scores if mask is None else scores.masked_fill_(~mask, _LOWEST)

@@ -9,12 +9,15 @@ from torch import Tensor, nn
 from model.encoder.adapters import TaskRows
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.encoder.experts import Experts
-from model.encoder.feed_forward import FeedForward
+from model.encoder.convolution import TokenConvolution
+from model.encoder.feed_forward import Experts, FeedForward
 from model.encoder.norms import make_norm
 
 Attend = Callable[[Tensor], Tensor]
 """Computes the attention output (…, C) from `Block.attention_input`."""
+
+Convolve = Callable[[TokenConvolution, Tensor], Tensor]
+"""Runs a convolution over the tokens of each sequence in (…, C)."""
 
 
 def _select_all(x: Tensor) -> Tensor:
@@ -39,6 +42,9 @@ class Block(nn.Module):
         self.double_residual = config.double_residual
         self.attention_output_norm = make_norm(config) if sandwich or self.double_residual else nn.Identity()
         self.feed_forward_output_norm = make_norm(config) if sandwich else nn.Identity()
+        convolution = layer.convolution
+        self.convolution = TokenConvolution(config, convolution) if convolution else None
+        self.convolution_norm = make_norm(config) if convolution else nn.Identity()
 
     def attention_input(self, x: Tensor) -> Tensor:
         """Return the input of attention for hidden states x (…, C), normalised unless norms follow it."""
@@ -48,14 +54,25 @@ class Block(nn.Module):
         self,
         x: Tensor,
         attend: Attend,
+        convolve: Convolve,
         select: Callable[[Tensor], Tensor] = _select_all,
         tasks: Sequence[TaskRows] = (),
     ) -> Tensor:
         """Compute the next hidden states from x (…, C): (…, C), in x's dtype.
 
-        Packed sequences and exported graphs both run these steps, each with its own `attend`. `select` may
-        drop tokens of (…, C) before the feed-forward network. Rows of `tasks` run with their adapters.
+        Packed sequences and exported graphs both run these steps, each with its own `attend` and `convolve`.
+        `select` may drop tokens of (…, C) before the feed-forward network. Rows of `tasks` run with their
+        adapters.
         """
+        output = self._transform(x, attend, select, tasks)
+        if self.convolution is None:
+            return output
+        return cast(Tensor, self.convolution_norm(output + select(convolve(self.convolution, x))))
+
+    def _transform(
+        self, x: Tensor, attend: Attend, select: Callable[[Tensor], Tensor], tasks: Sequence[TaskRows]
+    ) -> Tensor:
+        """Compute attention and feed-forward."""
         feed_forward = partial(self.feed_forward, tasks=tasks) if tasks else self.feed_forward
         attended = attend(self.attention_input(x))
         x = x + self.attention_output_norm(x + attended if self.double_residual else attended)

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
+from model.encoder.parts import Activation, Adapters, Disentangled, LayerConfig, RelativeBias, check_whole
 from model.errors import CheckpointError
 
 Positions = Literal["sinusoidal", "learned", "none"]
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 Similarity = Literal["dot_product", "cosine", "manhattan", "mahalanobis"]
 
 _LEAST = {
@@ -28,145 +26,13 @@ _LEAST = {
 }
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
-    if value < least:
-        raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """Rotary positions (Su et al. 2021): pair i of components turns by `frequencies[i]` radians a token.
-
-    The first 2·len(frequencies) components of a head turn, the others stay as they are. Component i is paired
-    with i + len(frequencies), or, if `interleaved`, component 2i with 2i + 1.
-    """
-
-    frequencies: tuple[float, ...]
-    interleaved: bool = False
-
-    def __post_init__(self) -> None:
-        """Check that something turns; raises CheckpointError."""
-        if not self.frequencies:
-            raise CheckpointError("rotary positions need at least one frequency.")
-
-    @classmethod
-    def of(cls, size: int, base: float = 10_000.0, *, interleaved: bool = False) -> "Rotary":
-        """Turn `size` components with the frequencies base^(−2i/size) of the paper, §3.4.2.
-
-        They are rounded to float32, as in training: a far position multiplies the difference.
-        """
-        if size % 2 or size < 2:
-            raise CheckpointError(f"rotary positions need an even number of components, not {size}.")
-        exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
-        return cls(tuple((np.float32(1) / np.float32(base) ** exponents).tolist()), interleaved)
-
-    @property
-    def size(self) -> int:
-        """How many components of a head turn."""
-        return 2 * len(self.frequencies)
-
-
-@dataclass(frozen=True)
-class RelativeBias:
-    """A learned bias of the scores for each head and bucket of distances (Raffel et al. 2020, §2.1).
-
-    One table serves all layers, or `per_layer` each has its own. `table_rows` is the size of a table that has
-    more rows than buckets.
-    """
-
-    buckets: int = 32
-    max_distance: int = 128
-    per_layer: bool = False
-    table_rows: int = 0
-
-    @property
-    def rows(self) -> int:
-        """The rows of a table."""
-        return self.table_rows or self.buckets
-
-    def __post_init__(self) -> None:
-        """Check the buckets: each direction has half of them, and half of those are for exact distances."""
-        if self.buckets < 4 or self.buckets % 2:
-            raise CheckpointError(f"relative_buckets is {self.buckets}; it must be even and at least 4.")
-        if self.max_distance <= self.buckets // 4:
-            raise CheckpointError(
-                f"relative_max_distance is {self.max_distance}; with {self.buckets} buckets it must be more "
-                f"than {self.buckets // 4}."
-            )
-        if 0 != self.table_rows < self.buckets:
-            raise CheckpointError(
-                f"table_rows is {self.table_rows}; it must be 0 or at least the number of buckets, "
-                f"{self.buckets}."
-            )
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A mixture of `experts` feed-forward networks, of which `chosen` compute each token."""
-
-    experts: int
-    chosen: int
-
-    def __post_init__(self) -> None:
-        """Check the fields; raises CheckpointError."""
-        _check_whole("experts", self.experts, 1)
-        _check_whole("chosen", self.chosen, 1)
-        if self.chosen > self.experts:
-            raise CheckpointError(f"a token cannot have {self.chosen} experts of {self.experts}.")
-
-
-@dataclass(frozen=True)
-class Adapters:
-    """Low-rank updates of every matrix and table for `tasks`, by name (LoRA, Hu et al. 2021, §4.1).
-
-    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`.
-    """
-
-    tasks: tuple[str, ...]
-    rank: int
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the fields; raises CheckpointError."""
-        _check_whole("rank", self.rank, 1)
-        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
-            raise CheckpointError(f"the tasks of adapters are {self.tasks!r}; name at least one, each once.")
-        if not 0 < self.alpha < float("inf"):  # NaN is neither
-            raise CheckpointError(f"alpha is {self.alpha!r}; it must be a number above 0.")
-
-    @property
-    def scale(self) -> float:
-        """What the product of the two matrices is multiplied by."""
-        return self.alpha / self.rank
-
-
-@dataclass(frozen=True)
-class LayerConfig:
-    """What may differ from layer to layer.
-
-    `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
-    `attention_norm` is False where no norm precedes attention though the others do. `mixture`: the layer has
-    a mixture of experts in the place of its feed-forward network, not gated, and with one bias for all.
-    """
-
-    window: int = 0
-    rotary: Rotary | None = None
-    attention_norm: bool = True
-    mixture: Mixture | None = None
-
-    def __post_init__(self) -> None:
-        """Check the fields; raises CheckpointError."""
-        _check_whole("window", self.window, 0)
-
-
 @dataclass(frozen=True)
 class EncoderConfig:
     """The choices that define an encoder.
 
     Embeddings: `position_offset` is the row of the first position. With a `padding_id`, that token has the
-    row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C.
+    row of its own id and later tokens do not count it. `embedding_size` (0: C) is projected to C after the
+    norm, or if `project_first` before it and without a bias.
     `scale_embeddings` multiplies token embeddings by the square root of their size (Vaswani et al. 2017,
     §3.4). `token_dropout` is the id of a mask token whose embeddings are zeroed, and the others are scaled up
     as dropout does (Lin et al. 2023, `Embeddings.token_weights`).
@@ -181,9 +47,9 @@ class EncoderConfig:
     Attention: D is `head_dim` (0: C / H); `num_kv_heads` (0: H) keys and values are shared by groups of
     queries; scores are multiplied by `scale` (None: 1/√D); `qk_norm` normalises each query and key of a head,
     or those of all heads together by one layer norm ("joint").
-    `relative_bias` and `alibi` (Press et al. 2022, symmetric) are added to the scores. `layers` has one
-    entry for each layer, or one for all. `longest` is the length, in tokens, that the
-    model was made for (0: not known, or that of the table of positions).
+    `relative_bias`, `alibi` (Press et al. 2022, symmetric) or the scores of `disentangled` attention, times
+    `scale`, are added to the scores. `layers` has one entry for each layer, or one for all. `longest` is the
+    length, in tokens, that the model was made for (0: not known, or that of the table of positions).
     """
 
     vocab_size: int
@@ -197,6 +63,7 @@ class EncoderConfig:
     padding_id: int | None = None
     segments: int = 0
     embedding_size: int = 0
+    project_first: bool = False
     embedding_norm: bool = True
     scale_embeddings: bool = False
     token_dropout: int | None = None
@@ -219,6 +86,7 @@ class EncoderConfig:
     causal: bool = False
     relative_bias: RelativeBias | None = None
     alibi: bool = False
+    disentangled: Disentangled | None = None
     layers: tuple[LayerConfig, ...] = (LayerConfig(),)
     shared: tuple[int, ...] = ()
     adapters: Adapters | None = None
@@ -227,7 +95,7 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError for an encoder that cannot be built."""
         for name, least in _LEAST.items():
-            _check_whole(name, getattr(self, name), least)
+            check_whole(name, getattr(self, name), least)
         if not isinstance(self.norm_eps, float | int) or not 0 <= self.norm_eps <= 1:  # NaN is neither
             raise CheckpointError(f"norm_eps is {self.norm_eps!r}; it must be a number from 0 to 1.")
         if not self.head_dim and self.hidden_size % self.num_heads:
@@ -244,10 +112,11 @@ class EncoderConfig:
             raise CheckpointError(
                 "relative_bias and alibi are two biases of the scores; only one can be added."
             )
-        if self.adapters is not None and (self.embedding_size or any(one.mixture for one in self.layers)):
+        others = any(one.mixture or one.convolution for one in self.layers)
+        if self.adapters is not None and (self.embedding_size or self.disentangled or others):
             raise CheckpointError(
-                "adapters update linear layers and tables of embeddings; a projection of the embeddings or a "
-                "mixture of experts cannot have them."
+                "adapters update linear layers and tables of embeddings; a projection of the embeddings, "
+                "disentangled attention, experts and convolutions cannot have them."
             )
         self._check_positions()
         self._check_layers()
@@ -267,6 +136,17 @@ class EncoderConfig:
                 f"padding_id is {self.padding_id}, and max_positions {self.max_positions}: a token of that "
                 "id has no position."
             )
+        self._check_disentangled()
+
+    def _check_disentangled(self) -> None:
+        if self.disentangled is None:
+            return
+        plain = self.plain_scores and self.qk_norm is None and self.kv_heads == self.num_heads
+        if not plain or any(layer.rotary is not None for layer in self.layers):
+            raise CheckpointError(
+                "disentangled attention compares positions with plain queries and keys: there can be no "
+                "other similarity, norms of them, bias by distance, rotary positions, or shared keys."
+            )
 
     def _check_layers(self) -> None:
         if len(self.layers) not in (1, self.num_layers):
@@ -275,6 +155,11 @@ class EncoderConfig:
             if layer.rotary is not None and layer.rotary.size > self.head_size:
                 raise CheckpointError(
                     f"rotary positions turn {layer.rotary.size} components, and a head has {self.head_size}."
+                )
+            if layer.convolution is not None and self.hidden_size % layer.convolution.groups:
+                raise CheckpointError(
+                    f"a convolution has {layer.convolution.groups} groups, of which hidden_size "
+                    f"{self.hidden_size} is not a multiple."
                 )
         owned = all(
             0 <= first <= layer and self.shared[first] == first for layer, first in enumerate(self.shared)
@@ -329,8 +214,8 @@ class EncoderConfig:
         return positions or self.longest or None
 
     def is_plain(self, layer: LayerConfig) -> bool:
-        """Whether in this layer every token attends to every other by the dot product, without a bias."""
-        return self.plain_scores and not self.causal and not layer.window
+        """Whether in this layer every token attends to every other by the dot product alone."""
+        return self.plain_scores and self.disentangled is None and not self.causal and not layer.window
 
     def layer(self, number: int) -> LayerConfig:
         """Return what is particular to a layer, from 0."""

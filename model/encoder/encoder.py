@@ -15,16 +15,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TableAdapters, TaskRows
-from model.encoder.attention import Angles, SelfAttention
+from model.encoder.attention import Angles, Bias, SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import EncoderConfig, Rotary
-from model.encoder.experts import Experts
-from model.encoder.feed_forward import FeedForward
+from model.encoder.config import EncoderConfig
+from model.encoder.convolution import convolve_packed
+from model.encoder.disentangled import DistanceEmbeddings, PositionVectors, distance_rows
+from model.encoder.feed_forward import Experts, FeedForward
 from model.encoder.linear import Linear
 from model.encoder.norms import make_norm
 from model.encoder.packing import Packing
+from model.encoder.parts import Rotary
 from model.encoder.plan import Plan
-from model.encoder.positions import alibi, relative_bias, rotary_angles, sinusoidal
+from model.encoder.positions import alibi, distances, relative_bias, rotary_angles, sinusoidal
 
 # The share of tokens that were masks when models with token dropout were trained: 80 % of 15 %.
 _MASKS_IN_TRAINING = 0.15 * 0.8
@@ -53,8 +55,9 @@ class Embeddings(nn.Module):
         self.position = _table(config.max_positions, width, config.positions == "learned")
         self.segment = _table(config.segments, width, config.segments > 0)
         self.adapters = nn.ModuleDict(_table_adapters(config))
-        self.norm = make_norm(config, width) if config.embedding_norm else nn.Identity()
-        self.projection = Linear(width, config.hidden_size) if config.embedding_size else nn.Identity()
+        first, size = config.project_first, config.hidden_size
+        self.norm = make_norm(config, size if first else width) if config.embedding_norm else nn.Identity()
+        self.projection = Linear(width, size, bias=not first) if config.embedding_size else nn.Identity()
 
     @property
     def table_adapters(self) -> Mapping[str, TableAdapters]:
@@ -94,6 +97,8 @@ class Embeddings(nn.Module):
                 self.table_adapters["position"].add(x, positions, tasks)
         elif config.positions == "sinusoidal":
             x = x + sinusoidal(positions, config.embedding_width).to(x.dtype)
+        if config.project_first:
+            return cast(Tensor, self.norm(self.projection(x)))
         return cast(Tensor, self.projection(self.norm(x)))
 
     def position_rows(self, positions: Tensor, input_ids: Tensor, starts: Tensor | None = None) -> Tensor:
@@ -145,6 +150,8 @@ class Encoder(nn.Module):
         relative = config.relative_bias
         shared = relative is not None and not relative.per_layer
         self.relative_bias = _table(relative.rows if relative else 0, config.num_heads, shared)
+        disentangled = config.disentangled
+        self.distances = DistanceEmbeddings(config, disentangled) if disentangled else None
         self.executor: Executor | None = None
         """Runs the blocks instead of the modules; None runs the modules one by one."""
         self.embedder: Callable[[Tensor, Tensor, Packing], Tensor] | None = None
@@ -220,7 +227,7 @@ class Encoder(nn.Module):
             attend = partial(
                 attention, packing=packing, rotary=rotary, bias=bias, observe=observe, tasks=tasks
             )
-            x = block(x, attend, tasks=tasks)  # (T, C)
+            x = block(x, attend, partial(convolve_packed, packing=packing), tasks=tasks)  # (T, C)
             if number + 1 in plan.states:
                 states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
         if plan.ends_observing:
@@ -239,12 +246,15 @@ class Encoder(nn.Module):
         positions = packing.positions(self.device, rows - packing.tokens)
         return {rotary: rotary_angles(positions, rotary) for rotary in kinds if rotary is not None}
 
-    def biases(self, packing: Packing) -> Callable[[SelfAttention], Tensor | None]:
-        """Return a function from a layer's attention to its bias by distance, (H, 2·longest − 1).
+    def biases(self, packing: Packing) -> Callable[[SelfAttention], Bias | None]:
+        """Return a function from a layer's attention to its bias by distance.
 
         A bias that layers share is computed once.
         """
         config, longest = self.config, max((1, *packing.lengths))
+        if config.disentangled is not None:
+            rows = distance_rows(distances(longest, torch.device("cpu")), config.disentangled)
+            return lambda one: PositionVectors(*self.project_positions(one), rows)
         relative = config.relative_bias
         if relative is not None and relative.per_layer:
             return lambda one: relative_bias(cast(Tensor, one.relative_bias), longest, relative)
@@ -254,6 +264,10 @@ class Encoder(nn.Module):
         elif config.alibi:
             shared = alibi(config.num_heads, longest, self.device)
         return lambda _: shared
+
+    def project_positions(self, attention: SelfAttention) -> tuple[Tensor | None, Tensor | None]:
+        """Return a layer's keys and queries of positions, each (H, 2·span, D), or None."""
+        return attention.project_positions(cast(Callable[[], Tensor], self.distances))
 
     @property
     def device(self) -> torch.device:

@@ -1,12 +1,14 @@
-"""The position-wise feed-forward network: the same two products for every token."""
+"""The position-wise feed-forward network: the same two products for every token; and a mixture of several."""
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig
 from model.encoder.linear import Linear, activate
+from model.encoder.parts import Mixture
 
 
 class FeedForward(nn.Module):
@@ -34,3 +36,43 @@ class FeedForward(nn.Module):
             gate, value = inner.chunk(2, dim=-1)
             inner = activate(gate, self.gate_activation) * value
         return self.outer(inner, tasks)  # (T, C)
+
+
+class Experts(nn.Module):
+    """Σ pₑ · activation(x W₁ₑᵀ) W₂ₑ + b over the experts e that the router chooses (Shazeer et al. 2017).
+
+    The probabilities p are the router's softmax over all experts; those of the chosen ones are not
+    normalised again. Every expert computes every token, and the others' results count 0: the shapes do not
+    depend on the tokens, so the module can be traced, and a text alone equals the same text in a batch.
+    """
+
+    def __init__(self, config: EncoderConfig, mixture: Mixture) -> None:
+        super().__init__()
+        self.mixture, self.activation = mixture, config.activation
+        rows = mixture.experts * config.intermediate_size
+        self.router = Linear(config.hidden_size, mixture.experts, bias=False)
+        self.first = nn.Parameter(torch.empty(rows, config.hidden_size), requires_grad=False)
+        self.second = nn.Parameter(torch.empty(rows, config.hidden_size), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(config.hidden_size), requires_grad=False)
+
+    def release(self) -> None:
+        """Release the matrices: they were laid out elsewhere, for whatever runs the layer now."""
+        for name in ("first", "second"):
+            setattr(self, name, nn.Parameter(getattr(self, name).new_empty(0), requires_grad=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (…, C) to (…, C)."""
+        x = x.to(self.first.dtype)
+        shares = self.shares(x).to(x.dtype)  # (…, E)
+        output = self.bias
+        networks = zip(*(half.chunk(self.mixture.experts) for half in (self.first, self.second)), strict=True)
+        for expert, (first, second) in enumerate(networks):
+            inner = activate(x @ first.T, self.activation)  # (…, intermediate)
+            output = output + shares[..., expert, None] * (inner @ second)  # (…, C)
+        return output
+
+    def shares(self, x: Tensor) -> Tensor:
+        """Return the probability of each chosen expert for tokens (…, C), and 0 for the others: (…, E)."""
+        probabilities = torch.softmax(self.router(x).float(), dim=-1)
+        highest, chosen = probabilities.topk(self.mixture.chosen, dim=-1)
+        return torch.zeros_like(probabilities).scatter(-1, chosen, highest)

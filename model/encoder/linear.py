@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import LinearAdapters, TaskRows
-from model.encoder.config import Activation, Adapters
+from model.encoder.parts import Activation, Adapters
 
 # Activations that oneDNN fuses into a product: name -> (attribute, algorithm).
 FUSED: dict[Activation | None, tuple[str, str]] = {

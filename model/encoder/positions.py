@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import RelativeBias, Rotary
+from model.encoder.parts import RelativeBias, Rotary
 
 
 def sinusoidal(positions: Tensor, size: int) -> Tensor:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import EncoderConfig, LayerConfig
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import LayerConfig
 from model.errors import CheckpointError
-from model.families.bert import BERT
+from model.families.bert.bert import BERT
 from model.families.family import Family
 from model.families.reading.options import check_absolute, check_encoder, check_heads, padding_id
 from model.families.reading.rotary import read_rotary

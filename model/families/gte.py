@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from model.encoder.config import EncoderConfig, LayerConfig, Positions, Rotary
+from model.encoder.config import EncoderConfig, Positions
+from model.encoder.parts import LayerConfig, Rotary
 from model.errors import CheckpointError
-from model.families.bert import BERT
+from model.families.bert.bert import BERT
+from model.families.bert.roberta import ROBERTA
 from model.families.family import Either, Family, Part, either_below
 from model.families.reading.options import activation, check_absolute, check_encoder, check_heads, plain
 from model.families.reading.rotary import positive, read_rotary
-from model.families.roberta import ROBERTA
 from model.fields import epsilon, switch, whole
 from model.files import shown
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import EncoderConfig, LayerConfig
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import LayerConfig
 from model.errors import CheckpointError
 from model.families.family import Family
 from model.families.reading.options import activation, check_at_least, check_heads, plain

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import Activation, EncoderConfig, LayerConfig, Mixture, Rotary
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import Activation, LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
 from model.families.family import Either, Family, either_below
 from model.families.reading.options import activation, check_heads, plain

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from model.encoder.config import EncoderConfig, RelativeBias
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import RelativeBias
 from model.errors import CheckpointError
 from model.families.family import Either, Family
 from model.families.reading.options import activation, plain

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.families.albert import ALBERT
-from model.families.bert import BERT
-from model.families.distilbert import DISTILBERT
-from model.families.electra import ELECTRA
+from model.families.bert.albert import ALBERT
+from model.families.bert.bert import BERT
+from model.families.bert.deberta import DEBERTA
+from model.families.bert.distilbert import DISTILBERT
+from model.families.bert.electra import ELECTRA
+from model.families.bert.mpnet import MPNET
+from model.families.bert.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.esm import ESM
 from model.families.eurobert import EUROBERT
 from model.families.family import Family
@@ -14,10 +17,8 @@ from model.families.gte import GTE, NEW
 from model.families.jina.v2 import JINA_BERT, JINA_BERT_QK
 from model.families.jina.v3 import JINA_V3, JINA_V3_ORIGINAL
 from model.families.modernbert import MODERNBERT
-from model.families.mpnet import MPNET
 from model.families.nomic import NOMIC_BERT
 from model.families.own.headlight import HEADLIGHT
-from model.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from model.families.t5 import MT5, T5, UMT5
 from model.files import shown
 
@@ -30,6 +31,7 @@ _ALL = (
     ELECTRA,
     ALBERT,
     MPNET,
+    DEBERTA,
     MODERNBERT,
     EUROBERT,
     NOMIC_BERT,

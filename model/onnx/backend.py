@@ -160,7 +160,7 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
             f"{path} has format {written}, but this release reads format {graph.FORMAT}: export the model "
             "again, or run the release that wrote it."
         )
-    outputs = graph.output_names(config.num_layers, biased=config.biased)
+    outputs = graph.output_names(config.num_layers, graph.by_distance(config))
     names = (graph.input_names(config.num_layers), outputs)
     if (sorted(opened.inputs), sorted(opened.outputs)) != tuple(map(sorted, names)):
         raise CheckpointError(

@@ -1,6 +1,7 @@
 """One layer's attention of a single sequence, in numpy, from the outputs of a graph."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from model.encoder.config import Similarity
 
 _LOWEST = np.finfo(np.float32).min
 """The score of a key that is hidden from a query."""
+_SQUARE = 512
+"""Queries and keys that are compared with positions at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,10 @@ class GraphLayer:
     """The fetched arrays of one layer, for one sequence of N tokens.
 
     `maps` has softmax weights (heads, rows, N) of the query positions `rows` (None: all, in order); `pairs`
-    has queries and keys, each (heads, N, D); `bias` has the bias of the scores by distance, (heads, 2·N − 1);
-    `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are computed from `pairs` by `similarity`;
-    dot products are multiplied by `scale`. `causal` and `window` are those of the layer. The methods are
+    has queries and keys, each (heads, N, D); `norms` has ‖f_h(x_j)‖, (heads, N). Without `maps`, weights are
+    computed from `pairs` by `similarity`; dot products are multiplied by `scale`. `causal` and `window` are
+    those of the layer. `bias` has the bias of the scores by distance, (heads, 2·N − 1); `position_keys` and
+    `position_queries`, (heads, D, 2·N − 1), are what queries and keys are also compared with. The methods are
     those of `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not
     fetched.
     """
@@ -43,6 +47,8 @@ class GraphLayer:
     norms: FetchedHeads | None = None
     bias: FetchedHeads | None = None
     similarity: Similarity = "dot_product"
+    position_keys: FetchedHeads | None = None
+    position_queries: FetchedHeads | None = None
     scale: float | None = None
     causal: bool = False
     window: int = 0
@@ -52,11 +58,19 @@ class GraphLayer:
         if self.pairs is None:
             raise ValueError("neither weights nor queries and keys were fetched")
         q, k = self.pairs.of(heads)
-        scores = compare(q[:, rows], k, self.similarity, self.scale)  # (heads, rows, N)
-        if self.bias is None and not self.causal and not self.window:
+        compared = self._scaled(q[:, rows]) if self.similarity == "dot_product" else q[:, rows]
+        scores = compare(compared, k, self.similarity)  # (heads, rows, N)
+        by_distance = (self.bias, self.position_keys, self.position_queries)
+        if by_distance == (None, None, None) and not self.causal and not self.window:
             return scores[None]
         length = scores.shape[-1]
         distance = np.arange(length) - np.arange(length)[rows][:, None]  # key - query: (rows, N)
+        if self.position_keys is not None:
+            (keys,) = self.position_keys.of(heads)
+            _add_by_distance(scores, self._scaled(q[:, rows]), keys, distance)
+        if self.position_queries is not None:
+            (queries,) = self.position_queries.of(heads)
+            _add_by_distance(scores.swapaxes(1, 2), self._scaled(k), queries, distance.T)
         if self.bias is not None:
             (bias,) = self.bias.of(heads)
             scores += bias[:, distance + length - 1]
@@ -65,6 +79,13 @@ class GraphLayer:
         if self.window:
             scores[:, np.abs(distance) > self.window] = _LOWEST
         return scores[None]
+
+    def _scaled(self, x: FloatArray) -> FloatArray:
+        """Multiply queries or keys by the scale of their dot products."""
+        scaled: FloatArray = np.multiply(
+            x, np.float32(x.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        )
+        return scaled
 
     def probabilities(self, sequences: slice, heads: Places, rows: Places) -> FloatArray:
         """Return fetched softmax weights, or compute them, float32 (1, heads, rows, N)."""
@@ -81,19 +102,17 @@ class GraphLayer:
         return self.probabilities(sequences, heads, rows) * norms[:, None, :]
 
 
-def compare(q: FloatArray, k: FloatArray, similarity: Similarity, scale: float | None = None) -> FloatArray:
+def compare(q: FloatArray, k: FloatArray, similarity: Similarity) -> FloatArray:
     """Compare queries (heads, rows, D) with keys (heads, N, D), as a graph returns them: (heads, rows, N).
 
     The graph has made the vectors of cosines unit vectors, and has multiplied those of Mahalanobis distances
-    by the metric, so these are dot products and Euclidean distances here. `scale` None is 1/√D.
+    by the metric, so these are dot products and Euclidean distances here.
     """
     if similarity == "manhattan":
         return -_sum_of_differences(q, k, np.abs)
     if similarity == "mahalanobis":
         squares = _sum_of_differences(q, k, np.square)
         return np.negative(np.sqrt(squares, out=squares), out=squares)
-    if similarity == "dot_product":
-        q = np.multiply(q, np.float32(q.shape[-1] ** -0.5 if scale is None else scale))
     return q @ k.swapaxes(1, 2)
 
 
@@ -105,6 +124,21 @@ def _sum_of_differences(q: FloatArray, k: FloatArray, size: np.ufunc) -> FloatAr
         np.subtract(q[:, :, None, component], k[:, None, :, component], out=difference)
         total += size(difference, out=difference)
     return total
+
+
+def _add_by_distance(scores: FloatArray, x: FloatArray, vectors: FloatArray, distance: IntArray) -> None:
+    """Add the products of x (heads, n, D) and the vectors (heads, D, 2·N − 1) of distances (n, m).
+
+    `scores` (heads, n, m) are changed in place, a square of them at a time: no two rows of such a square need
+    products with many more vectors than it has columns.
+    """
+    nearest = vectors.shape[2] // 2
+    for i, j in product(range(0, distance.shape[0], _SQUARE), range(0, distance.shape[1], _SQUARE)):
+        rows, columns = slice(i, i + _SQUARE), slice(j, j + _SQUARE)
+        places = distance[rows, columns] + nearest
+        first = places.min()
+        products = x[:, rows] @ vectors[:, :, first : places.max() + 1]
+        scores[:, rows, columns] += np.take_along_axis(products, (places - first)[None], -1)
 
 
 def softmax(scores: FloatArray) -> FloatArray:

@@ -5,6 +5,10 @@ inputs, int64 (B, N), are those of every exported BERT. The other inputs, int64,
 that select what the graph returns; an empty list costs nothing.
 """
 
+from collections.abc import Callable, Sequence
+
+from model.encoder.config import EncoderConfig
+
 FORMAT = "1"
 """The format of exported graphs; incremented when an older reader would misread a new graph."""
 FORMAT_KEY = "headlight.format"
@@ -89,15 +93,39 @@ def position_bias(layer: int) -> str:
     return f"position_bias_{layer}"
 
 
+def position_keys(layer: int) -> str:
+    """Name the keys of positions, of the heads in `pair_heads`: float32 (heads, D, 2·N − 1).
+
+    Column N − 1 + d is what a query is also compared with, for keys d positions after it (He et al. 2021).
+    """
+    return f"position_keys_{layer}"
+
+
+def position_queries(layer: int) -> str:
+    """Name the queries of positions, of the heads in `pair_heads`: float32 (heads, D, 2·N − 1).
+
+    Column N − 1 + d is what a key is also compared with, for queries d positions before it.
+    """
+    return f"position_queries_{layer}"
+
+
+def by_distance(config: EncoderConfig) -> list[Callable[[int], str]]:
+    """List the outputs of each layer that scores need by distance, besides queries and keys."""
+    kinds = config.disentangled
+    if kinds is None:
+        return [position_bias] if config.biased else []
+    used = {position_keys: kinds.content_to_position, position_queries: kinds.position_to_content}
+    return [name for name, has in used.items() if has]
+
+
 def layer_inputs(layer: int) -> list[str]:
     """List the inputs of a layer, in the graph's order."""
     return [name(layer) for name in (heads, rows, pair_heads, norm_heads, cells)]
 
 
-def layer_outputs(layer: int, *, biased: bool = False) -> list[str]:
-    """List the outputs of a layer, in the graph's order; `biased` if its scores have a bias by distance."""
-    own = [name(layer) for name in (attention, queries, keys, value_norms)]
-    return [*own, position_bias(layer)] if biased else own
+def layer_outputs(layer: int, further: Sequence[Callable[[int], str]] = ()) -> list[str]:
+    """List the outputs of a layer, in the graph's order; `further` are those of `by_distance`."""
+    return [name(layer) for name in (attention, queries, keys, value_norms, *further)]
 
 
 def input_names(layers: int) -> list[str]:
@@ -112,7 +140,7 @@ def input_names(layers: int) -> list[str]:
     ]
 
 
-def output_names(layers: int, *, biased: bool = False) -> list[str]:
-    """List every output of a graph with this number of layers, in order."""
+def output_names(layers: int, further: Sequence[Callable[[int], str]] = ()) -> list[str]:
+    """List every output of a graph with this number of layers, in order; `further` is as in a layer."""
     states = [state(number) for number in range(layers + 1)]
-    return [*states, *(n for i in range(layers) for n in layer_outputs(i, biased=biased))]
+    return [*states, *(n for i in range(layers) for n in layer_outputs(i, further))]

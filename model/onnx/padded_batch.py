@@ -25,6 +25,12 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 
 _NONE = np.zeros(0, np.int64)
+_BY_DISTANCE = {
+    graph.position_bias: "bias",
+    graph.position_keys: "position_keys",
+    graph.position_queries: "position_queries",
+}
+"""The outputs by distance, and the fields of a `GraphLayer` that they fill."""
 _NO_CELLS = np.zeros((1, 1), np.int64)
 
 
@@ -109,8 +115,7 @@ class PaddedBatch:
     @property
     def _pair_outputs(self) -> tuple[Callable[[int], str], ...]:
         """The names of the outputs from which scores are computed."""
-        pair = (graph.queries, graph.keys)
-        return (*pair, graph.position_bias) if self._config.biased else pair
+        return (graph.queries, graph.keys, *graph.by_distance(self._config))
 
     def choose_states(self, last: int, states: FloatArray) -> Arrays:
         """Select the wanted tokens from (B, N, C), as a graph exported by headlight does itself."""
@@ -184,15 +189,18 @@ class PaddedBatch:
         for number, heads, rows in self.fetches.maps:
             weights = results[graph.attention(number)][member, :, :, :n]
             listed = None if rows is None else np.array(rows, np.int64)
-            fetched = FetchedHeads(np.array(heads, np.int64), (weights,))
-            layers[number] = replace(layers[number], maps=fetched, rows=listed)
+            maps = FetchedHeads(np.array(heads, np.int64), (weights,))
+            layers[number] = replace(layers[number], maps=maps, rows=listed)
         for number, heads, _ in self.fetches.pairs:
             q, k = (results[name(number)][member, :, :n] for name in (graph.queries, graph.keys))
             listed = np.array(heads, np.int64)
-            layers[number] = replace(layers[number], pairs=FetchedHeads(listed, (q, k)))
-            if self._config.biased:
-                bias = results[graph.position_bias(number)][:, longest - n : longest + n - 1]
-                layers[number] = replace(layers[number], bias=FetchedHeads(listed, (bias,)))
+            near = slice(longest - n, longest + n - 1)
+            fetched: dict[str, Any] = {
+                field: FetchedHeads(listed, (results[name(number)][..., near],))
+                for name, field in _BY_DISTANCE.items()
+                if name(number) in results
+            }
+            layers[number] = replace(layers[number], pairs=FetchedHeads(listed, (q, k)), **fetched)
         for number, heads, _ in self.fetches.norms:
             norms = results[graph.value_norms(number)][member, :, :n]
             layers[number] = replace(layers[number], norms=FetchedHeads(np.array(heads, np.int64), (norms,)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model.contract import Output, Want
-from model.encoder.attention import SelfAttention
+from model.encoder.attention import Bias, SelfAttention
 from model.encoder.packing import Packing, Run
 from model.encoder.plan import Plan
 from model.inspection.maps import MapObserver
@@ -103,7 +103,7 @@ class BatchObserver:
         return observations
 
     def _observe(
-        self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+        self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
     ) -> None:
         """Observe one layer by its queries, keys and values, each (T, H, D)."""
         for observer, run, task in self._probed[number]:

@@ -5,22 +5,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.encoder.attention import Indices, SelfAttention
+from model.encoder.attention import Bias, Indices, SelfAttention
 
 
 @dataclass(frozen=True, slots=True)
 class TensorLayer:
     """One layer's queries, keys and values of b sequences of N tokens, each (b, N, H, D).
 
-    The methods are those of `model.inspection.layer.LayerAttention`; `bias` (H, 2·longest − 1), by
-    distance, is added to the scores; `task` is that of the adapters that the sequences ran with.
+    The methods are those of `model.inspection.layer.LayerAttention`; `bias` is added to the scores; `task` is
+    that of the adapters that the sequences ran with.
     """
 
     attention: SelfAttention
     q: Tensor
     k: Tensor
     v: Tensor
-    bias: Tensor | None
+    bias: Bias | None
     task: int | None = None
 
     def scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:

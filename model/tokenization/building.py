@@ -17,7 +17,13 @@ from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, read_json, reason, shown
 from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
-from model.tokenization.unigram import build_albert, build_camembert, build_t5, build_xlm_roberta
+from model.tokenization.unigram import (
+    build_albert,
+    build_camembert,
+    build_deberta,
+    build_t5,
+    build_xlm_roberta,
+)
 from model.tokenization.vocabulary import read_lines, read_merges, read_vocabulary
 
 log = logging.getLogger(__name__)
@@ -244,6 +250,10 @@ _ALBERT = Defaults(
     {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"},
     required=("unk_token", "sep_token", "cls_token"),
 )
+_DEBERTA = Defaults(
+    {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]"},
+    required=("unk_token", "sep_token", "cls_token"),
+)
 _WORD_PIECES = _Kind(("vocab.txt",), _BERT, _build_word_pieces, _surround_bert)
 _KINDS = {
     "BertTokenizer": _WORD_PIECES,
@@ -258,6 +268,7 @@ _KINDS = {
     "CamembertTokenizer": _Kind(("sentencepiece.bpe.model",), _CAMEMBERT, build_camembert, _surround_fairseq),
     "T5Tokenizer": _Kind(("spiece.model",), _T5, build_t5, _surround_t5),
     "AlbertTokenizer": _Kind(("spiece.model",), _ALBERT, build_albert, _surround_bert),
+    "DebertaV2Tokenizer": _Kind(("spm.model",), _DEBERTA, build_deberta, _surround_bert),
 }
 """By the name in tokenizer_config.json, without the Fast that may follow it."""
 _BY_FAMILY = {
@@ -273,5 +284,6 @@ _BY_FAMILY = {
     "mt5": "T5Tokenizer",
     "umt5": "T5Tokenizer",
     "albert": "AlbertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
 }
 """The class for a folder whose tokenizer_config.json is missing or names none, by `model_type`."""

@@ -1,4 +1,4 @@
-"""Builds the tokenizers of XLM-RoBERTa, CamemBERT, T5 and ALBERT from their SentencePiece files.
+"""Builds the tokenizers of XLM-RoBERTa, CamemBERT, T5, ALBERT and DeBERTa from their SentencePiece files.
 
 Each orders the pieces in its own way, so that ids differ from those in the file.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from model.errors import CheckpointError
 from model.fields import switch
@@ -69,6 +69,32 @@ def build_albert(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tok
         steps.append(normalizers.Lowercase())
     present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
     tokenizer.normalizer = normalizers.Sequence([*steps, *present])
+    return tokenizer
+
+
+def build_deberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> Tokenizer | None:
+    """Take the pieces as they are; the mask, which is none of them, is added after them."""
+    file = folder / "spm.model"
+    if settings.get("vocab_type", "spm") != "spm" or (model := read_sentencepiece(file)) is None:
+        return None
+    scores = _scores(model)
+    unknown = next((n for n, (token, _) in enumerate(scores) if token == tokens["unk_token"]), 0)
+    tokenizer = _build(file, model, scores, unknown, settings, tokens)
+    steps: list[normalizers.Normalizer] = [normalizers.Strip()]
+    if switch(settings, "do_lower_case", default=False):
+        steps.insert(0, normalizers.Lowercase())
+    # SentencePiece maps characters as the file says; transformers 5 does not, and only composes accents.
+    present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
+    spaces = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.normalizer = normalizers.Sequence([*steps, *present, spaces])
+    before: list[pre_tokenizers.PreTokenizer] = []
+    if switch(settings, "split_by_punct", default=False):
+        before.append(pre_tokenizers.Punctuation("isolated"))
+    space = "always" if switch(settings, "add_prefix_space", default=True) else "never"
+    words = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=space)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*before, words])
+    if "mask_token" in tokens.by_role:
+        tokenizer.add_tokens([tokens.added[tokens["mask_token"]]])
     return tokenizer
 
 

@@ -15,8 +15,9 @@ import torch
 
 from export.writer import OPSET, WEIGHTS, write_graph
 from model.contract import AttentionWant, Batch, Want
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
+from model.encoder.parts import Convolution, Disentangled, LayerConfig, RelativeBias, Rotary
 from model.onnx import names as graph
 from model.onnx.fetches import choose_fetches
 from model.onnx.file import GRAPH
@@ -99,6 +100,18 @@ KINDS: dict[str, dict[str, Any]] = {
         "relative_bias": RelativeBias(8, 6),
         "shared": (0, 1),
     },
+    "disentangled": {
+        "positions": "none",
+        "disentangled": Disentangled(9, 6, norm=True),
+        "embedding_size": 10,
+        "project_first": True,
+        "layers": (LayerConfig(convolution=Convolution(3, 2)), LayerConfig(1)),
+    },
+    "shared projections": {
+        "positions": "none",
+        "disentangled": Disentangled(9, shared=True, content_to_position=False),
+        "causal": True,
+    },
     "plain": {"positions": "none", "activation": "gelu_tanh", "num_heads": 1, "num_layers": 1},
 }
 SEQUENCES = [[1], [5, 3, 2], [i * 7 % 13 for i in range(20)], [4, 0, 12, 7, 7, 1, 9], [2, 2]]
@@ -118,7 +131,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
         encoder = encoder_of(kind)
         config = encoder.config
         path = write_graph(encoder, tmp_path_factory.mktemp(kind.replace(" ", "-")), {"made.for": "tests"})
-        return encoder, ExportedGraph(path, config.num_layers, config.num_heads, biased=config.biased)
+        return encoder, ExportedGraph(path, config.num_layers, config.num_heads, graph.by_distance(config))
 
     return of
 
@@ -158,7 +171,7 @@ def test_every_choice_of_the_config_is_in_the_graph(exported: Exported, kind: st
 @pytest.mark.parametrize("field", [field.name for field in fields(EncoderConfig)])
 def test_every_field_of_the_config_is_among_the_kinds(field: str) -> None:
     """A field that is new is in no graph here, and this fails until it is in one or known to need none."""
-    known = field in SIZES or field == "longest"
+    known = field in SIZES or field in {"longest", "adapters"}  # adapters are merged into weights
     assert known or any(field in choices for choices in KINDS.values())
 
 
@@ -207,7 +220,7 @@ def test_rotary_queries_and_keys_are_turned(exported: Exported) -> None:
     assert distance(softmax(scores), outputs[graph.attention(0)][0]) < 2e-5
 
 
-@pytest.mark.parametrize("kind", ["paper", "rotary", "relative", "per layer", "alibi"])
+@pytest.mark.parametrize("kind", ["paper", "rotary", "relative", "per layer", "alibi", "disentangled"])
 def test_a_graph_takes_any_length_that_its_positions_do(exported: Exported, kind: str) -> None:
     """What was traced with a few tokens runs three hundred."""
     encoder, run = exported(kind)
@@ -262,7 +275,7 @@ def test_lists_choose(exported: Exported) -> None:
     assert chosen[graph.state(0)].size == chosen[graph.attention(0)].size == 0
 
 
-@pytest.mark.parametrize("kind", ["bert", "paper", "relative", "per layer", "alibi"])
+@pytest.mark.parametrize("kind", ["bert", "paper", "relative", "per layer", "alibi", "disentangled"])
 def test_a_graph_can_end_early(exported: Exported, kind: str) -> None:
     """With one cell after the first layer its map and the state before it are as ever."""
     _, run = exported(kind)
@@ -272,12 +285,14 @@ def test_a_graph_can_end_early(exported: Exported, kind: str) -> None:
     feeds |= dict.fromkeys((graph.tokens(1), graph.tokens(2), *graph.layer_inputs(1)[:-1]), NOTHING)
     feeds[graph.cells(1)] = np.zeros((1, 1), np.int64)
     ended = run(feeds)
-    for name in (graph.state(0), *graph.layer_outputs(0, biased=run.biased)):
+    for name in (graph.state(0), *graph.layer_outputs(0, run.further)):
         assert distance(ended[name], whole[name]) < 1e-5
     assert ended[graph.state(2)].size == ended[graph.attention(1)].size == 0
 
 
-@pytest.mark.parametrize("kind", ["bert", "paper", "rotary", "relative", "per layer", "alibi"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "paper", "rotary", "relative", "per layer", "alibi", "disentangled"]
+)
 def test_some_sequences_can_go_on_alone(exported: Exported, kind: str) -> None:
     """Cells leave sequences and columns out after a layer; what goes on is as it would have been."""
     encoder, run = exported(kind)
@@ -316,15 +331,23 @@ def test_float16_is_in_the_products_alone(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------ the files
 
 
-@pytest.mark.parametrize(("kind", "biased"), [("bert", False), ("relative", True), ("alibi", True)])
+@pytest.mark.parametrize(
+    ("kind", "further"),
+    [
+        ("bert", []),
+        *((kind, [graph.position_bias]) for kind in ("relative", "alibi")),
+        ("disentangled", [graph.position_keys, graph.position_queries]),
+        ("shared projections", [graph.position_queries]),
+    ],
+)
 def test_a_graph_has_the_names_and_the_format_that_its_readers_know(
-    exported: Exported, kind: str, *, biased: bool
+    exported: Exported, kind: str, further: list[Callable[[int], str]]
 ) -> None:
     """Inputs and outputs are those of `model/onnx/names.py`, in order; the metadata has the format."""
     _, run = exported(kind)
     session = run.session
     assert [i.name for i in session.get_inputs()] == graph.input_names(2)
-    assert [o.name for o in session.get_outputs()] == graph.output_names(2, biased=biased)
+    assert [o.name for o in session.get_outputs()] == graph.output_names(2, further)
     expected = {graph.FORMAT_KEY: graph.FORMAT, "made.for": "tests"}
     assert session.get_modelmeta().custom_metadata_map == expected
 

@@ -15,7 +15,8 @@ from onnx import GraphProto, NodeProto, numpy_helper
 from export.quantization.int8 import quantize
 from export.quantization.outliers import evened, set_apart
 from export.writer import WEIGHTS, write_graph
-from model.encoder.config import EncoderConfig, LayerConfig, Rotary
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import LayerConfig, Rotary
 from model.onnx import names as graph
 from model.onnx.file import GRAPH
 from tests.support.exported import ExportedGraph

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from export.merging import merge_task
 from model.encoder.adapters import TaskRows
-from model.encoder.config import Adapters, EncoderConfig, LayerConfig, Mixture
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
+from model.encoder.parts import Adapters, LayerConfig, Mixture
 from model.encoder.plan import Plan
 from model.errors import CheckpointError
 from tests.references.comparing import relative_distance

@@ -17,8 +17,9 @@ from model.encoder.attention import (
     similarity_scores,
     visible,
 )
-from model.encoder.config import EncoderConfig, LayerConfig, Similarity
+from model.encoder.config import EncoderConfig, Similarity
 from model.encoder.packing import Packing
+from model.encoder.parts import LayerConfig
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import similarity, softmax
 from tests.support.product import Array, encode, naive, observed_maps, random_encoder

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from model.encoder.config import EncoderConfig, LayerConfig, Mixture, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import Convolution, Disentangled, LayerConfig, Mixture, RelativeBias, Rotary
 from model.errors import CheckpointError
 
 SIZES: dict[str, Any] = {
@@ -52,6 +53,17 @@ OWNED = "shared must name, for each layer, a layer up to itself that has weights
             "max_positions is 2, and the first position is 2: no position is left for a token",
         ),
         ({"relative_bias": RelativeBias(), "alibi": True}, "only one can be added"),
+        *(
+            ({"disentangled": Disentangled(), **change}, "compares positions with plain queries and keys")
+            for change in (
+                {"alibi": True},
+                {"similarity": "cosine"},
+                {"qk_norm": "rms"},
+                {"num_kv_heads": 1},
+                {"layers": (LayerConfig(rotary=Rotary.of(4)),)},
+            )
+        ),
+        ({"layers": (LayerConfig(convolution=Convolution(3, 5)),)}, "a convolution has 5 groups, of which"),
         ({"layers": ()}, "layers has 0 entries; num_layers is 2"),
         ({"layers": (LayerConfig(),) * 3}, "layers has 3 entries; num_layers is 2"),
         (
@@ -130,6 +142,7 @@ def test_layers_have_one_description_for_all_or_one_for_each() -> None:
         ({"relative_bias": RelativeBias()}, True, False),
         ({"similarity": "cosine"}, False, False),
         ({"causal": True}, False, False),
+        ({"disentangled": Disentangled()}, False, False),
         ({"layers": (LayerConfig(window=3),)}, False, False),
         ({"layers": (LayerConfig(rotary=Rotary.of(4)),)}, False, True),
     ],
@@ -140,6 +153,27 @@ def test_plain_attention_is_that_without_masks_and_biases(
     """Faster ways to attend ask for this, so whatever hides a key or moves a score counts."""
     config = EncoderConfig(**SIZES, **change)
     assert (config.biased, config.is_plain(config.layer(0))) == (biased, plain)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Disentangled(0), "max_distance is 0; it must be at least 1"),
+        (lambda: Disentangled(10, 5), "buckets is 5; it must be even"),
+        (lambda: Disentangled(10, 18), "max_distance is 10; with 18 buckets it must be more than 10"),
+        (
+            lambda: Disentangled(10, content_to_position=False, position_to_content=False),
+            "needs content_to_position, position_to_content, or both",
+        ),
+        (lambda: Convolution(4), "kernel_size is 4; it must be odd"),
+        (lambda: Convolution(3, 0), "groups is 0; it must be at least 1"),
+    ],
+)
+def test_impossible_parts_are_refused_in_one_sentence(make: Callable[[], object], sentence: str) -> None:
+    """Scores with positions and convolutions check their own fields."""
+    with pytest.raises(CheckpointError) as refusal:
+        make()
+    assert sentence in str(refusal.value)
 
 
 def test_a_config_is_frozen() -> None:

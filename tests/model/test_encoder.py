@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import fields, replace
-from functools import partial
 from itertools import product
 from typing import Any, cast
 
@@ -13,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from model.encoder.attention import SelfAttention
 from model.encoder.block import Block
-from model.encoder.config import Adapters, EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import FeedForward
 from model.encoder.packing import Packing
+from model.encoder.parts import Adapters, Convolution, Disentangled, LayerConfig, RelativeBias, Rotary
 from model.encoder.plan import Plan
 from model.pytorch.kernels.library import NoKernels
 from model.pytorch.kernels.stack import run_on_kernels
@@ -72,6 +71,7 @@ ROTARY = (LayerConfig(rotary=Rotary.of(6)),)
 UNEQUAL = (LayerConfig(1), LayerConfig(0, Rotary.of(6)), LayerConfig(2, Rotary.of(2, 100.0)))
 UNNORMED = (LayerConfig(attention_norm=False), LayerConfig(), LayerConfig())
 NORMS, QK_NORMS = ("pre", "post", "sandwich"), ("layer", "rms", "joint")
+CONVOLVED = tuple(LayerConfig(convolution=one) for one in (Convolution(3), None, Convolution(5, 2)))
 CHOICES: list[dict[str, Any]] = [
     *({"positions": p, "norm": n} for p, n in product(("sinusoidal", "none"), NORMS)),
     *({"layers": ROTARY, "positions": "none", "norm": n} for n in NORMS),
@@ -99,6 +99,14 @@ CHOICES: list[dict[str, Any]] = [
     *({"layers": UNNORMED, "norm": n} for n in NORMS),
     *({"head_dim": d, "num_kv_heads": k} for d, k in product((0, 10), (1, 2))),
     {"head_dim": 10, "num_heads": 5, "layers": (LayerConfig(rotary=Rotary.of(8)),), "num_kv_heads": 1},
+    *({"embedding_size": 10, "embedding_norm": n, "project_first": True} for n in (True, False)),
+    *({"disentangled": Disentangled(9, b, shared=s, norm=s)} for b, s in product((0, 4), (False, True))),
+    *({"disentangled": Disentangled(20, 6, c, not c, shared=s)} for c, s in product((False, True), repeat=2)),
+    {"disentangled": Disentangled(4), "causal": True, "scale": 0.2, "norm": "pre", "norm_kind": "rms"},
+    {"disentangled": Disentangled(2, norm=True), "layers": (LayerConfig(window=2),), "head_dim": 10},
+    {"disentangled": Disentangled(8), "shared": (0, 0, 0), "qkv_bias": False},
+    *({"layers": CONVOLVED, "norm": n} for n in NORMS),
+    {"layers": (LayerConfig(convolution=Convolution(1, 24, "gelu")),), "positions": "none"},
     {"scale": 1.0},
     {"scale": 0.1, "causal": True},
     *({"qk_norm": q, "norm_bias": b, "layers": ROTARY} for q, b in product(QK_NORMS, (True, False))),
@@ -121,7 +129,8 @@ CHOICES: list[dict[str, Any]] = [
 def named(choice: dict[str, Any]) -> str:
     """The values that are short, and the names of the others."""
     return "-".join(
-        name if isinstance(x, tuple | RelativeBias | Adapters) else str(x) for name, x in choice.items()
+        name if isinstance(x, tuple | RelativeBias | Disentangled | Adapters) else str(x)
+        for name, x in choice.items()
     )
 
 
@@ -300,65 +309,6 @@ def test_mixed_lengths_in_a_batch_equal_each_alone(batch: list[list[int]], kind:
     encoder = _MIXED[kind]
     for together, ids in zip(encode(encoder, batch), batch, strict=True):
         assert relative_distance(together, encode(encoder, [ids])[0]) < 2e-6
-
-
-# --------------------------------------------------------------------------- only what is planned
-
-
-class Calls:
-    """Counts the blocks that really ran, and the layers whose queries and keys were projected."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.blocks: list[int] = []
-        self.projections: list[int] = []
-        for number, block in enumerate(encoder.blocks):
-            assert isinstance(block, Block)
-            block.register_forward_hook(lambda *_, number=number: self.blocks.append(number))
-            block.attention.qkv.register_forward_hook(
-                lambda *_, number=number: self.projections.append(number)
-            )
-
-
-@pytest.mark.parametrize(
-    ("wanted", "observed", "blocks", "projections"),
-    [
-        ([0], [], [], []),
-        ([1], [], [0], [0]),
-        ([3, 1], [], [0, 1, 2], [0, 1, 2]),
-        ([], [0], [], [0]),
-        ([], [2, 0], [0, 1], [0, 1, 2]),
-        ([1], [0], [0], [0]),
-        ([1], [1], [0], [0, 1]),
-        ([2], [0], [0, 1], [0, 1]),
-    ],
-)
-def test_work_past_the_last_wanted_layer_is_not_done(
-    wanted: list[int], observed: list[int], blocks: list[int], projections: list[int]
-) -> None:
-    """A map of layer 0 needs its queries and keys, not its output; a state needs the blocks up to it."""
-    encoder, layers = random_encoder(config()), []
-    calls = Calls(encoder)
-
-    def observe(
-        layer: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
-    ) -> None:
-        assert attention is encoder.blocks[layer].attention
-        assert (q.shape, k.shape, bias) == ((7, 4, 6), (7, 4, 6), None)
-        layers.append(layer)
-
-    plan = Plan(wanted, {layer: partial(observe, layer) for layer in observed})
-    states = forward(encoder, IDS, plan)
-    assert sorted(states) == sorted(wanted)
-    assert layers == sorted(observed)
-    assert (calls.blocks, calls.projections) == (blocks, projections)
-
-
-def test_stopping_early_changes_no_number() -> None:
-    """A state is the same whether or not deeper ones were asked for."""
-    encoder = random_encoder(config(norm="pre"))
-    whole = forward(encoder, IDS, Plan([0, 1, 2, 3]))
-    for layer in range(4):
-        assert torch.equal(forward(encoder, IDS, Plan([layer]))[layer], whole[layer])
 
 
 @pytest.mark.parametrize(

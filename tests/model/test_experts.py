@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from model.encoder.config import EncoderConfig, LayerConfig, Mixture
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.experts import Experts
+from model.encoder.feed_forward import Experts
+from model.encoder.parts import LayerConfig, Mixture
 from tests.references.comparing import distance
 from tests.references.encoder import activation, softmax
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from model.inspection.layer import LayerAttention, read_weights
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
+from model.onnx import graph_layer
 from model.onnx.graph_layer import FetchedHeads, GraphLayer, find, softmax
 from model.pytorch.tensor_layer import TensorLayer
 from model.pytorch.tensor_operations import TensorOperations
@@ -111,6 +113,40 @@ def test_blocks_are_those_of_the_formula(data: st.DataObject, length: int, maps:
     head, row = chosen_heads[0], chosen_rows[0]
     neighbours = read_weights(made, "probability", EVERY, slice(head, head + 1), slice(row, row + 1))
     assert distance(neighbours, probability[head, row][None, None, None]) <= 1e-6
+
+
+KINDS = ("position_keys", "position_queries")
+
+
+@given(
+    st.data(),
+    st.sampled_from([1, 2, 9]),
+    st.sampled_from([1, 2, 4, 512]),
+    st.sampled_from([["position_keys"], ["position_queries"], [*KINDS]]),
+)
+def test_scores_have_the_products_with_positions(
+    data: st.DataObject, length: int, square: int, kinds: list[str]
+) -> None:
+    """Queries and keys are compared with the vectors of their distance, however many pairs at a time."""
+    layer = of_torch(length)[0]
+    heads, rows = data.draw(some_of(HEADS)), data.draw(some_of(length))
+    shape = (2, HEADS, SIZE, 2 * length - 1)
+    both = np.random.default_rng(length).normal(size=shape).astype(np.float32)
+    vectors = dict(zip(KINDS, both, strict=True))
+    q, k = (x[0].double().numpy().transpose(1, 0, 2) for x in (layer.q, layer.k))
+    expected = scores(layer)
+    for i, j in np.ndindex(length, length):
+        for kind, content in zip(KINDS, (q[:, i], k[:, j]), strict=True):
+            if kind in kinds:
+                vector = vectors[kind][:, :, length - 1 + j - i]
+                expected[:, i, j] += (content * vector).sum(-1) / np.sqrt(SIZE)
+    listed: dict[str, Any] = {kind: FetchedHeads(np.array(heads), (vectors[kind][heads],)) for kind in kinds}
+    made = replace(handed_out(layer, heads, None, maps=False), **listed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_layer, "_SQUARE", square)
+        (got,) = made.scores(EVERY, np.array(heads), np.array(rows))
+    assert got.dtype == np.float32
+    assert relative_distance(got, expected[np.ix_(heads, rows)]) <= 1e-5
 
 
 @given(

@@ -17,9 +17,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.encoder.attention import SelfAttention
-from model.encoder.config import Adapters, EncoderConfig, LayerConfig, Mixture, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder, embed_packed
 from model.encoder.packing import Packing
+from model.encoder.parts import (
+    Adapters,
+    Convolution,
+    Disentangled,
+    LayerConfig,
+    Mixture,
+    RelativeBias,
+    Rotary,
+)
 from model.encoder.plan import Plan
 from model.pytorch.kernels import stack
 from model.pytorch.kernels.embeddings import NativeEmbeddings
@@ -79,6 +88,8 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
     "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
     "double_residual": [{"double_residual": True}],
+    "disentangled": [{"disentangled": Disentangled()}],
+    "layers": [{"layers": (LayerConfig(convolution=Convolution(3)),)}],
 }
 """What changes a block, and the kernels refuse."""
 
@@ -94,6 +105,7 @@ EMBEDDED: dict[str, list[dict[str, Any]]] = {
     "padding_id": [{"padding_id": 1}, {"padding_id": 0, "position_offset": 1, "max_positions": 6}],
     "embedding_size": [{"embedding_size": 32}],
     "adapters": [{"adapters": Adapters(("a", "b"), 2)}],
+    "project_first": [{"embedding_size": 32, "project_first": True}],
     "longest": [{"longest": 5}],
 }
 """What changes the embeddings alone, or the numbers not at all: adapters, of sequences without a task."""

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.encoder.config import Activation
 from model.encoder.linear import Linear, activate, suitable_rows
+from model.encoder.parts import Activation
 from tests.references.comparing import distance
 from tests.references.encoder import activation
 

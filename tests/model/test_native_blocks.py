@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
-from model.encoder.config import Activation, Rotary
 from model.encoder.linear import activate
+from model.encoder.parts import Activation, Rotary
 from model.encoder.positions import by_query_and_key, rotary_angles, rotate
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, check
 from model.pytorch.kernels.observations import Observations, Slots

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.encoder.config import Activation
 from model.encoder.linear import activate
+from model.encoder.parts import Activation
 from model.pytorch.kernels.library import NoKernels, Products, check, find_kernels
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product

@@ -14,6 +14,7 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.contract import STATISTICS, AttentionWant, Axis, Batch, Output, SentenceWant, SummaryWant, Want
 from model.encoder.block import Block
+from model.encoder.convolution import convolve_packed
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
@@ -79,7 +80,8 @@ class StandIn:
         states = {}
         for layer, block in enumerate(self._blocks):
             observe = partial(self._observe, plan, layer, packing)
-            x = block(x, partial(block.attention, packing=packing, rotary=None, bias=None, observe=observe))
+            attend = partial(block.attention, packing=packing, rotary=None, bias=None, observe=observe)
+            x = block(x, attend, partial(convolve_packed, packing=packing))
             if layer + 1 in plan.states:
                 states[layer + 1] = x
         return states

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.encoder.attention import SelfAttention
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias
+from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
 from model.encoder.padded_runs import (
     SHORT,
@@ -20,6 +20,7 @@ from model.encoder.padded_runs import (
     make_padded_runs,
     product_attention,
 )
+from model.encoder.parts import LayerConfig, RelativeBias
 
 FloatArray = NDArray[np.floating[Any]]
 LENGTHS = st.lists(st.integers(1, 140), min_size=1, max_size=20)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from model.encoder.config import EncoderConfig, LayerConfig, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
+from model.encoder.parts import LayerConfig, RelativeBias, Rotary
 from model.encoder.positions import (
     alibi,
     alibi_slopes,

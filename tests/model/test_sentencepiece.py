@@ -3,8 +3,10 @@
 import importlib
 import json
 import struct
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +89,62 @@ def test_pieces_of_a_file(
     converter = getattr(converters, f"{name}Converter")
     theirs = getattr(transformers, f"{name}Tokenizer")(**converter.convert_from_spm(vocab=stored, **settings))
     check_fast(build(tmp_path), theirs)
+
+
+DEBERTA = {"[PAD]": CONTROL, "[CLS]": CONTROL, "[SEP]": CONTROL, "[UNK]": UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"do_lower_case": True},
+        {"split_by_punct": True},
+        {"add_prefix_space": False},
+        {"vocab_type": "spm"},
+    ],
+    ids=str,
+)
+def test_pieces_of_deberta(settings: dict[str, Any], pieces: Pieces, tmp_path: Path) -> None:
+    """As transformers converts the file, with the mask behind the pieces: number 128000 of deberta-v3.
+
+    Its own class in release 5 leaves out what the file says of characters, so this is the reference.
+    """
+    trainer = field(3, 1) + field(40, 3)
+    stored = write(tmp_path / "spm.model", pieces, DEBERTA, trainer=trainer)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    ids = {token: number for number, (token, _) in enumerate(stored)}
+    slow = SimpleNamespace(
+        vocab_file=str(tmp_path / "spm.model"),
+        do_lower_case=settings.get("do_lower_case", False),
+        split_by_punct=settings.get("split_by_punct", False),
+        add_prefix_space=settings.get("add_prefix_space", True),
+        convert_tokens_to_ids=ids.__getitem__,
+    )
+    converted = importlib.import_module("transformers.convert_slow_tokenizer").DebertaV2Converter(slow)
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=converted.converted(),
+        **{f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "unk", "pad", "mask")},
+    )
+    assert theirs.convert_tokens_to_ids("[MASK]") == len(stored)
+    check_fast(build(tmp_path, "deberta-v2"), theirs)
+
+
+def test_plain_texts_are_those_of_deberta_s_class_in_transformers_5(pieces: Pieces, tmp_path: Path) -> None:
+    """Where characters are composed and spaces single, its own class gives the same tokens."""
+    stored = write(tmp_path / "spm.model", pieces, DEBERTA, trainer=field(40, 3))
+    ours = build(tmp_path, "deberta-v2")
+    theirs = transformers.DebertaV2Tokenizer(vocab=stored, unk_id=3)
+    texts = [" ".join(unicodedata.normalize("NFC", text).split()) for text in TEXTS]
+    for text, encoding in zip(texts, ours.encode(texts), strict=True):
+        assert encoding.token_ids == theirs(text)["input_ids"], text
+
+
+def test_a_vocabulary_of_bytes_is_left_to_transformers(pieces: Pieces, tmp_path: Path) -> None:
+    """The first DeBERTa's kind under the name of the second's is not guessed."""
+    write(tmp_path / "spm.model", pieces[:20], DEBERTA)
+    (tmp_path / "tokenizer_config.json").write_text('{"vocab_type": "gpt2"}', encoding="utf-8")
+    assert build_tokenizer(tmp_path, "deberta-v2") is None
 
 
 def test_another_algorithm_is_not_guessed(pieces: Pieces, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def activation(x: Array, kind: str) -> Array:
         "gelu": lambda z: z * 0.5 * (1.0 + math.erf(z / math.sqrt(2.0))),
         "gelu_tanh": lambda z: 0.5 * z * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3))),
         "silu": lambda z: z / (1.0 + math.exp(-z)),
+        "tanh": math.tanh,
     }
     return np.vectorize(formulas[kind], otypes=[np.float64])(x) if x.size else x
 
@@ -85,6 +86,19 @@ def bucket(distance: int, buckets: int, max_distance: int) -> int:
         return offset + steps
     grown = math.log(steps / exact) / math.log(max_distance / exact) * (half - exact)
     return offset + min(half - 1, exact + int(grown + 1e-9))
+
+
+def distance_row(distance: int, kinds: Any) -> int:
+    """The row of one distance (query minus key) in the table of DeBERTa, He et al. 2021, §3.1 and their code.
+
+    Up to half of the buckets are exact, the rest grow logarithmically up to the distance before the longest.
+    """
+    steps, span = abs(distance), kinds.buckets or kinds.max_distance
+    exact = kinds.buckets // 2
+    if exact and steps > exact:
+        grown = math.log(steps / exact) / math.log((kinds.max_distance - 1) / exact) * (exact - 1)
+        steps = exact + math.ceil(grown - 1e-9)
+    return min(max(span + (steps if distance > 0 else -steps), 0), 2 * span - 1)
 
 
 def slopes(heads: int) -> list[float]:
@@ -175,6 +189,8 @@ class NaiveEncoder:
             for head in range(config.num_heads)
         ]
         scores = np.stack(compared) + self._bias(name, len(state))
+        if config.disentangled is not None:
+            scores += self._position_terms(name, q, k)
         window = self._layer(number).window
         for i, j in np.ndindex(len(state), len(state)):
             if (config.causal and j > i) or (window and abs(i - j) > window):
@@ -205,10 +221,33 @@ class NaiveEncoder:
                 row = row + np.array(sinusoid(position, len(row)))
             rows.append(row)
         x = np.stack(rows)
+        if config.project_first:
+            x = self._linear("embeddings.projection", x, bias=False)
+            return self._norm("embeddings.norm", x) if config.embedding_norm else x
         x = self._norm("embeddings.norm", x) if config.embedding_norm else x
         return self._linear("embeddings.projection", x, bias=True) if config.embedding_size else x
 
     def _block(self, number: int, x: Array) -> tuple[Array, Array]:
+        output, weights = self._transform(number, x)
+        convolution, name = self._layer(number).convolution, self._name(number)
+        if convolution is None:
+            return output, weights
+        around = self._convolve(name + "convolution", x, convolution)
+        return self._norm(name + "convolution_norm", output + around), weights
+
+    def _convolve(self, name: str, x: Array, convolution: Any) -> Array:
+        """The weighted sum of each token and its neighbours, of which a group of channels sees its own."""
+        kernel = self.weights[name + ".weight"]  # (C, C / groups, kernel_size)
+        size, (channels, seen, width) = len(x), kernel.shape
+        output = np.tile(self.weights[name + ".bias"], (size, 1))
+        for token, channel, step in np.ndindex(size, channels, width):
+            neighbour = token + step - width // 2
+            first = channel // (channels // convolution.groups) * seen
+            if 0 <= neighbour < size:
+                output[token, channel] += x[neighbour, first : first + seen] @ kernel[channel, :, step]
+        return activation(output, convolution.activation)
+
+    def _transform(self, number: int, x: Array) -> tuple[Array, Array]:
         name, order = self._name(number), self.config.norm
         mixed, weights = self._attend(number, x)
         if self.config.double_residual:
@@ -249,6 +288,32 @@ class NaiveEncoder:
             if config.alibi:
                 bias[:, i, j] -= slope * abs(i - j)
         return bias
+
+    def _position_terms(self, name: str, q: Array, k: Array) -> Array:
+        """What scores of each head, (H, N, N), have besides the products of q and k, (H, N, D)."""
+        config, kinds, name = self.config, self.config.disentangled, name + "attention."
+        table = self.weights["distances.table"]
+        table = self._norm("distances.norm", table) if kinds.norm else table
+
+        def project(own: str, half: int) -> Array:
+            if not kinds.shared:
+                projected = self._linear(name + own, table, bias=True)
+            else:
+                every = self._linear(name + "qkv", table, bias=config.qkv_bias)
+                projected = np.split(every, 3, axis=1)[half]
+            return np.stack(np.split(projected, config.num_heads, axis=1))  # (H, rows, D)
+
+        terms = np.zeros((len(q), q.shape[1], q.shape[1]))
+        scale = 1 / math.sqrt(self.head_size) if config.scale is None else config.scale
+        queries = project("position_query", 0) if kinds.position_to_content else None
+        keys = project("position_key", 1) if kinds.content_to_position else None
+        for head, i, j in np.ndindex(terms.shape):
+            row = distance_row(i - j, kinds)
+            if keys is not None:
+                terms[head, i, j] += q[head, i] @ keys[head, row] * scale
+            if queries is not None:
+                terms[head, i, j] += k[head, j] @ queries[head, row] * scale
+        return terms
 
     def _feed_forward(self, number: int, x: Array) -> Array:
         config, name, mixture = self.config, self._name(number), self._layer(number).mixture

@@ -4,7 +4,7 @@ import os
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,16 @@ NOTHING = np.zeros(0, np.int64)
 
 
 class ExportedGraph:
-    """A graph of so many layers and heads, run on the CPU; `biased` if its scores have a bias by distance."""
+    """A graph of so many layers and heads, run on the CPU; `further` are its outputs by distance."""
 
-    def __init__(self, path: Path, layers: int, heads: int, *, biased: bool = False) -> None:
+    def __init__(
+        self, path: Path, layers: int, heads: int, further: Sequence[Callable[[int], str]] = ()
+    ) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self.path, self.layers, self.heads, self.biased = path, layers, heads, biased
+        self.path, self.layers, self.heads, self.further = path, layers, heads, further
 
     def feeds(self, sequences: Sequence[Sequence[int]], *, padding: int = 0) -> dict[str, NDArray[np.int64]]:
         """Lay sequences in a rectangle, `padding` columns wider than the longest, and ask for nothing."""
@@ -57,5 +59,5 @@ class ExportedGraph:
 
     def __call__(self, feeds: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
         """Run; every output by its name."""
-        names = graph.output_names(self.layers, biased=self.biased)
+        names = graph.output_names(self.layers, self.further)
         return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))

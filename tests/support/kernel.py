@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import Activation
 from model.encoder.linear import activate
+from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import library
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from model.encoder.config import Activation, EncoderConfig
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import Activation
 from model.errors import CheckpointError
-from model.families import bert
+from model.families.bert import bert
 from model.families.family import Family, Part, either_below
 from model.families.reading.options import plain
 from model.fields import whole

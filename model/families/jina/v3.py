@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from model.encoder.config import EncoderConfig, LayerConfig, Rotary
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import LayerConfig, Rotary
 from model.errors import CheckpointError
-from model.families import bert
+from model.families.bert import bert
+from model.families.bert.roberta import ROBERTA
 from model.families.family import Either, Family, Sources
 from model.families.reading.adapters import read_adapters
 from model.families.reading.options import plain
 from model.families.reading.rotary import positive, read_rotary
-from model.families.roberta import ROBERTA
 from model.fields import epsilon, whole
 from model.files import shown
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import Adapters
+from model.encoder.parts import Adapters
 from model.errors import CheckpointError
 from model.families.reading.rotary import positive
 from model.fields import switch, whole

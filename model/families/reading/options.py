@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import Activation
+from model.encoder.parts import Activation
 from model.errors import CheckpointError
 from model.fields import whole
 from model.files import shown

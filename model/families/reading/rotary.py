@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from model.encoder.config import Rotary
+from model.encoder.parts import Rotary
 from model.errors import CheckpointError
 from model.families.reading.options import plain
 from model.files import shown

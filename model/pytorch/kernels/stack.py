@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import Activation, EncoderConfig
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.experts import Experts
+from model.encoder.feed_forward import Experts
 from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
+from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.embeddings import NativeEmbeddings
@@ -87,6 +88,10 @@ class NativeStack:
             raise NoKernels("they support only dot products of queries and keys, without norms")
         if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
+        if config.disentangled is not None:
+            raise NoKernels("they support only scores between contents, not disentangled attention")
+        if any(layer.convolution for layer in config.layers):
+            raise NoKernels("they support only layers without a convolution")
         kernels = find_kernels(dtype)
         if kernels.products is None and any(layer.mixture for layer in config.layers):
             raise NoKernels(f"with {kernels.instructions} they support no mixture of experts")
@@ -335,7 +340,8 @@ class _Positions:
 
     def bias(self, attention: Any) -> Tensor | None:
         """Return the bias of a layer's scores by distance, (H, 2·longest − 1)."""
-        return None if self._bias is None else self._bias(attention)
+        bias = None if self._bias is None else self._bias(attention)
+        return bias if isinstance(bias, Tensor) else None
 
     def angles(self, blocks: Sequence[Any], some: range) -> Array[c_void_p] | None:
         """List the address of each layer's `Angles`; None if no layer has rotary positions."""

@@ -15,9 +15,10 @@ from torch import Tensor
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.folder import read_folder
 from model.checkpoints.saving import save_encoder
-from model.encoder.config import EncoderConfig, LayerConfig, Mixture, RelativeBias, Rotary
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
+from model.encoder.parts import LayerConfig, Mixture, RelativeBias, Rotary
 from model.encoder.plan import Plan
 from model.errors import CheckpointError
 from model.families.own.literal import read_config, write_config

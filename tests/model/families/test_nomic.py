@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from model.encoder.config import EncoderConfig, LayerConfig, Mixture, Rotary
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
 from model.families.nomic import read_config
 from tests.references.families import VOCABULARY, change_config, write_model

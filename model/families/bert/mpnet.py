@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from model.encoder.config import EncoderConfig, RelativeBias
-from model.families import roberta
+from model.encoder.config import EncoderConfig
+from model.encoder.parts import RelativeBias
+from model.families.bert import roberta
 from model.families.reading.options import check_at_least
 from model.fields import whole
 

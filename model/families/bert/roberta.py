@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from model.encoder.config import EncoderConfig
-from model.families import bert
+from model.families.bert import bert
 from model.families.reading.options import padding_id
 
 

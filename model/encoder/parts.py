@@ -1,0 +1,204 @@
+"""The parts of an encoder's configuration: what layers, positions and scores may have."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from model.errors import CheckpointError
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Check a field; raises CheckpointError for one that is no whole number, or below `least`."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise CheckpointError(f"{name} is {value!r}; it must be a whole number.")
+    if value < least:
+        raise CheckpointError(f"{name} is {value}; it must be at least {least}.")
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotary positions (Su et al. 2021): pair i of components turns by `frequencies[i]` radians a token.
+
+    The first 2·len(frequencies) components of a head turn, the others stay as they are. Component i is paired
+    with i + len(frequencies), or, if `interleaved`, component 2i with 2i + 1.
+    """
+
+    frequencies: tuple[float, ...]
+    interleaved: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that something turns; raises CheckpointError."""
+        if not self.frequencies:
+            raise CheckpointError("rotary positions need at least one frequency.")
+
+    @classmethod
+    def of(cls, size: int, base: float = 10_000.0, *, interleaved: bool = False) -> "Rotary":
+        """Turn `size` components with the frequencies base^(−2i/size) of the paper, §3.4.2.
+
+        They are rounded to float32, as in training: a far position multiplies the difference.
+        """
+        if size % 2 or size < 2:
+            raise CheckpointError(f"rotary positions need an even number of components, not {size}.")
+        exponents = np.arange(0, size, 2, dtype=np.float32) / np.float32(size)
+        return cls(tuple((np.float32(1) / np.float32(base) ** exponents).tolist()), interleaved)
+
+    @property
+    def size(self) -> int:
+        """How many components of a head turn."""
+        return 2 * len(self.frequencies)
+
+
+@dataclass(frozen=True)
+class RelativeBias:
+    """A learned bias of the scores for each head and bucket of distances (Raffel et al. 2020, §2.1).
+
+    One table serves all layers, or `per_layer` each has its own. `table_rows` is the size of a table that has
+    more rows than buckets.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+    per_layer: bool = False
+    table_rows: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The rows of a table."""
+        return self.table_rows or self.buckets
+
+    def __post_init__(self) -> None:
+        """Check the buckets: each direction has half of them, and half of those are for exact distances."""
+        if self.buckets < 4 or self.buckets % 2:
+            raise CheckpointError(f"relative_buckets is {self.buckets}; it must be even and at least 4.")
+        if self.max_distance <= self.buckets // 4:
+            raise CheckpointError(
+                f"relative_max_distance is {self.max_distance}; with {self.buckets} buckets it must be more "
+                f"than {self.buckets // 4}."
+            )
+        if 0 != self.table_rows < self.buckets:
+            raise CheckpointError(
+                f"table_rows is {self.table_rows}; it must be 0 or at least the number of buckets, "
+                f"{self.buckets}."
+            )
+
+
+@dataclass(frozen=True)
+class Disentangled:
+    """Scores between contents and the distances of positions (He et al. 2021, DeBERTa, §3.1).
+
+    A table of 2·`span` embeddings of distances is projected in each layer to keys and queries of positions.
+    Queries of contents are compared with the keys (`content_to_position`), keys of contents with the queries
+    (`position_to_content`). Distances have rows of their own up to `max_distance`; or else, with `buckets`,
+    those up to half of them do, and further ones share rows on a logarithmic scale. `shared` projects with
+    the layer's own weights for queries and keys, and `norm` normalises the embeddings first.
+    """
+
+    max_distance: int = 512
+    buckets: int = 0
+    content_to_position: bool = True
+    position_to_content: bool = True
+    shared: bool = False
+    norm: bool = False
+
+    @property
+    def span(self) -> int:
+        """How many rows of the table are for keys before their query; as many are for the others."""
+        return self.buckets or self.max_distance
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        check_whole("max_distance", self.max_distance, 1)
+        check_whole("buckets", self.buckets, 0)
+        if self.buckets % 2:
+            raise CheckpointError(f"buckets is {self.buckets}; it must be even: half are for near distances.")
+        if self.buckets and self.max_distance - 1 <= self.buckets // 2:
+            raise CheckpointError(
+                f"max_distance is {self.max_distance}; with {self.buckets} buckets it must be more than "
+                f"{self.buckets // 2 + 1}."
+            )
+        if not self.content_to_position and not self.position_to_content:
+            raise CheckpointError(
+                "disentangled attention needs content_to_position, position_to_content, or both."
+            )
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution over the tokens of a layer's input, added to its output, which is then normalised."""
+
+    kernel_size: int
+    groups: int = 1
+    activation: Activation | Literal["tanh"] = "tanh"
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        check_whole("kernel_size", self.kernel_size, 1)
+        check_whole("groups", self.groups, 1)
+        if not self.kernel_size % 2:
+            raise CheckpointError(
+                f"kernel_size is {self.kernel_size}; it must be odd, to give one output for each token."
+            )
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of `experts` feed-forward networks, of which `chosen` compute each token."""
+
+    experts: int
+    chosen: int
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        check_whole("experts", self.experts, 1)
+        check_whole("chosen", self.chosen, 1)
+        if self.chosen > self.experts:
+            raise CheckpointError(f"a token cannot have {self.chosen} experts of {self.experts}.")
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """Low-rank updates of every matrix and table for `tasks`, by name (LoRA, Hu et al. 2021, §4.1).
+
+    An update is the product of two matrices of `rank` columns and rows, multiplied by `alpha` / `rank`.
+    """
+
+    tasks: tuple[str, ...]
+    rank: int
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        check_whole("rank", self.rank, 1)
+        if not self.tasks or len(set(self.tasks)) < len(self.tasks):
+            raise CheckpointError(f"the tasks of adapters are {self.tasks!r}; name at least one, each once.")
+        if not 0 < self.alpha < float("inf"):  # NaN is neither
+            raise CheckpointError(f"alpha is {self.alpha!r}; it must be a number above 0.")
+
+    @property
+    def scale(self) -> float:
+        """What the product of the two matrices is multiplied by."""
+        return self.alpha / self.rank
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """What may differ from layer to layer.
+
+    `window`: a query attends to keys at most this many positions away on either side; 0 is no limit.
+    `attention_norm` is False where no norm precedes attention though the others do. `mixture`: the layer has
+    a mixture of experts in the place of its feed-forward network, not gated, and with one bias for all.
+    `convolution`: the layer has one beside it.
+    """
+
+    window: int = 0
+    rotary: Rotary | None = None
+    attention_norm: bool = True
+    mixture: Mixture | None = None
+    convolution: Convolution | None = None
+
+    def __post_init__(self) -> None:
+        """Check the fields; raises CheckpointError."""
+        check_whole("window", self.window, 0)
