@@ -37,15 +37,27 @@ from tests.references.families import write_model
 
 _BASE: dict[str, Any] = {"hidden_size": 768, "num_attention_heads": 12, "max_position_embeddings": 1026}
 _T5: dict[str, Any] = {"d_model": 768, "d_kv": 64, "num_heads": 12}
+_DEBERTA_V3: dict[str, Any] = {
+    "max_position_embeddings": 512,
+    "relative_attention": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "layer_norm_eps": 1e-7,
+    "type_vocab_size": 0,
+    "position_biased_input": False,
+}
 FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mpnet": ("MPNet", "num_hidden_layers", {**_BASE, "intermediate_size": 3072}),
     "xlm-roberta": ("XLMRoberta", "num_hidden_layers", {**_BASE, "intermediate_size": 3072}),
     "modernbert": ("ModernBert", "num_hidden_layers", {**_BASE, "intermediate_size": 1152}),
     "nomic": ("NomicBert", "num_hidden_layers", {**_BASE, "intermediate_size": 3072}),
+    "deberta": ("DebertaV2", "num_hidden_layers", {**_BASE, "intermediate_size": 3072, **_DEBERTA_V3}),
     "t5": ("T5", "num_layers", {**_T5, "d_ff": 3072, "architecture": "T5EncoderModel"}),
 }
 """Name -> how its classes begin, its field for the number of layers, and the sizes of its base model."""
-_EAGER = ("mpnet", "t5")
+_EAGER = ("mpnet", "t5", "deberta")
 """Families without SDPA in `transformers`."""
 SHAPES = {"1×13": [13], "16×128": [128] * 16, "4×512": [512] * 4, "mixed": common.mixed_lengths(32, 510)}
 OF_CEILING, OF_SDPA, OF_EAGER, OF_PADDED, OF_SUMMARY = 0.75, 1.15, 1.5, 3.0, 1.2

@@ -69,6 +69,12 @@ RUN: dict[str, list[dict[str, Any]]] = {
         {"relative_bias": RelativeBias(table_rows=40)},
     ],
     "alibi": [{"alibi": True}],
+    "disentangled": [
+        {"disentangled": Disentangled()},
+        {"disentangled": Disentangled(4, shared=True, norm=True), "norm": "pre"},
+        {"disentangled": Disentangled(9, 6, content_to_position=False), "causal": True},
+        {"disentangled": Disentangled(9, 6, position_to_content=False, shared=True)},
+    ],
     "layers": [
         {"layers": (LayerConfig(window=2),)},
         {"layers": (LayerConfig(window=1),), "causal": True},
@@ -88,7 +94,6 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
     "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
     "double_residual": [{"double_residual": True}],
-    "disentangled": [{"disentangled": Disentangled()}],
     "layers": [{"layers": (LayerConfig(convolution=Convolution(3)),)}],
 }
 """What changes a block, and the kernels refuse."""
@@ -192,8 +197,8 @@ def test_every_field_of_a_part_of_the_config_is_run(field: str, part: str) -> No
 @pytest.mark.parametrize("products", [False, True])
 def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products: bool) -> None:
     """States, queries, keys, values and biases of each layer are those of the blocks themselves."""
-    if not products and any(layer.mixture for layer in choice.get("layers", ())):
-        pytest.skip("experts need our own products")
+    if not products and needs_own_products(choice):
+        pytest.skip("experts and distances need our own products")
     encoder, native = prepared(replace(BASE, **choice), products=products)
     assert changes_blocks(choice) or choice == {"activation": BASE.activation}
     layers = encoder.config.num_layers
@@ -201,9 +206,9 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products:
     def pass_() -> tuple[dict[int, Tensor], list[Tensor]]:
         found: list[Tensor] = []
 
-        def observe(number: int, attention: SelfAttention, *projected: Tensor | None) -> None:
+        def observe(number: int, attention: SelfAttention, *projected: object) -> None:
             assert attention.config is encoder.config
-            found.extend(x[: sum(LENGTHS)].clone() for x in projected if x is not None)
+            found.extend(x[: sum(LENGTHS)].clone() for x in projected if isinstance(x, Tensor))
 
         plan = Plan(range(1, layers + 1), {n: partial(observe, n) for n in range(layers)})
         ending = Plan((), {layers - 1: partial(observe, layers - 1)})
@@ -227,8 +232,10 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], 
         if products != "ours":
             kernels = kernels._replace(products=None)
         config = replace(BASE, **choice)
-        if any(x.mixture and (products != "ours" or x.mixture.chosen < 3) for x in config.layers):
-            pytest.skip("experts need our own products, and rounding may choose others")
+        if any(x.mixture and x.mixture.chosen < 3 for x in config.layers):
+            pytest.skip("rounding may choose other experts")
+        if products != "ours" and needs_own_products(choice):
+            pytest.skip("experts and distances need our own products")
         encoder, rounded = encoder_of(config), encoder_of(config)
         rounded.reduce_precision(torch.bfloat16)
         native = NativeStack(rounded, kernels)
@@ -269,12 +276,21 @@ def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
         NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
 
 
-def test_without_products_of_their_own_the_kernels_refuse_experts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each expert computes some rows of the others' tensors."""
+def needs_own_products(choice: dict[str, Any]) -> bool:
+    """Whether PyTorch's products do not serve: of some rows of a tensor, or in panels."""
+    return "disentangled" in choice or any(layer.mixture for layer in choice.get("layers", ()))
+
+
+@pytest.mark.parametrize(
+    "choice", [{"layers": (LayerConfig(mixture=Mixture(4, 2)),)}, {"disentangled": Disentangled()}], ids=named
+)
+def test_without_products_of_their_own_the_kernels_refuse_some(
+    choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts and distances."""
     monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins(products=False))
-    config = replace(BASE, layers=(LayerConfig(mixture=Mixture(4, 2)),))
-    with pytest.raises(NoKernels, match="with avx512 they support no mixture of experts"):
-        NativeStack.of(encoder_of(config), torch.float32)
+    with pytest.raises(NoKernels, match="with avx512 they support no experts and no disentangled attention"):
+        NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
 
 
 @needs_kernels

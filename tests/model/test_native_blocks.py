@@ -1,23 +1,27 @@
 """The native steps of other blocks than BERT's: what attention hides and adds, rotation, gates, norms."""
 
-from ctypes import byref
+from ctypes import addressof, byref
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
+from model.encoder.disentangled import distance_rows
 from model.encoder.linear import activate
-from model.encoder.parts import Activation, Rotary
-from model.encoder.positions import by_query_and_key, rotary_angles, rotate
+from model.encoder.parts import Activation, Disentangled, Rotary
+from model.encoder.positions import by_query_and_key, distances, rotary_angles, rotate
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, check
 from model.pytorch.kernels.observations import Observations, Slots
-from model.pytorch.kernels.structures import Gate, Norm, Rotation
+from model.pytorch.kernels.positions import Vectors
+from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.structures import Distances, Gate, Norm, Rotation
 from tests.model.test_native import DTYPES, LENGTHS, all_kernels, emulated, some_kernels  # noqa: F401
 from tests.references import measures
 from tests.references.comparing import distance, near_ties, relative_distance
@@ -129,6 +133,79 @@ def check_statistics(found: Any, weights: Tensor) -> None:
         value = expected[statistic][0]
         open_ = near_ties(whole)[0] if statistic.startswith("argmax") else 0
         assert (np.abs(found[:, j] - value) <= open_ + 2e-5 * np.maximum(1, value)).all(), statistic
+
+
+@needs_kernels
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=LENGTHS,
+    table=st.sampled_from([(4, 0), (40, 0), (200, 64), (400, 0)]),
+    kinds=st.sampled_from([(True, True), (True, False), (False, True)]),
+    window=st.sampled_from([0, 0, 7, 20]),
+    seed=st.integers(0, 99),
+)
+def test_contents_are_compared_with_distances_too(
+    kernels: Kernels,
+    dtype: torch.dtype,
+    lengths: list[int],
+    table: tuple[int, int],
+    kinds: tuple[bool, bool],
+    window: int,
+    seed: int,
+) -> None:
+    """Scale · (q·k + q·K[r] + k·Q[r]), with the vectors of near distances, or of buckets of far ones."""
+    heads, size = 2, kernels.head_step
+    disentangled, generator = Disentangled(*table), torch.Generator().manual_seed(seed)
+    q, k, v = torch.randn(3, sum(lengths), heads, size, generator=generator).to(dtype)
+    both = torch.randn(2, heads, 2 * disentangled.span, size, generator=generator).to(dtype)
+    keys, queries = (one if kind else None for one, kind in zip(both, kinds, strict=True))
+    rows = distance_rows(distances(LONGEST, torch.device("cpu")), disentangled).to(torch.int32)
+    if kernels.products is None:
+        pytest.skip("there are no panels with AMX")
+    vectors = Vectors(keys, queries, partial(lay_out, columns=kernels.products.columns))
+    described = vectors.of(rows)
+    starts, observations, maps = (
+        np.array([0, *np.cumsum(lengths)], np.int64),
+        Observations(len(lengths), heads),
+        [],
+    )
+    for i, length in enumerate(lengths):
+        maps.append(np.full((heads, length, length), -1, np.float32))
+        observations.weights(i, maps[i][None], Slots([0, 1], heads), None, np.ones(1, np.bool_))
+    output = torch.full((sum(lengths), heads, size), 7.0, dtype=dtype)
+    others = {"window": window, "distances": addressof(described)}
+    attend(kernels, q, k, v, starts, output, observations, **others)
+    for i, length in enumerate(lengths):
+        if not length:
+            continue
+        some = slice(*starts[i : i + 2].tolist())
+        qs, ks, vs = (x[some].transpose(0, 1).double() for x in (q, k, v))
+        row = by_query_and_key(rows.long(), length)
+        scores = qs @ ks.mT
+        if keys is not None:
+            scores += torch.einsum("hid,hijd->hij", qs, keys.double()[:, row])
+        if queries is not None:
+            scores += torch.einsum("hjd,hijd->hij", ks, queries.double()[:, row])
+        weights = torch.softmax(masked(scores * size**-0.5, window, causal=False), -1)
+        assert distance(maps[i], weights) < 2e-5
+        assert distance(output[some].float().transpose(0, 1), weights @ vs) < 10 * rounding(dtype)
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "wrong", [{"number": 7}, {"length": 2}, {"rows": None}, {"keys": None, "queries": None}]
+)
+def test_distances_that_do_not_fit_are_refused(
+    kernels: Kernels, dtype: torch.dtype, wrong: dict[str, Any]
+) -> None:
+    """Vectors that are not there, and distances without a row."""
+    q, rows = torch.zeros(5, 1, 32, dtype=dtype), torch.arange(8, -1, -1, dtype=torch.int32)
+    panels = torch.zeros(64 * 32)
+    described = Distances(panels.data_ptr(), panels.data_ptr(), rows.data_ptr(), 9, 5)
+    for name, value in wrong.items():
+        setattr(described, name, value)
+    with pytest.raises(ValueError, match="shapes do not match"):
+        attend(kernels, q, q, q, np.array([0, 5]), torch.zeros_like(q), None, distances=addressof(described))
 
 
 @needs_kernels

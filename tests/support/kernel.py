@@ -1,7 +1,7 @@
 """The compiled kernels in parts: attention by itself, or the order of a block's steps by itself."""
 
 import math
-from ctypes import CFUNCTYPE, byref, c_float, c_int, c_int64, c_void_p
+from ctypes import CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
 from itertools import pairwise
 
 import pytest
@@ -16,7 +16,16 @@ from model.pytorch.kernels import library
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
-from model.pytorch.kernels.structures import Attention, Collection, Gate, Norm, Product, Rotation, Routing
+from model.pytorch.kernels.structures import (
+    Attention,
+    Collection,
+    Distances,
+    Gate,
+    Norm,
+    Product,
+    Rotation,
+    Routing,
+)
 from tests.support.backends import instructions
 
 needs_kernels = pytest.mark.skipif(
@@ -131,9 +140,30 @@ def _attend(address: int) -> int:
     for start, stop in pairwise((c_int64 * (given.sequences + 1)).from_address(given.starts)):
         of_sequence = [x[start:stop].transpose(0, 1) for x in (q, k, v)]  # (heads, N, D) each
         keys, values = (x.repeat_interleave(heads // kv_heads, dim=0) for x in of_sequence[1:])
-        weights = torch.softmax(_added(given, of_sequence[0] @ keys.mT) * given.scale, dim=-1)
+        products = of_sequence[0] @ keys.mT + _by_distance(given, of_sequence[0], keys)
+        weights = torch.softmax(_added(given, products) * given.scale, dim=-1)
         output[start:stop] = (weights @ values).transpose(0, 1)
     return 0
+
+
+def _by_distance(given: Attention, q: Tensor, k: Tensor) -> Tensor:
+    """Multiply queries and keys (H, N, D) with the vectors of distances: (H, N, N)."""
+    heads, length, size = q.shape
+    terms = torch.zeros(heads, length, length)
+    if given.distances is None or not length:
+        return terms
+    all_ = Distances.from_address(given.distances)
+    rows = torch.tensor((c_int32 * (2 * all_.length - 1)).from_address(all_.rows)[:])
+    position = torch.arange(length)
+    rows = rows[position[None, :] - position[:, None] + all_.length - 1]  # (N, N)
+    panels = -(-all_.number // _COLUMNS)
+    for address, x in ((all_.keys, q), (all_.queries, k)):
+        if address is not None:
+            vectors = _floats(address, heads, panels, size, _COLUMNS).transpose(1, 2).flatten(2)  # (H, D, R)
+            places = rows if x is q else rows.T
+            found = (x @ vectors).gather(2, places.expand(heads, -1, -1))
+            terms += found if x is q else found.mT
+    return terms
 
 
 def _added(given: Attention, products: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Runs all layers of an encoder in one call, with the native kernels between the products."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from ctypes import Array, addressof, byref, c_void_p, cast
+from collections.abc import Collection, Iterator, Mapping
+from ctypes import addressof, byref, c_void_p, cast
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from model.pytorch.kernels import structures
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, check, find_kernels
+from model.pytorch.kernels.positions import PassPositions, Vectors, pointers
 
 _LINE = 64
 """The size of a cache line in bytes."""
@@ -76,6 +78,8 @@ class NativeStack:
         self._handles = Handles() if self._torch else None
         self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
         self._kept: list[object] = []
+        disentangled = self._blocks if config.disentangled else []
+        self._vectors = {block: self._position_vectors(block) for block in disentangled}
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self._layers = (structures.Layer * len(layers))(*layers)
@@ -88,13 +92,14 @@ class NativeStack:
             raise NoKernels("they support only dot products of queries and keys, without norms")
         if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
-        if config.disentangled is not None:
-            raise NoKernels("they support only scores between contents, not disentangled attention")
         if any(layer.convolution for layer in config.layers):
             raise NoKernels("they support only layers without a convolution")
         kernels = find_kernels(dtype)
-        if kernels.products is None and any(layer.mixture for layer in config.layers):
-            raise NoKernels(f"with {kernels.instructions} they support no mixture of experts")
+        special = config.disentangled is not None or any(layer.mixture for layer in config.layers)
+        if kernels.products is None and special:
+            raise NoKernels(
+                f"with {kernels.instructions} they support no experts and no disentangled attention"
+            )
         step = kernels.head_step
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
@@ -108,7 +113,7 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
         room = _Room(x, packing, self._blocks[0].attention.qkv.dtype, self._config, self._widest)
-        positions = _Positions(self._encoder, packing, len(x))
+        positions = PassPositions(self._encoder, packing, len(x), self._vectors)
         for some in steps(last, plan.observers, x.numel()):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
@@ -126,7 +131,7 @@ class NativeStack:
     def _run(
         self,
         room: "_Room",
-        positions: "_Positions",
+        positions: PassPositions,
         some: range,
         states: Mapping[int, Tensor],
         projections: Mapping[int, Tensor],
@@ -148,10 +153,12 @@ class NativeStack:
             bias_length=positions.longest,
             causal=config.causal,
         )
-        into = _addresses({number - 1: state for number, state in states.items()}, some)
-        projected = _addresses(projections, some)
-        recorded = _pointers([None if one is None else one.address for one in map(plan.in_kernels.get, some)])
-        angles, biases = positions.angles(self._blocks, some), positions.biases(self._blocks, some)
+        into = pointers(states[n + 1].data_ptr() if n + 1 in states else None for n in some)
+        projected = pointers(projections[n].data_ptr() if n in projections else None for n in some)
+        recorded = pointers(plan.in_kernels[n].address if n in plan.in_kernels else None for n in some)
+        blocks = [self._blocks[number] for number in some]
+        angles, biases = positions.angles(blocks), positions.biases(blocks)
+        distances = positions.distances(blocks)
         layers = structures.Layers(
             torch=self._torch and addressof(self._torch),
             multiply=self._products and cast(self._products.multiply, c_void_p),
@@ -178,6 +185,7 @@ class NativeStack:
             collect=cast(self.kernels.collect, c_void_p),
             angles=angles and addressof(angles),
             biases=biases and addressof(biases),
+            distances=distances and addressof(distances),
             gated_width=config.intermediate_size,
             norms_input=config.norm != "post",
             rms=config.norm_kind == "rms",
@@ -205,6 +213,12 @@ class NativeStack:
             window=attention.layer.window,
             **further,
         )
+
+    def _position_vectors(self, block: Any) -> Vectors:
+        """Lay out the vectors of distances, while the weights that project them are there."""
+        assert self._products is not None  # noqa: S101 - for the type checker: `of` refuses others
+        vectors = self._encoder.project_positions(block.attention)
+        return Vectors(*vectors, partial(lay_out, columns=self._products.columns))
 
     def _experts(self, experts: Experts) -> structures.Experts:
         count = experts.mixture.experts
@@ -319,56 +333,3 @@ class _Room:
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""
         return torch.empty(len(self.mixed), self._projected, dtype=self.mixed.dtype)
-
-
-class _Positions:
-    """What the layers of one pass of T rows know of positions: angles to turn by, and biases of scores."""
-
-    def __init__(self, encoder: Encoder, packing: Packing, rows: int) -> None:
-        config = encoder.config
-        self.longest = max((1, *packing.lengths))
-        self._rotary = encoder.angles(packing, rows)
-        self._bias = encoder.biases(packing) if config.biased else None
-        self._scale = config.score_scale
-        self._scaled: dict[int, Tensor] = {}  # by the tensor that is scaled
-        self._structures = {
-            rotary: structures.Angles(
-                cos.data_ptr(), sin.data_ptr(), cos.shape[-1], rotary is not None and rotary.interleaved
-            )
-            for rotary, (cos, sin) in self._rotary.items()
-        }
-
-    def bias(self, attention: Any) -> Tensor | None:
-        """Return the bias of a layer's scores by distance, (H, 2·longest − 1)."""
-        bias = None if self._bias is None else self._bias(attention)
-        return bias if isinstance(bias, Tensor) else None
-
-    def angles(self, blocks: Sequence[Any], some: range) -> Array[c_void_p] | None:
-        """List the address of each layer's `Angles`; None if no layer has rotary positions."""
-        if not self._structures:
-            return None
-        found = [self._structures.get(blocks[number].attention.layer.rotary) for number in some]
-        return _pointers([None if one is None else addressof(one) for one in found])
-
-    def biases(self, blocks: Sequence[Any], some: range) -> Array[c_void_p] | None:
-        """List the address of each layer's bias, divided by the scale; None if no layer has one."""
-        if self._bias is None:
-            return None
-        return _pointers([self._divided(blocks[number].attention).data_ptr() for number in some])
-
-    def _divided(self, attention: Any) -> Tensor:
-        bias = self.bias(attention)
-        assert bias is not None  # noqa: S101 - for the type checker: asked for only where there is one
-        key = id(attention if attention.relative_bias is not None else self)
-        if key not in self._scaled:
-            self._scaled[key] = (bias.float() / self._scale).contiguous()
-        return self._scaled[key]
-
-
-def _addresses(tensors: Mapping[int, Tensor], some: range) -> Array[c_void_p]:
-    """List the address of each layer's tensor, null for a layer without one."""
-    return _pointers([tensors[number].data_ptr() if number in tensors else None for number in some])
-
-
-def _pointers(addresses: Sequence[int | None]) -> Array[c_void_p]:
-    return (c_void_p * len(addresses))(*addresses)

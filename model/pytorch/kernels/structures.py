@@ -23,6 +23,18 @@ class Observation(ctypes.Structure):
     )
 
 
+class Distances(ctypes.Structure):
+    """`Distances` of interface.h."""
+
+    _fields_ = (
+        ("keys", _POINTER),
+        ("queries", _POINTER),
+        ("rows", _POINTER),
+        ("number", _INT64),
+        ("length", _INT64),
+    )
+
+
 class Attention(ctypes.Structure):
     """`Attention` of interface.h."""
 
@@ -44,6 +56,7 @@ class Attention(ctypes.Structure):
         ("bias_length", _INT64),
         ("window", _INT64),
         ("causal", ctypes.c_int32),
+        ("distances", _POINTER),
     )
 
 
@@ -178,6 +191,7 @@ class Layers(ctypes.Structure):
         ("rows", _POINTER),
         ("angles", _POINTER),
         ("biases", _POINTER),
+        ("distances", _POINTER),
         ("normed", _POINTER),
         ("norms_input", ctypes.c_int32),
         ("rms", ctypes.c_int32),
@@ -258,6 +272,7 @@ class Collection(ctypes.Structure):
 
 STRUCTURES = (
     Observation,
+    Distances,
     Attention,
     Norm,
     Rotation,

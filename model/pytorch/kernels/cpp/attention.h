@@ -55,7 +55,12 @@ class Head {
           words_(size_ / P::PER_WORD),
           slot_(observation_ && observation_->statistics ? observation_->statistic_slots[head] : -1),
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
-          every_row_(all.output || slot_ >= 0) {}
+          every_row_(all.output || slot_ >= 0) {
+        if (const Distances *distances = all.distances; distances && n_) {
+            low_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
+            near_ = rounded_up(distances->rows[distances->length - n_] + 1 - low_, LANES);
+        }
+    }
 
     // Compute the outputs and observations of this head; false if out of memory.
     bool run(Scratch &scratch) {
@@ -64,6 +69,7 @@ class Head {
         const int64_t stride = all_.token_stride;
         lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
         if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
+        if (all_.distances && all_.distances->queries) compare_keys();
         const int64_t blocks = (n_ + P::ROWS - 1) / P::ROWS;
         for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
             const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
@@ -85,14 +91,17 @@ class Head {
 
     bool find_room(Scratch &scratch) {
         const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4, scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
-        char *memory = scratch.reserve(2 * (matrix + scores + vectors));
+        const size_t by_query = P::ROWS * near_ * 4, by_key = rounded_up(n_, P::ROWS) * near_ * 4;
+        char *memory = scratch.reserve(2 * (matrix + scores + vectors) + by_query + by_key);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
         values_ = (uint32_t *)(memory += matrix);
         scores_ = (float *)(memory += matrix);
         weights_ = (Element *)(memory += scores);
         queries_ = (uint32_t *)(memory += scores);
-        mixed_ = (float *)(memory + vectors);
+        mixed_ = (float *)(memory += vectors);
+        by_query_ = (float *)(memory += vectors);
+        by_key_ = (float *)(memory + by_query);
         return true;
     }
 
@@ -127,11 +136,46 @@ class Head {
         return keys;
     }
 
+    // The vectors of distances of this head.
+    const uint32_t *vectors(const void *of_all) const {
+        return (const uint32_t *)of_all + head_ * rounded_up(all_.distances->number, P::PANEL) * words_;
+    }
+
+    // Multiply the keys with the queries of those distances that this sequence has.
+    void compare_keys() {
+        const uint32_t *with = vectors(all_.distances->queries);
+        for (int64_t start = 0; start < n_; start += P::ROWS) {
+            const int rows = (int)std::min<int64_t>(P::ROWS, n_ - start);
+            for (int r = 0; r < rows; r++) std::memcpy(queries_ + r * words_, at(all_.k, start + r, kv_head_), words_ * 4);
+            P::product(rows, queries_, words_, with, low_, near_, by_key_ + start * near_, near_);
+        }
+    }
+
+    // Add the products with distances to the scores of a block. Its rows look up the same keys in turn, while these are in
+    // the cache.
+    void add_distances(int rows, const Keys &keys) {
+        const Distances &all = *all_.distances;
+        if (all.keys) P::product(rows, queries_, words_, vectors(all.keys), low_, near_, by_query_, near_);
+        const Words low = broadcast_word((uint32_t)low_), lanes = words_of(mul(lane_numbers(), broadcast((float)near_)));
+        for (int64_t j = keys.first; j < keys.last; j += LANES) {
+            const Mask real = lanes_below(j, keys.last);
+            for (int r = 0; r < rows; r++) {
+                const Words place = sub_words(load_some_words(all.rows + all.length - 1 + j - query_[r], real), low);
+                float *scores = scores_ + r * columns_ + j;
+                Floats sum = load_aligned(scores);
+                if (all.keys) sum = add(sum, gather(by_query_ + r * near_, place, real));
+                if (all.queries) sum = add(sum, gather(by_key_ + j * near_, add_words(place, lanes), real));
+                store_aligned(scores, sum);
+            }
+        }
+    }
+
     template <bool MEASURED>
     void attend(int rows) {
         const Keys keys = visible(rows);
         const int64_t first = keys.first;
         P::product(rows, queries_, words_, keys_, first, keys.columns, scores_ + first, columns_);
+        if (all_.distances) add_distances(rows, keys);
         float sums[P::ROWS];
         for (int r = 0; r < rows; r++) {
             float *e = scores_ + r * columns_;
@@ -232,7 +276,8 @@ class Head {
     const bool every_row_;
     double sums_[STATISTICS] = {};
     uint32_t *keys_, *values_, *queries_;
-    float *scores_, *mixed_;
+    float *scores_, *mixed_, *by_query_, *by_key_;
+    int64_t low_ = 0, near_ = 0;  // the first vector of distances that the sequence has, and how many from there on
     Element *weights_;
     int64_t query_[P::ROWS];
 };
@@ -241,6 +286,17 @@ inline bool slots_fit(const int32_t *slots, int64_t count, int64_t below) {
     if (slots == nullptr) return false;
     for (int64_t i = 0; i < count; i++)
         if (slots[i] >= below) return false;
+    return true;
+}
+
+// Whether the vectors of distances are there, for sequences of up to `longest` tokens.
+template <class P>
+bool fits(const Distances &all, int64_t longest) {
+    if (P::PANEL != BLOCK_VECTORS * LANES || !all.rows || !(all.keys || all.queries)) return false;
+    if (all.length < std::max<int64_t>(1, longest) || all.rows[0] >= all.number || all.rows[2 * all.length - 2] < 0)
+        return false;
+    for (int64_t i = 1; i < 2 * all.length - 1; i++)
+        if (all.rows[i] > all.rows[i - 1]) return false;
     return true;
 }
 
@@ -253,6 +309,9 @@ bool fits(const Attention &all) {
     if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
     if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
     if (all.kv_heads < 0 || all.window < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
+    int64_t longest = 0;
+    for (int64_t i = 0; i < all.sequences; i++) longest = std::max(longest, all.starts[i + 1] - all.starts[i]);
+    if (all.distances && !fits<P>(*all.distances, longest)) return false;
     for (int64_t i = 0; i < all.sequences; i++) {
         const int64_t n = all.starts[i + 1] - all.starts[i];
         if (n < 0 || (all.bias && n > all.bias_length)) return false;

@@ -28,6 +28,14 @@ struct Observation {
     int32_t half;  // 1: maps are float16; 0: float32
 };
 
+// What queries and keys are also compared with (disentangled attention, He et al. 2021): vectors of distances.
+struct Distances {
+    const void *keys, *queries;  // (H, …): `number` vectors (D,) in panels, as `Product` has them; either may be null
+    const int32_t *rows;         // (2·length − 1,): the vector of each distance, those of keys d positions after their
+                                 // query in column length − 1 + d; from one distance to the next it never increases
+    int64_t number, length;      // `length` is at least the longest sequence
+};
+
 // Queries (T, H, D), and keys and values (T, kv_heads, D), with the components of a head contiguous.
 struct Attention {
     const void *q, *k, *v;
@@ -43,6 +51,7 @@ struct Attention {
     int64_t bias_length;    // at least the longest sequence
     int64_t window;         // keys further away are hidden; 0: none
     int32_t causal;         // 1: keys after their query are hidden
+    const Distances *distances;  // null: none; not with AMX
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
@@ -194,6 +203,7 @@ struct Layers {
     int64_t *rows;
     const Angles *const *angles;    // (count,): rotary positions of a layer; or null
     const float *const *biases;     // (count,): `bias` of `Attention` of a layer; or null
+    const Distances *const *distances;  // (count,): `distances` of `Attention` of a layer; or null
     float *normed;                  // (T, C): a buffer, where norms come before the sub-layers
     int32_t norms_input;            // 1: norms come before the sub-layers; 0: after them and the residual
     int32_t rms;                    // of `Norm`
@@ -219,6 +229,6 @@ HEADLIGHT_STEPS(bfloat16)
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[15];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[16];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

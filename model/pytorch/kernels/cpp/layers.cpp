@@ -210,6 +210,7 @@ class Run {
         attention.observations = all_.observations[i];
         attention.window = layer.window;
         attention.bias = all_.biases ? all_.biases[i] : nullptr;
+        attention.distances = all_.distances ? all_.distances[i] : nullptr;
         return all_.attend(&attention);
     }
 
@@ -275,7 +276,7 @@ bool fits(const Layers &all) {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-const int64_t headlight_sizes[15] = {sizeof(Observation), sizeof(Attention),  sizeof(Norm),      sizeof(Rotation),
+const int64_t headlight_sizes[16] = {sizeof(Observation), sizeof(Distances), sizeof(Attention), sizeof(Norm), sizeof(Rotation),
                                      sizeof(Gate),        sizeof(Routing),    sizeof(Collection), sizeof(Embedding),
                                      sizeof(Torch),       sizeof(Product),    sizeof(Linear),    sizeof(Experts),
                                      sizeof(Layer),       sizeof(Angles),     sizeof(Layers)};

@@ -95,6 +95,12 @@ inline Words load_some_words(const void *from, Mask lanes) {  // elsewhere 0
 }
 inline Words load_aligned_words(const void *from) { return _mm256_load_si256((const __m256i *)from); }
 inline void store_aligned_words(void *to, Words words) { _mm256_store_si256((__m256i *)to, words); }
+inline Words add_words(Words a, Words b) { return _mm256_add_epi32(a, b); }
+inline Words sub_words(Words a, Words b) { return _mm256_sub_epi32(a, b); }
+inline Words words_of(Floats x) { return _mm256_cvtps_epi32(x); }  // rounded
+inline Floats gather(const float *from, Words places, Mask lanes) {  // elsewhere 0
+    return _mm256_mask_i32gather_ps(zeros(), from, places, _mm256_castsi256_ps(bits_of(lanes)), 4);
+}
 inline Floats as_floats(Words words) { return _mm256_castsi256_ps(words); }
 
 // Transpose 8 rows of 8 words in place.

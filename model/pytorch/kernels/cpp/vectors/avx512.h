@@ -65,6 +65,12 @@ inline Words load_words(const void *from) { return _mm512_loadu_si512(from); }
 inline Words load_some_words(const void *from, Mask lanes) { return _mm512_maskz_loadu_epi32(lanes, from); }  // elsewhere 0
 inline Words load_aligned_words(const void *from) { return _mm512_load_si512(from); }
 inline void store_aligned_words(void *to, Words words) { _mm512_store_si512(to, words); }
+inline Words add_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
+inline Words sub_words(Words a, Words b) { return _mm512_sub_epi32(a, b); }
+inline Words words_of(Floats x) { return _mm512_cvtps_epi32(x); }  // rounded
+inline Floats gather(const float *from, Words places, Mask lanes) {  // elsewhere 0
+    return _mm512_mask_i32gather_ps(zeros(), lanes, places, from, 4);
+}
 inline Floats as_floats(Words words) { return _mm512_castsi512_ps(words); }
 
 // Transpose 16 rows of 16 words in place.

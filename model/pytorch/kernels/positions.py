@@ -1,0 +1,97 @@
+"""What the layers of one pass know of positions, as the native kernels take it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import Array, addressof, c_void_p
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.encoder.attention import Bias
+from model.encoder.disentangled import PositionVectors
+from model.encoder.encoder import Encoder
+from model.encoder.packing import Packing
+from model.pytorch.kernels import structures
+
+
+class Vectors:
+    """The keys and the queries of distances of one layer, in panels of `columns` words each."""
+
+    def __init__(
+        self, keys: Tensor | None, queries: Tensor | None, lay_out: Callable[[Tensor], Tensor]
+    ) -> None:
+        """Lay out vectors (H, R, D) of each head, as `lay_out` does those of a matrix (R, D)."""
+        self.number = next(len(one[0]) for one in (keys, queries) if one is not None)
+        self._panels = [
+            None if one is None else torch.stack([lay_out(head) for head in one]) for one in (keys, queries)
+        ]
+
+    def of(self, rows: Tensor) -> structures.Distances:
+        """Describe them to the kernels; `rows`, int32 (2·longest − 1,), are kept by the caller."""
+        addresses = (None if one is None else one.data_ptr() for one in self._panels)
+        return structures.Distances(*addresses, rows.data_ptr(), self.number, len(rows) // 2 + 1)
+
+
+class PassPositions:
+    """The angles to turn by, the biases of scores and the vectors of distances, for one pass of some rows."""
+
+    def __init__(self, encoder: Encoder, packing: Packing, rows: int, vectors: dict[Any, Vectors]) -> None:
+        """`vectors` are those of each block, of encoders with disentangled attention."""
+        config = encoder.config
+        self.longest = max((1, *packing.lengths))
+        self._rotary = encoder.angles(packing, rows)
+        self._bias = encoder.biases(packing)
+        self._scale = config.score_scale
+        self._scaled: dict[int, Tensor] = {}  # by the tensor that is scaled
+        self._biased, self._vectors = config.biased, vectors
+        self._rows: Tensor | None = None
+        self._angles = {
+            rotary: structures.Angles(
+                cos.data_ptr(), sin.data_ptr(), cos.shape[-1], rotary is not None and rotary.interleaved
+            )
+            for rotary, (cos, sin) in self._rotary.items()
+        }
+        self._distances: dict[Any, structures.Distances] = {}
+
+    def bias(self, attention: Any) -> Bias | None:
+        """Return what is added to the scores of a layer, for observers in Python."""
+        return self._bias(attention)
+
+    def angles(self, blocks: Sequence[Any]) -> Array[c_void_p] | None:
+        """List the address of each layer's `Angles`; None if no layer has rotary positions."""
+        if not self._angles:
+            return None
+        found = [self._angles.get(block.attention.layer.rotary) for block in blocks]
+        return pointers(None if one is None else addressof(one) for one in found)
+
+    def biases(self, blocks: Sequence[Any]) -> Array[c_void_p] | None:
+        """List the address of each layer's bias, divided by the scale; None if no layer has one."""
+        if not self._biased:
+            return None
+        return pointers(self._divided(block.attention).data_ptr() for block in blocks)
+
+    def distances(self, blocks: Sequence[Any]) -> Array[c_void_p] | None:
+        """List the address of each layer's `Distances`; None without disentangled attention."""
+        if not self._vectors:
+            return None
+        for block in blocks:
+            if self._rows is None:
+                bias = self._bias(block.attention)
+                assert isinstance(bias, PositionVectors)  # noqa: S101 - for the type checker
+                self._rows = bias.rows.to(torch.int32)
+            self._distances[block] = self._vectors[block].of(self._rows)
+        return pointers(addressof(self._distances[block]) for block in blocks)
+
+    def _divided(self, attention: Any) -> Tensor:
+        bias = self._bias(attention)
+        assert isinstance(bias, Tensor)  # noqa: S101 - for the type checker: asked for only where there is one
+        key = id(attention if attention.relative_bias is not None else self)
+        if key not in self._scaled:
+            self._scaled[key] = (bias.float() / self._scale).contiguous()
+        return self._scaled[key]
+
+
+def pointers(addresses: Iterable[int | None]) -> Array[c_void_p]:
+    """List addresses, null for none."""
+    listed = list(addresses)
+    return (c_void_p * len(listed))(*listed)
