@@ -52,9 +52,18 @@ THOROUGH = frozenset(
 )
 
 
-# Files about requests that are refused before a model runs, or that no model needs to answer.
-REFUSING = frozenset(
-    f"tests.contract.{name}" for name in ("test_invalid_requests", "test_attention_refusals", "test_fuzz")
+# Files about requests that are refused before a model runs, and about choices among maps, whose numbers are
+# proven in process with each backend: over HTTP one of them is enough.
+ONCE_OVER_HTTP = frozenset(
+    f"tests.contract.{name}"
+    for name in (
+        "test_invalid_requests",
+        "test_attention_refusals",
+        "test_fuzz",
+        "test_attention_options",
+        "test_attention_rows",
+        "test_attention_summary",
+    )
 )
 
 
@@ -70,13 +79,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked `both_backends`, and needs one, with each.
 
     What clients see over HTTP hardly depends on what runs the model, whose numbers are proven in process:
-    there ONNX Runtime is `thorough`, or `repeated` where no model runs, and PyTorch without our kernels is
+    there ONNX Runtime is `thorough`, or `repeated` in some files, and PyTorch without our kernels is
     `repeated`.
     """
     if "backend" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_backends"):
         over_http = "kept" in metafunc.fixturenames
         first, *others = BACKENDS
-        further = pytest.mark.repeated if metafunc.module.__name__ in REFUSING else pytest.mark.thorough
+        further = pytest.mark.repeated if metafunc.module.__name__ in ONCE_OVER_HTTP else pytest.mark.thorough
         marks = {PLAIN: [pytest.mark.repeated], "onnx": [further]} if over_http else {}
         backends = [first, *(pytest.param(name, marks=marks.get(name, ())) for name in others)]
         metafunc.parametrize("backend", backends, indirect=True, scope="session")

@@ -224,7 +224,7 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products:
 
 
 @every(RUN)
-@pytest.mark.parametrize("products", ["ours", "PyTorch's"])
+@pytest.mark.parametrize("products", ["ours", pytest.param("PyTorch's", marks=pytest.mark.repeated)])
 def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], products: str) -> None:
     """With compiled steps: what a product reads was rounded from what the step before it made."""
     try:

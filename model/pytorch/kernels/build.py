@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,11 +56,14 @@ def build(target: Path, options: Sequence[str] = ()) -> None:
     compiler = find_compiler()
     common = (*_COMMON, *_MISTAKEN, f"-DHEADLIGHT_SOURCES={checksum()}")
     with TemporaryDirectory() as folder:
-        objects = []
-        for number, (name, instructions) in enumerate(_OBJECTS):
-            objects.append(str(Path(folder) / f"{number}.o"))
-            source = str(FOLDER / f"{name}.cpp")
-            _run(*compiler, *common, *instructions, *options, "-c", source, "-o", objects[-1])
+        objects = [str(Path(folder) / f"{number}.o") for number in range(len(_OBJECTS))]
+
+        def compile_one(made: str, source: str, instructions: Sequence[str]) -> None:
+            given = (*compiler, *common, *instructions, *options)
+            _run(*given, "-c", str(FOLDER / f"{source}.cpp"), "-o", made)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_one, objects, *zip(*_OBJECTS, strict=True)))
         made = Path(folder) / target.name
         _run(*compiler, "-shared", *options, *objects, "-o", str(made))
         # Rename a complete file into place: no process can load a partial library.

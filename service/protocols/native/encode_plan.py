@@ -170,7 +170,7 @@ def choose_task(request: InputsRequest, info: ModelInfo) -> str | None:
     if request.task not in info.tasks:
         raise Problem(
             "invalid-request",
-            f'task is "{request.task}", which is not one of the model\'s tasks: choose from '
+            f'task is "{cut(request.task)}", which is not one of the model\'s tasks: choose from '
             f"{', '.join(info.tasks)}.",
             members={"field": "task", "actual": request.task, "allowed": list(info.tasks)},
         )
