@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model"),
+    *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
     *("model.safetensors.index.json", "manifest.json"),
 )
 """What a folder is read by, beside its weights; the others say which weights there are."""
@@ -66,7 +66,7 @@ def _weights(folder: Path) -> list[str]:
         shards = read_json(index).get("weight_map") if present(index) else None
     except CheckpointError:
         shards = None
-    return sorted(map(str, set(shards.values()))) if isinstance(shards, dict) else ["model.safetensors"]
+    return sorted({*map(str, shards.values())}) if isinstance(shards, dict) else ["model.safetensors"]
 
 
 def _below(folder: str, file: str) -> str:

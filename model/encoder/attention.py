@@ -196,8 +196,7 @@ class SelfAttention(nn.Module):
     def project_positions(self, embeddings: Callable[[], Tensor]) -> tuple[Tensor | None, Tensor | None]:
         """Project the embeddings of distances (R, C) to keys and queries of positions, each (H, R, D).
 
-        Returns None for those that are not compared with anything. Computed once: they are the same for all
-        texts.
+        Returns None for those that are not compared with anything. Kept unless the weights are being trained.
         """
         disentangled = self.config.disentangled
         if self._positions is None and disentangled is not None:
@@ -214,8 +213,16 @@ class SelfAttention(nn.Module):
                 one.transpose(0, 1).contiguous() if one is not None and has else None
                 for one, has in zip(projected, used, strict=True)
             )
+            if x.requires_grad or self.qkv.weight.requires_grad:
+                return first, second
             self._positions = first, second
         return self._positions or (None, None)
+
+    def release_positions(self) -> None:
+        """Release the weights of `project_positions`, which has been called."""
+        for linear in (self.position_key, self.position_query):
+            if linear is not None:
+                linear.release()
 
     def rotate(self, x: Tensor, rotary: Angles) -> Tensor:
         """Rotate queries or keys (T, heads, D) by their positions."""
@@ -262,6 +269,8 @@ class SelfAttention(nn.Module):
         mixed = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # (T, H, D)
         mixed[packing.tokens :] = 0
         for run in packing.runs:
+            if not run.length:
+                continue
             rows = slice(run.start, run.stop)
             heads = self._attend(_by_head(q[rows], run), _by_head(k[rows], run), _by_head(v[rows], run), bias)
             # (b, H, n, D) back to (b, n, H, D)
@@ -351,9 +360,9 @@ class SelfAttention(nn.Module):
         """Compute, for each head, F_h with ‖v F_h‖ = ‖v W_O,h‖ for every v: float32 (H, D, D).
 
         W_O,h is (D, C), with the update of a task; a square factor of W_O,h W_O,hᵀ gives the same norms from
-        (D, D). Computed once, in float64, before prepacking replaces the weights.
+        (D, D). Computed in float64, and kept unless the weights are being trained.
         """
-        if task not in self._factors:
+        if task not in self._factors or self.output.weight.requires_grad:
             config, weight = self.config, self.output.weight.double()
             if task is not None and self.output.adapters is not None:
                 weight = weight + self.output.adapters.update(task)
@@ -361,7 +370,7 @@ class SelfAttention(nn.Module):
             gram = torch.einsum("chd,che->hde", weight, weight)
             eigenvalues, vectors = torch.linalg.eigh(gram)
             factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
-            self._factors[task] = factor.float()
+            self._factors[task] = factor.float().detach()
         return self._factors[task]
 
 

@@ -1,5 +1,6 @@
 """One frozen config of an encoder: derived fields are computed once, impossible configs raise an error."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -106,8 +107,8 @@ class EncoderConfig:
             raise CheckpointError(
                 f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}."
             )
-        if self.scale is not None and not self.scale > 0:  # NaN is neither
-            raise CheckpointError(f"scale is {self.scale}; it must be more than 0.")
+        if self.scale is not None and not 0 < self.scale < math.inf:  # NaN is neither
+            raise CheckpointError(f"scale is {self.scale}; it must be more than 0, and finite.")
         if self.relative_bias is not None and self.alibi:
             raise CheckpointError(
                 "relative_bias and alibi are two biases of the scores; only one can be added."
@@ -152,6 +153,10 @@ class EncoderConfig:
         if len(self.layers) not in (1, self.num_layers):
             raise CheckpointError(f"layers has {len(self.layers)} entries; num_layers is {self.num_layers}.")
         for layer in self.layers:
+            if not layer.attention_norm and self.norm == "post":
+                raise CheckpointError(
+                    "attention_norm is false, but only norms that precede attention can be left out."
+                )
             if layer.rotary is not None and layer.rotary.size > self.head_size:
                 raise CheckpointError(
                     f"rotary positions turn {layer.rotary.size} components, and a head has {self.head_size}."

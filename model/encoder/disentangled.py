@@ -41,7 +41,7 @@ class PositionVectors(NamedTuple):
 
     def within(self, length: int) -> "PositionVectors":
         """Keep the vectors that sequences of this length need: rows are in the order of distances."""
-        middle = len(self.rows) // 2
+        middle, length = len(self.rows) // 2, max(1, length)
         rows = self.rows[middle - length + 1 : middle + length]
         first, last = int(rows[-1]), int(rows[0])
         return self._replace(rows=rows - first).each(lambda vectors: vectors[:, first : last + 1])

@@ -128,7 +128,7 @@ def test_derived_fields_can_be_set_instead() -> None:
 
 def test_layers_have_one_description_for_all_or_one_for_each() -> None:
     """With one for each, a layer has that of its number."""
-    one, other = LayerConfig(window=1), LayerConfig(attention_norm=False)
+    one, other = LayerConfig(window=1), LayerConfig(window=2)
     assert [EncoderConfig(**SIZES, layers=(one,)).layer(i) for i in range(2)] == [one, one]
     assert [EncoderConfig(**SIZES, layers=(one, other)).layer(i) for i in range(2)] == [one, other]
 

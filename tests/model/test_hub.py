@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from model.checkpoints.hub import _SMALL
+from model.tokenization import building
 from service.setting_values import parse_models
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT
@@ -269,3 +271,8 @@ def test_a_revision_is_a_part_of_the_source_and_not_of_the_name() -> None:
         "name": "org/name@v1.5",
         "mine": "org/name@refs/pr/7",
     }
+
+
+def test_the_files_of_every_tokenizer_are_fetched() -> None:
+    """A tokenizer that can be built from files of a folder can be built from those of a repository."""
+    assert {file for kind in building._KINDS.values() for file in kind.files} <= {*_SMALL}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from model.encoder.attention import SelfAttention
 from model.encoder.config import EncoderConfig
-from model.encoder.encoder import Encoder, embed_packed
+from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.parts import (
     Adapters,
@@ -31,8 +31,7 @@ from model.encoder.parts import (
 )
 from model.encoder.plan import Plan
 from model.pytorch.kernels import stack
-from model.pytorch.kernels.embeddings import NativeEmbeddings
-from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
+from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack, steps
 from model.pytorch.kernels.structures import Attention
@@ -293,6 +292,15 @@ def test_without_products_of_their_own_the_kernels_refuse_some(
         NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
 
 
+def test_what_is_refused_still_runs_by_itself() -> None:
+    """An odd number of inputs fills no pairs of bfloat16: the reason is known before weights are laid out."""
+    encoder = random_encoder(replace(BASE, intermediate_size=33))
+    encoder.reduce_precision(torch.bfloat16)
+    with pytest.raises(NoKernels):
+        NativeStack.of(encoder, torch.bfloat16)
+    assert run(encoder, Plan((3,)))[3].shape == (sum(LENGTHS), 64)
+
+
 @needs_kernels
 def test_the_kernels_refuse_heads_that_fill_no_vector() -> None:
     """With AVX2 a vector has eight numbers, with AVX-512 sixteen."""
@@ -333,66 +341,10 @@ def test_each_layer_is_in_one_call(last: int, observed: set[int], numbers: int) 
     assert [layer for call in calls for layer in call] == list(range(last))
     for call in calls:
         kept = len(observed & {*call})
-        assert kept <= 1 or 3 * numbers * kept <= stack._ROOM
+        assert kept <= 1 or numbers * kept <= stack._ROOM
 
 
 @pytest.mark.parametrize(("observed", "calls"), [(set(), 1), ({0}, 1), ({0, 5}, 1), ({0, 1, 2, 3, 4, 5}, 3)])
 def test_calls_are_as_few_as_that_allows(observed: set[int], calls: int) -> None:
     """A layer that is not observed is never a reason for another call."""
-    assert len(list(steps(6, observed, stack._ROOM // 6))) == calls
-
-
-def kernels_of_avx2() -> Kernels:
-    """Also on a processor that has AVX-512; skips where there are none."""
-    try:
-        return find_kernels(torch.float32, {**torch.cpu.get_capabilities(), "avx512_f": False})
-    except NoKernels as error:
-        pytest.skip(str(error))
-
-
-@every(EMBEDDED)
-def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
-    """Padding rows included; what they do not support, they leave to the embeddings."""
-    config = replace(BASE, **{"segments": 2, **choice})
-    embeddings, kernels = random_encoder(config).embeddings, kernels_of_avx2()
-    other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
-    other = other or config.embedding_size > 0 or config.token_dropout is not None
-    assert NativeEmbeddings.supports(embeddings) is not other
-    if other:
-        return
-    packing, rows = Packing.of(LENGTHS), sum(LENGTHS) + 2
-    generator = torch.Generator().manual_seed(3)
-    mixed = torch.randint(config.vocab_size, (rows,), generator=generator)
-    segments = torch.randint(max(1, config.segments), (rows,), generator=generator)
-    assert {0, 1} <= {*mixed[: packing.tokens].tolist()}
-    for ids in (mixed, mixed.clamp_min(2)):  # with the padding ids of the table and without them
-        expected = embed_packed(embeddings, ids, segments, packing)
-        assert distance(NativeEmbeddings(embeddings, kernels)(ids, segments, packing), expected) < 2e-6
-
-
-@pytest.mark.parametrize("choice", [{"norm_bias": False}, {"norm_kind": "rms"}])
-def test_embeddings_with_another_norm_are_left_to_themselves(choice: dict[str, Any]) -> None:
-    """The kernel's norm is the layer norm with a bias."""
-    embeddings = random_encoder(replace(BASE, **choice)).embeddings
-    assert not NativeEmbeddings.supports(embeddings)
-
-
-@pytest.mark.parametrize(
-    ("ids", "segments", "length", "offset"),
-    [
-        ([9], [0], 1, 0),
-        ([-1], [0], 1, 0),
-        ([0], [2], 1, 0),
-        ([0], [-1], 1, 0),
-        ([0] * 5, [0] * 5, 5, 0),
-        ([0] * 3, [0] * 3, 3, 2),
-    ],
-)
-def test_numbers_without_an_embedding_are_refused(
-    ids: list[int], segments: list[int], length: int, offset: int
-) -> None:
-    """A token, a segment or a position that no table has: nothing beyond a table is read."""
-    config = replace(BASE, segments=2, max_positions=4, position_offset=offset)
-    native = NativeEmbeddings(random_encoder(config).embeddings, kernels_of_avx2())
-    with pytest.raises(ValueError, match="shapes do not match"):
-        native(torch.tensor(ids), torch.tensor(segments), Packing.of([length]))
+    assert len(list(steps(6, observed, stack._ROOM // 2))) == calls

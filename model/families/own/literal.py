@@ -27,6 +27,10 @@ _MOST = {
 }
 
 
+_LONGEST = 200
+"""Characters of a name."""
+
+
 def write_config(config: EncoderConfig) -> dict[str, Any]:
     """List every field as a value of JSON, nested configs as objects."""
     fields_: dict[str, Any] = json.loads(json.dumps(asdict(config), allow_nan=False))
@@ -76,11 +80,18 @@ def _read(kind: Any, value: Any, name: str, place: str) -> Any:
     return _read_plain(kind, value, name, where)
 
 
-def _read_plain(kind: Any, value: Any, name: str, where: str) -> bool | int | float:
-    """Read a switch or a number."""
+def _read_plain(kind: Any, value: Any, name: str, where: str) -> bool | int | float | str:
+    """Read a switch, a name or a number."""
     if kind is bool:
         _check(isinstance(value, bool), where, value, "true or false")
         return bool(value)
+    if kind is str:
+        _check(
+            isinstance(value, str) and len(value) <= _LONGEST, where, value, f"a text of at most {_LONGEST}"
+        )
+        return str(value)
+    if kind not in (int, float):
+        raise TypeError(f"{where} has the type {kind}, which no config has had before")
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
         most = _MOST.get(name, MOST["vocab_size"])

@@ -24,6 +24,9 @@ Instructions = Literal["avx2", "avx512", "avx512_bf16", "amx"]
 ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
 """Those of our own products, in the order of `Activation` in interface.h."""
 
+LINE = 64
+"""The size of a cache line in bytes."""
+
 _DONE, _NO_MEMORY = 0, -1
 
 

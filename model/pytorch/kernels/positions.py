@@ -12,6 +12,7 @@ from model.encoder.disentangled import PositionVectors
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.pytorch.kernels import structures
+from model.pytorch.kernels.library import LINE, NoKernels
 
 
 class Vectors:
@@ -25,6 +26,8 @@ class Vectors:
         self._panels = [
             None if one is None else torch.stack([lay_out(head) for head in one]) for one in (keys, queries)
         ]
+        if any(one is not None and one.data_ptr() % LINE for one in self._panels):
+            raise NoKernels("this build of PyTorch does not align its memory to cache lines")
 
     def of(self, rows: Tensor) -> structures.Distances:
         """Describe them to the kernels; `rows`, int32 (2·longest − 1,), are kept by the caller."""
@@ -33,7 +36,7 @@ class Vectors:
 
 
 class PassPositions:
-    """The angles to turn by, the biases of scores and the vectors of distances, for one pass of some rows."""
+    """The angles to turn by, the biases of scores and the vectors of distances, of one pass."""
 
     def __init__(self, encoder: Encoder, packing: Packing, rows: int, vectors: dict[Any, Vectors]) -> None:
         """`vectors` are those of each block, of encoders with disentangled attention."""

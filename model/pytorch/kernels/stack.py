@@ -19,11 +19,9 @@ from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
-from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, check, find_kernels
+from model.pytorch.kernels.library import ACTIVATIONS, LINE, Kernels, NoKernels, check, find_kernels
 from model.pytorch.kernels.positions import PassPositions, Vectors, pointers
 
-_LINE = 64
-"""The size of a cache line in bytes."""
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
 
@@ -46,9 +44,9 @@ def run_on_kernels(encoder: Encoder) -> Kernels:
 def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
     """Split the layers below `last` into ranges, one per call, to bound the memory of observed layers.
 
-    `numbers` is how many numbers a hidden state has.
+    `numbers` is how many numbers the queries, keys and values of a layer have.
     """
-    most = max(1, _ROOM // max(1, 3 * numbers))
+    most = max(1, _ROOM // max(1, numbers))
     start, waiting = 0, 0
     for layer in range(last):
         waiting += layer in observed
@@ -78,7 +76,7 @@ class NativeStack:
         self._handles = Handles() if self._torch else None
         self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
         self._kept: list[object] = []
-        disentangled = self._blocks if config.disentangled else []
+        disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
@@ -103,6 +101,9 @@ class NativeStack:
         step = kernels.head_step
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
+        sizes = (config.hidden_size, config.intermediate_size)
+        if kernels.products is not None and any(size * dtype.itemsize % 4 for size in sizes):
+            raise NoKernels(f"a product has {max(sizes)} or {min(sizes)} inputs, no whole number of pairs")
         return NativeStack(encoder, kernels)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
@@ -114,7 +115,7 @@ class NativeStack:
         states = {number: torch.empty_like(x) for number in wanted}
         room = _Room(x, packing, self._blocks[0].attention.qkv.dtype, self._config, self._widest)
         positions = PassPositions(self._encoder, packing, len(x), self._vectors)
-        for some in steps(last, plan.observers, x.numel()):
+        for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
             self._run(room, positions, some, states, projections, plan, ends_observing=ends_observing)
@@ -218,6 +219,7 @@ class NativeStack:
         """Lay out the vectors of distances, while the weights that project them are there."""
         assert self._products is not None  # noqa: S101 - for the type checker: `of` refuses others
         vectors = self._encoder.project_positions(block.attention)
+        block.attention.release_positions()
         return Vectors(*vectors, partial(lay_out, columns=self._products.columns))
 
     def _experts(self, experts: Experts) -> structures.Experts:
@@ -258,10 +260,8 @@ class NativeStack:
         """Describe a product of our own with a matrix (out, in), which is copied."""
         assert self._products is not None  # noqa: S101 - for the type checker
         outputs, inputs = weight.shape
-        if inputs * weight.element_size() % 4:
-            raise NoKernels(f"a product has {inputs} inputs, which are no whole number of pairs")
         panels = lay_out(weight, self._products.columns)
-        if panels.data_ptr() % _LINE:
+        if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         added = torch.zeros(outputs) if bias is None else bias.float()
         self._parameters += (panels, added)

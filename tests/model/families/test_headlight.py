@@ -18,7 +18,15 @@ from model.checkpoints.saving import save_encoder
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
-from model.encoder.parts import LayerConfig, Mixture, RelativeBias, Rotary
+from model.encoder.parts import (
+    Adapters,
+    Convolution,
+    Disentangled,
+    LayerConfig,
+    Mixture,
+    RelativeBias,
+    Rotary,
+)
 from model.encoder.plan import Plan
 from model.errors import CheckpointError
 from model.families.own.literal import read_config, write_config
@@ -217,10 +225,41 @@ def test_an_encoder_from_a_seed_is_trained_by_a_step(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------- refusals
 
 
+PARTS: list[dict[str, Any]] = [
+    {"layers": (LayerConfig(convolution=Convolution(3, 2, "gelu")),)},
+    {"disentangled": Disentangled(9, 6, norm=True)},
+    {"adapters": Adapters(("query", "passage"), 4)},
+]
+
+
+def test_disentangled_encoders_are_trained_step_by_step() -> None:
+    """What serving computes once is computed anew in training, also after a pass without gradients."""
+    encoder = Encoder.from_seed(EncoderConfig(**{**SIZES, **PARTS[1]}), seed=1).requires_grad_()
+    tokens = torch.arange(VOCABULARY)
+
+    def states(one: Encoder) -> Tensor:
+        return one(tokens, torch.zeros_like(tokens), Packing.of([VOCABULARY]), Plan([2]))[2]
+
+    with torch.no_grad():
+        before = states(encoder)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        states(encoder).square().sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert encoder.distances is not None
+    assert encoder.distances.table.grad is not None
+    with torch.no_grad():
+        fresh = Encoder(encoder.config)
+        fresh.load_state_dict(encoder.state_dict())
+        assert not torch.equal(states(encoder), before)
+        assert torch.equal(states(encoder), states(fresh))
+
+
 @pytest.mark.parametrize("field", sorted(write_config(EncoderConfig(**SIZES))))
 def test_every_field_is_read_as_it_was_written(field: str) -> None:
     """Each field, at each value that an option above gives it, survives JSON; another type is refused."""
-    configs = [EncoderConfig(**{**SIZES, **options}) for options in OPTIONS.values()]
+    configs = [EncoderConfig(**{**SIZES, **options}) for options in (*OPTIONS.values(), *PARTS)]
     for config in configs:
         written = write_config(config)
         assert getattr(read_config(written), field) == getattr(config, field)
@@ -247,7 +286,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no layers": ({"num_layers": 0}, "num_layers is 0; it must be at least 1."),
     "no number": ({"scale": float("nan")}, "scale is nan; it must be a finite number."),
     "a huge number": ({"scale": 10**400}, "it must be a finite number."),
-    "no scale": ({"scale": 0}, "scale is 0.0; it must be more than 0."),
+    "no scale": ({"scale": 0}, "scale is 0.0; it must be more than 0"),
     "a window as text": (
         {"layers": [{**LAYER, "window": "3"}]},
         "layers[0].window is '3'; it must be a whole",

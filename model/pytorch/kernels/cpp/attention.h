@@ -293,6 +293,7 @@ inline bool slots_fit(const int32_t *slots, int64_t count, int64_t below) {
 template <class P>
 bool fits(const Distances &all, int64_t longest) {
     if (P::PANEL != BLOCK_VECTORS * LANES || !all.rows || !(all.keys || all.queries)) return false;
+    if ((uintptr_t)all.keys % 64 || (uintptr_t)all.queries % 64) return false;
     if (all.length < std::max<int64_t>(1, longest) || all.rows[0] >= all.number || all.rows[2 * all.length - 2] < 0)
         return false;
     for (int64_t i = 1; i < 2 * all.length - 1; i++)
@@ -308,7 +309,7 @@ bool fits(const Attention &all) {
     if (!all.starts || all.tokens < 0 || all.sequences < 0 || all.heads < 1) return false;
     if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
     if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
-    if (all.kv_heads < 0 || all.window < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
+    if (all.kv_heads < 0 || all.window < 0 || all.window > INT64_MAX / 2 || (all.kv_heads && all.heads % all.kv_heads)) return false;
     int64_t longest = 0;
     for (int64_t i = 0; i < all.sequences; i++) longest = std::max(longest, all.starts[i + 1] - all.starts[i]);
     if (all.distances && !fits<P>(*all.distances, longest)) return false;

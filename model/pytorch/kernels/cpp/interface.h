@@ -30,7 +30,8 @@ struct Observation {
 
 // What queries and keys are also compared with (disentangled attention, He et al. 2021): vectors of distances.
 struct Distances {
-    const void *keys, *queries;  // (H, …): `number` vectors (D,) in panels, as `Product` has them; either may be null
+    const void *keys, *queries;  // (H, …): `number` vectors (D,) in panels, as `Product` has them, on a cache line's
+                                 // boundary; either may be null
     const int32_t *rows;         // (2·length − 1,): the vector of each distance, those of keys d positions after their
                                  // query in column length − 1 + d; from one distance to the next it never increases
     int64_t number, length;      // `length` is at least the longest sequence
