@@ -153,10 +153,6 @@ class EncoderConfig:
         if len(self.layers) not in (1, self.num_layers):
             raise CheckpointError(f"layers has {len(self.layers)} entries; num_layers is {self.num_layers}.")
         for layer in self.layers:
-            if not layer.attention_norm and self.norm == "post":
-                raise CheckpointError(
-                    "attention_norm is false, but only norms that precede attention can be left out."
-                )
             if layer.rotary is not None and layer.rotary.size > self.head_size:
                 raise CheckpointError(
                     f"rotary positions turn {layer.rotary.size} components, and a head has {self.head_size}."

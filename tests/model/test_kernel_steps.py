@@ -93,7 +93,10 @@ REFUSED: dict[str, list[dict[str, Any]]] = {
     "similarity": [{"similarity": s} for s in ("cosine", "manhattan", "mahalanobis")],
     "qk_norm": [{"qk_norm": q} for q in ("layer", "rms", "joint")],
     "double_residual": [{"double_residual": True}],
-    "layers": [{"layers": (LayerConfig(convolution=Convolution(3)),)}],
+    "layers": [
+        {"layers": (LayerConfig(convolution=Convolution(3)),)},
+        {"layers": (LayerConfig(attention_norm=False),)},
+    ],
 }
 """What changes a block, and the kernels refuse."""
 
