@@ -91,9 +91,7 @@ class NativeStack:
         if config.norm == "sandwich" or config.double_residual:
             raise NoKernels("they support only one norm before or after a sub-layer")
         if config.norm == "post" and not all(layer.attention_norm for layer in config.layers):
-            raise NoKernels(
-                "they support only layers with a norm before or after attention"
-            )
+            raise NoKernels("they support only layers with a norm before or after attention")
         if any(layer.convolution for layer in config.layers):
             raise NoKernels("they support only layers without a convolution")
         kernels = find_kernels(dtype)
