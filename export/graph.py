@@ -274,7 +274,7 @@ def _align(x: Tensor) -> Tensor:
 
 
 def _split(qkv: Linear, rows: tuple[int, int, int]) -> tuple[Linear, Linear, Linear]:
-    """Split a linear layer into those for queries, keys and values, which have so many outputs."""
+    """Split a linear layer into those for queries, keys and values, with `rows` outputs each."""
     weights = torch.split(qkv.weight.data, list(rows))
     biases = (None,) * len(rows) if qkv.bias is None else torch.split(qkv.bias.data, list(rows))
     parts = []

@@ -140,10 +140,10 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.config = config
         self.layer = layer or config.layer(0)
-        adapters, heads = config.adapters, config.num_heads * config.head_size
+        adapters, width = config.adapters, config.num_heads * config.head_size
         rows = sum(config.qkv_rows)
         self.qkv = Linear(config.hidden_size, rows, bias=config.qkv_bias, adapters=adapters)
-        self.output = Linear(heads, config.hidden_size, bias=config.output_bias, adapters=adapters)
+        self.output = Linear(width, config.hidden_size, bias=config.output_bias, adapters=adapters)
         self.query_norm = head_norm(config, config.num_heads)
         self.key_norm = head_norm(config, config.kv_heads)
         relative = config.relative_bias
@@ -162,7 +162,6 @@ class SelfAttention(nn.Module):
         self._factors: dict[int | None, Tensor] = {}
         disentangled = config.disentangled
         own = disentangled is not None and not disentangled.shared
-        width = config.num_heads * config.head_size
         self.position_key, self.position_query = (
             Linear(config.hidden_size, width) if own and has else None
             for has in (

@@ -37,6 +37,8 @@ def convolve_packed(convolution: TokenConvolution, x: Tensor, packing: Packing) 
     """Convolve each packed sequence by itself: (T, C) to (T, C), zero in padding rows."""
     output = torch.zeros_like(x)
     for run in packing.runs:
+        if not run.length:
+            continue
         rows, shape = slice(run.start, run.stop), (run.count, run.length, x.shape[1])
         output[rows] = convolution(x[rows].view(shape)).flatten(0, 1)
     return output

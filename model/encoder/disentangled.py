@@ -133,7 +133,7 @@ def distance_rows(distance: Tensor, disentangled: Disentangled) -> Tensor:
 
 @cache
 def _steps_by_distance(disentangled: Disentangled) -> list[int]:
-    """List how many rows from the middle of the table each distance is, up to the first with `span`.
+    """List how many rows from the middle of the table each distance is; the last is that of all further ones.
 
     Computed in float32, step by step as in training: rounding decides between neighbouring buckets. In numpy,
     because a tracer would trace PyTorch's operations.

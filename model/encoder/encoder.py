@@ -239,7 +239,7 @@ class Encoder(nn.Module):
         return states
 
     def angles(self, packing: Packing, rows: int) -> dict[Rotary | None, Angles]:
-        """Compute the angles of each kind of rotary positions once, for all layers; for so many rows."""
+        """Compute the angles of each kind of rotary positions once, for all layers, for `rows` rows."""
         kinds = {layer.rotary for layer in self.config.layers} - {None}
         if not kinds:
             return {}

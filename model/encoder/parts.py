@@ -131,7 +131,7 @@ class Convolution:
 
     kernel_size: int
     groups: int = 1
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"] = "tanh"
+    activation: Literal[Activation, "tanh"] = "tanh"
 
     def __post_init__(self) -> None:
         """Check the fields; raises CheckpointError."""

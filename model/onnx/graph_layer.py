@@ -129,8 +129,8 @@ def _sum_of_differences(q: FloatArray, k: FloatArray, size: np.ufunc) -> FloatAr
 def _add_by_distance(scores: FloatArray, x: FloatArray, vectors: FloatArray, distance: IntArray) -> None:
     """Add the products of x (heads, n, D) and the vectors (heads, D, 2·N − 1) of distances (n, m).
 
-    `scores` (heads, n, m) are changed in place, a square of them at a time: no two rows of such a square need
-    products with many more vectors than it has columns.
+    `scores` (heads, n, m) are changed in place, in squares, so that only the vectors of the distances within
+    a square are multiplied.
     """
     nearest = vectors.shape[2] // 2
     for i, j in product(range(0, distance.shape[0], _SQUARE), range(0, distance.shape[1], _SQUARE)):

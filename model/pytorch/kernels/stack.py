@@ -105,7 +105,9 @@ class NativeStack:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
         sizes = (config.hidden_size, config.intermediate_size)
         if kernels.products is not None and any(size * dtype.itemsize % 4 for size in sizes):
-            raise NoKernels(f"a product has {max(sizes)} or {min(sizes)} inputs, no whole number of pairs")
+            raise NoKernels(
+                f"hidden_size is {sizes[0]} and intermediate_size {sizes[1]}; in bfloat16 both must be even"
+            )
         return NativeStack(encoder, kernels)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:

@@ -57,8 +57,8 @@ class Head {
           map_(observation_ && observation_->maps ? observation_->head_slots[head] : -1),
           every_row_(all.output || slot_ >= 0) {
         if (const Distances *distances = all.distances; distances && n_) {
-            low_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
-            near_ = rounded_up(distances->rows[distances->length - n_] + 1 - low_, LANES);
+            first_vector_ = distances->rows[distances->length + n_ - 2] / LANES * LANES;
+            vector_count_ = rounded_up(distances->rows[distances->length - n_] + 1 - first_vector_, LANES);
         }
     }
 
@@ -90,8 +90,9 @@ class Head {
     }
 
     bool find_room(Scratch &scratch) {
-        const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4, scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
-        const size_t by_query = P::ROWS * near_ * 4, by_key = rounded_up(n_, P::ROWS) * near_ * 4;
+        const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4;
+        const size_t scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
+        const size_t by_query = P::ROWS * vector_count_ * 4, by_key = rounded_up(n_, P::ROWS) * vector_count_ * 4;
         char *memory = scratch.reserve(2 * (matrix + scores + vectors) + by_query + by_key);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
@@ -147,7 +148,8 @@ class Head {
         for (int64_t start = 0; start < n_; start += P::ROWS) {
             const int rows = (int)std::min<int64_t>(P::ROWS, n_ - start);
             for (int r = 0; r < rows; r++) std::memcpy(queries_ + r * words_, at(all_.k, start + r, kv_head_), words_ * 4);
-            P::product(rows, queries_, words_, with, low_, near_, by_key_ + start * near_, near_);
+            P::product(rows, queries_, words_, with, first_vector_, vector_count_, by_key_ + start * vector_count_,
+                       vector_count_);
         }
     }
 
@@ -155,16 +157,18 @@ class Head {
     // the cache.
     void add_distances(int rows, const Keys &keys) {
         const Distances &all = *all_.distances;
-        if (all.keys) P::product(rows, queries_, words_, vectors(all.keys), low_, near_, by_query_, near_);
-        const Words low = broadcast_word((uint32_t)low_), lanes = words_of(mul(lane_numbers(), broadcast((float)near_)));
+        if (all.keys)
+            P::product(rows, queries_, words_, vectors(all.keys), first_vector_, vector_count_, by_query_, vector_count_);
+        const Words first = broadcast_word((uint32_t)first_vector_);
+        const Words next_keys = words_of(mul(lane_numbers(), broadcast((float)vector_count_)));  // rows of `by_key_`
         for (int64_t j = keys.first; j < keys.last; j += LANES) {
             const Mask real = lanes_below(j, keys.last);
             for (int r = 0; r < rows; r++) {
-                const Words place = sub_words(load_some_words(all.rows + all.length - 1 + j - query_[r], real), low);
+                const Words place = sub_words(load_some_words(all.rows + all.length - 1 + j - query_[r], real), first);
                 float *scores = scores_ + r * columns_ + j;
                 Floats sum = load_aligned(scores);
-                if (all.keys) sum = add(sum, gather(by_query_ + r * near_, place, real));
-                if (all.queries) sum = add(sum, gather(by_key_ + j * near_, add_words(place, lanes), real));
+                if (all.keys) sum = add(sum, gather(by_query_ + r * vector_count_, place, real));
+                if (all.queries) sum = add(sum, gather(by_key_ + j * vector_count_, add_words(place, next_keys), real));
                 store_aligned(scores, sum);
             }
         }
@@ -277,7 +281,7 @@ class Head {
     double sums_[STATISTICS] = {};
     uint32_t *keys_, *values_, *queries_;
     float *scores_, *mixed_, *by_query_, *by_key_;
-    int64_t low_ = 0, near_ = 0;  // the first vector of distances that the sequence has, and how many from there on
+    int64_t first_vector_ = 0, vector_count_ = 0;  // of the distances that the sequence has
     Element *weights_;
     int64_t query_[P::ROWS];
 };
@@ -309,7 +313,8 @@ bool fits(const Attention &all) {
     if (!all.starts || all.tokens < 0 || all.sequences < 0 || all.heads < 1) return false;
     if (all.head_size < step || all.head_size % step || all.token_stride < all.heads * all.head_size) return false;
     if (all.token_stride % per_word || all.starts[0] != 0 || all.starts[all.sequences] > all.tokens) return false;
-    if (all.kv_heads < 0 || all.window < 0 || all.window > INT64_MAX / 2 || (all.kv_heads && all.heads % all.kv_heads)) return false;
+    if (all.kv_heads < 0 || (all.kv_heads && all.heads % all.kv_heads)) return false;
+    if (all.window < 0 || all.window > INT64_MAX / 2) return false;
     int64_t longest = 0;
     for (int64_t i = 0; i < all.sequences; i++) longest = std::max(longest, all.starts[i + 1] - all.starts[i]);
     if (all.distances && !fits<P>(*all.distances, longest)) return false;

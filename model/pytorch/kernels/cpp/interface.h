@@ -71,7 +71,8 @@ struct Norm {
 
 // Turns queries and keys by their positions (Su et al. 2021), in place.
 struct Rotation {
-    void *x;                   // in the precision of the call, (T, heads, D): a row of all heads starts `stride` numbers after the one before
+    void *x;                   // in the precision of the call, (T, heads, D): a row of all heads starts `stride` numbers
+                               // after the one before
     const float *cos, *sin;    // (T, pairs)
     int64_t tokens, stride, heads, head_size, pairs;
     int32_t interleaved;       // 1: components 2i and 2i + 1 are a pair; 0: i and i + pairs

@@ -63,6 +63,13 @@ class PyTorch {
     void *rounded_ = nullptr, *mixed_ = nullptr, *gated_ = nullptr;
 };
 
+// A product of our own.
+int multiply(const Layers &all, const Linear &linear, const void *x, void *output, int64_t rows) {
+    const Product product{x,    linear.weight, (const float *)linear.bias, output,
+                          rows, linear.inputs, linear.outputs,             linear.own_activation};
+    return all.multiply(&product);
+}
+
 // Products of our own. Their operands and results are arrays of the caller.
 class Own {
    public:
@@ -80,11 +87,7 @@ class Own {
        public:
         Result(const Own &products, void *output) : all_(products.all_), output_(output) {}
 
-        int compute(const Linear &linear, const void *x) {
-            const Product product{x,           linear.weight, (const float *)linear.bias, output_,
-                                  all_.tokens, linear.inputs, linear.outputs,             linear.own_activation};
-            return all_.multiply(&product);
-        }
+        int compute(const Linear &linear, const void *x) { return multiply(all_, linear, x, output_, all_.tokens); }
 
         const void *get() const { return output_; }
         char *data() const { return (char *)output_; }
@@ -157,7 +160,7 @@ class Run {
     int mix(const Experts &experts) {
         const auto *input = (const char *)products_.input(input_);
         const int64_t size = all_.size, width = size * all_.element;
-        int outcome = multiply(experts.router, input, all_.wide, all_.tokens);
+        int outcome = multiply(all_, experts.router, input, all_.wide, all_.tokens);
         const Routing routing{all_.wide, all_.shares, all_.tokens, experts.count, experts.chosen};
         if (outcome == DONE) outcome = all_.route(&routing);
         for (int64_t row = 0; row < all_.tokens; row++)
@@ -169,19 +172,13 @@ class Run {
                 std::memcpy((char *)all_.gathered + count * width, input + row * width, width);
                 all_.rows[count++] = row;
             }
-            outcome = multiply(experts.first[e], all_.gathered, all_.wide, count);
-            if (outcome == DONE) outcome = multiply(experts.second[e], all_.wide, all_.narrow, count);
+            outcome = multiply(all_, experts.first[e], all_.gathered, all_.wide, count);
+            if (outcome == DONE) outcome = multiply(all_, experts.second[e], all_.wide, all_.narrow, count);
             const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
             if (outcome == DONE) outcome = all_.collect(&collection);
         }
         const Norm rounding{all_.sums, nullptr, nullptr, nullptr, nullptr, all_.narrow, all_.tokens, size, 0, nullptr, 0};
         return outcome == DONE ? all_.add_norm(&rounding) : outcome;
-    }
-
-    int multiply(const Linear &linear, const void *x, void *output, int64_t rows) {
-        const Product product{x,    linear.weight, (const float *)linear.bias, output,
-                              rows, linear.inputs, linear.outputs,             linear.own_activation};
-        return all_.multiply(&product);
     }
 
     // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
@@ -276,10 +273,10 @@ bool fits(const Layers &all) {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
-const int64_t headlight_sizes[16] = {sizeof(Observation), sizeof(Distances), sizeof(Attention), sizeof(Norm), sizeof(Rotation),
-                                     sizeof(Gate),        sizeof(Routing),    sizeof(Collection), sizeof(Embedding),
-                                     sizeof(Torch),       sizeof(Product),    sizeof(Linear),    sizeof(Experts),
-                                     sizeof(Layer),       sizeof(Angles),     sizeof(Layers)};
+const int64_t headlight_sizes[16] = {sizeof(Observation), sizeof(Distances), sizeof(Attention),  sizeof(Norm),
+                                     sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),    sizeof(Collection),
+                                     sizeof(Embedding),   sizeof(Torch),     sizeof(Product),    sizeof(Linear),
+                                     sizeof(Experts),     sizeof(Layer),     sizeof(Angles),     sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;

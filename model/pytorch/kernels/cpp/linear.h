@@ -22,7 +22,7 @@ constexpr int64_t CACHED = 3 << 14;  // words of x that are multiplied by all pa
 template <class P>
 struct Weights : P {
     static constexpr int64_t SUMMED = 128;
-    static constexpr bool FAR = true;
+    static constexpr bool PREFETCHES = true;
 };
 
 // Multiply some rows of x by one panel; P is the precision, A the activation.

@@ -22,7 +22,7 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) acc[r][v] = zeros();
         for (int64_t w = start; w < stop; w++) {
-            if (P::FAR) fetch(right + (w + words) * stride);
+            if (P::PREFETCHES) fetch(right + (w + words) * stride);
             Words b[V];
             for (int v = 0; v < V; v++) b[v] = load_aligned_words(right + w * stride + v * LANES);
             for (int r = 0; r < R; r++) {
@@ -53,10 +53,10 @@ inline void multiply_some(int64_t vectors, const uint32_t *left, int64_t left_st
 // Products with vector instructions, in the precision P: Float32 or Bfloat16.
 template <class P>
 struct Vectors : P {
-    static constexpr int ROWS = BLOCK_ROWS;                // in a block
-    static constexpr int COLUMN_STEP = LANES;              // columns are padded to a multiple of this
-    static constexpr int HEAD_STEP = LANES;                // head sizes are multiples of this
-    static constexpr int PANEL = BLOCK_VECTORS * LANES;    // columns of a panel
+    static constexpr int ROWS = BLOCK_ROWS;              // in a block
+    static constexpr int COLUMN_STEP = LANES;            // columns are padded to a multiple of this
+    static constexpr int HEAD_STEP = LANES;              // head sizes are multiples of this
+    static constexpr int PANEL = BLOCK_VECTORS * LANES;  // columns of a panel
 
     static void begin() {}
     static void end() {}

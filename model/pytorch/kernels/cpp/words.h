@@ -19,7 +19,7 @@ struct Float32 {
     using Element = float;
     static constexpr int PER_WORD = 1;
     static constexpr int64_t SUMMED = 16;  // words: longer sums are split into partial sums
-    static constexpr bool FAR = false;  // true: the next matrix on the right follows in memory and is prefetched
+    static constexpr bool PREFETCHES = false;  // true: the next matrix on the right follows in memory and is prefetched
     static Floats load(const float *from, Mask lanes) { return load_some(from, lanes); }
     static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
     static float value(float x) { return x; }
@@ -32,7 +32,7 @@ struct Bfloat16 {
     using Element = uint16_t;
     static constexpr int PER_WORD = 2;
     static constexpr int64_t SUMMED = 64;
-    static constexpr bool FAR = false;
+    static constexpr bool PREFETCHES = false;
     static __m512 load(const uint16_t *from, __mmask16 lanes) {
         const __m256i halves = _mm256_maskz_loadu_epi16(lanes, from);
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
