@@ -45,6 +45,7 @@ def save_encoder(
         raise CheckpointError(
             f"{folder} is not empty, and a service may be reading it: save to a new folder, or delete it."
         )
+    existed = folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _write_json(folder / "config.json", {"model_type": HEADLIGHT.name, **write_config(encoder.config)})
@@ -56,6 +57,8 @@ def save_encoder(
         load_checkpoint(folder)
     except BaseException:
         shutil.rmtree(folder)
+        if existed:
+            folder.mkdir()
         raise
 
 

@@ -32,6 +32,7 @@ _LARGEST_REQUESTS = 4
 """The default queue holds this many of the largest valid request: two of one client (half), and others."""
 # Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
+_WARM_WORDS = 512  # of the longer text that is run before any other
 # Tokenized in less time than it takes to hand over to another thread.
 _SMALL_BODY_BYTES = 512
 _LOST = "An output of this request was lost."
@@ -297,9 +298,12 @@ class Engine:
         return SentenceWant(modes=self.info.pooling, layers=(self.info.layers,))
 
     def _warm_up(self) -> None:
-        """Run each kind of work once, short and long, so that no client pays for first-run costs."""
+        """Run each kind of work once, short and long, so that no client pays for first-run costs.
+
+        Nothing is prepared by the length alone, so a model that reads long texts starts as soon as others.
+        """
         # Not longer than the model reads: the truncator is only created for a client's overlong text.
-        for text in ("warm", "warm " * (self.info.max_length // 2)):
+        for text in ("warm", "warm " * min(self.info.max_length // 2, _WARM_WORDS)):
             encodings = self._tokenizer.encode([text] * 2)
             attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
             wants = [Want(self._sentence_want())]

@@ -476,21 +476,27 @@ int main(int count, char **arguments) {
     const int rounds = std::atoi(arguments[1]);
     const std::vector<std::string> sets(arguments + 2, arguments + count);
     for (const std::string &set : sets) {
-        if (set == "bfloat16") {
+        if (set == "avx512_bf16") {
             expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
             for (int i = 0; i < rounds; i++) {
-                try_attention<uint16_t>(headlight_attend_bfloat16, 16, false);
-                try_norm<uint16_t>(headlight_add_norm_bfloat16);
+                try_attention<uint16_t>(headlight_attend_bfloat16_avx512_bf16, 16, false);
+                try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512_bf16);
                 try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
-                try_product<uint16_t>(headlight_multiply_bfloat16, headlight_columns_bfloat16);
+                try_product<uint16_t>(headlight_multiply_bfloat16_avx512_bf16, headlight_columns_bfloat16_avx512_bf16);
             }
             continue;
         }
         const bool wide = set == "avx512";
-        const Attend attend = wide ? headlight_attend_float32 : headlight_attend_float32_avx2;
-        const AddNorm add_norm = wide ? headlight_add_norm_float32 : headlight_add_norm_float32_avx2;
-        const Multiply own = wide ? headlight_multiply_float32 : headlight_multiply_float32_avx2;
-        const int64_t columns = wide ? headlight_columns_float32 : headlight_columns_float32_avx2;
+        if (wide)
+            for (int i = 0; i < rounds; i++) {
+                try_attention<uint16_t>(headlight_attend_bfloat16_avx512, 16, false);
+                try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512);
+                try_product<uint16_t>(headlight_multiply_bfloat16_avx512, headlight_columns_bfloat16_avx512);
+            }
+        const Attend attend = wide ? headlight_attend_float32_avx512 : headlight_attend_float32_avx2;
+        const AddNorm add_norm = wide ? headlight_add_norm_float32_avx512 : headlight_add_norm_float32_avx2;
+        const Multiply own = wide ? headlight_multiply_float32_avx512 : headlight_multiply_float32_avx2;
+        const int64_t columns = wide ? headlight_columns_float32_avx512 : headlight_columns_float32_avx2;
         refuse(attend);
         for (int i = 0; i < rounds; i++) {
             try_attention<float>(attend, wide ? 16 : 8, true);
@@ -498,7 +504,7 @@ int main(int count, char **arguments) {
             try_layers(attend, add_norm, nullptr, 0);
             try_layers(attend, add_norm, own, columns);
             try_product<float>(own, columns);
-            try_embedding(wide ? headlight_embed_float32 : headlight_embed_float32_avx2);
+            try_embedding(wide ? headlight_embed_float32_avx512 : headlight_embed_float32_avx2);
         }
     }
     std::printf("%d failures\n", failures);

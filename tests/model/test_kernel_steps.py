@@ -36,7 +36,7 @@ from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack, steps
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
-from tests.support.kernel import needs_kernels, stand_ins
+from tests.support.kernel import kernels_of, needs_kernels, stand_ins
 from tests.support.product import random_encoder
 
 LENGTHS = [3, 5, 5, 1]
@@ -227,10 +227,13 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products:
 
 @every(RUN)
 @pytest.mark.parametrize("products", ["ours", pytest.param("PyTorch's", marks=pytest.mark.repeated)])
-def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], products: str) -> None:
+@pytest.mark.parametrize("instructions", ["bfloat16_avx512", "bfloat16_avx512_bf16"])
+def test_in_bfloat16_the_steps_differ_by_rounding_alone(
+    choice: dict[str, Any], products: str, instructions: str
+) -> None:
     """With compiled steps: what a product reads was rounded from what the step before it made."""
     try:
-        kernels = find_kernels(torch.bfloat16, {**torch.cpu.get_capabilities(), "amx_tile": False})
+        kernels = kernels_of(instructions)
         if products != "ours":
             kernels = kernels._replace(products=None)
         config = replace(BASE, **choice)

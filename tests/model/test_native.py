@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,16 +15,14 @@ from torch.nn import functional as F
 
 from model.contract import STATISTICS
 from model.pytorch.kernels.build import build
-from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
+from model.pytorch.kernels.library import Kernels
 from model.pytorch.kernels.observations import Observations, Slots
 from tests.references import measures
 from tests.references.comparing import near_ties
-from tests.support.kernel import attend, needs_kernels
+from tests.support.kernel import STEPS, attend, kernels_of, needs_kernels
 
-DTYPES = {
-    "avx2": torch.float32,
-    "avx512": torch.float32,
-    "bfloat16": torch.bfloat16,
+DTYPES: dict[str, torch.dtype] = {
+    **{name: getattr(torch, name.split("_")[0]) for name in STEPS},
     "amx": torch.bfloat16,
 }
 all_kernels = pytest.mark.parametrize("name", list(DTYPES))
@@ -38,21 +36,16 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     target = tmp_path_factory.mktemp("kernels") / "emulated.so"
     build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
     opened = CDLL(str(target))
-    return Kernels.of(opened, "amx", "bfloat16")
+    return Kernels.of(opened, "amx", "bfloat16_avx512_bf16")
 
 
 def some_kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
-    """The kernels that a test is run with: `bfloat16` are the best that this processor has."""
-    masked = {"avx512_f": False} if name == "avx2" else {}
-    try:
-        kernels = find_kernels(DTYPES[name], {**torch.cpu.get_capabilities(), **masked})
-    except NoKernels as error:
-        pytest.skip(str(error))
-    if name == "avx512" and kernels.instructions != name:
-        pytest.skip("the processor has no AVX-512")
-    if name == "amx":
-        kernels = request.getfixturevalue("emulated")
-    return kernels
+    """The kernels that a test is run with."""
+    if name != "amx":
+        return kernels_of(name)
+    if not torch.cpu.get_capabilities().get("avx512_bf16"):
+        pytest.skip("the processor has no AVX512-BF16")
+    return cast(Kernels, request.getfixturevalue("emulated"))
 
 
 @dataclass(frozen=True)

@@ -9,25 +9,17 @@ import torch
 from model.encoder.encoder import embed_packed
 from model.encoder.packing import Packing
 from model.pytorch.kernels.embeddings import NativeEmbeddings
-from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
 from tests.model.test_kernel_steps import BASE, EMBEDDED, LENGTHS, every
 from tests.references.comparing import distance
+from tests.support.kernel import kernels_of
 from tests.support.product import random_encoder
-
-
-def kernels_of_avx2() -> Kernels:
-    """Also on a processor that has AVX-512; skips where there are none."""
-    try:
-        return find_kernels(torch.float32, {**torch.cpu.get_capabilities(), "avx512_f": False})
-    except NoKernels as error:
-        pytest.skip(str(error))
 
 
 @every(EMBEDDED)
 def test_the_kernels_embed_as_the_embeddings_do(choice: dict[str, Any]) -> None:
     """Padding rows included; what they do not support, they leave to the embeddings."""
     config = replace(BASE, **{"segments": 2, **choice})
-    embeddings, kernels = random_encoder(config).embeddings, kernels_of_avx2()
+    embeddings, kernels = random_encoder(config).embeddings, kernels_of("float32_avx2")
     other = config.scale_embeddings or not config.embedding_norm or config.positions == "sinusoidal"
     other = other or config.embedding_size > 0 or config.token_dropout is not None
     assert NativeEmbeddings.supports(embeddings) is not other
@@ -66,6 +58,6 @@ def test_numbers_without_an_embedding_are_refused(
 ) -> None:
     """A token, a segment or a position that no table has: nothing beyond a table is read."""
     config = replace(BASE, segments=2, max_positions=4, position_offset=offset)
-    native = NativeEmbeddings(random_encoder(config).embeddings, kernels_of_avx2())
+    native = NativeEmbeddings(random_encoder(config).embeddings, kernels_of("float32_avx2"))
     with pytest.raises(ValueError, match="shapes do not match"):
         native(torch.tensor(ids), torch.tensor(segments), Packing.of([length]))

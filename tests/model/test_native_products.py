@@ -13,32 +13,31 @@ from torch import Tensor
 
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
-from model.pytorch.kernels.library import NoKernels, Products, check, find_kernels
+from model.pytorch.kernels.library import Products, check
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product
-from tests.support.kernel import multiply
+from tests.support.kernel import kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 
 
-def own_products(dtype: torch.dtype, **capabilities: bool) -> Products:
-    """Those of a precision on this processor, as if it had or lacked some instructions; or skips."""
-    try:
-        found = find_kernels(dtype, {**torch.cpu.get_capabilities(), **capabilities}).products
-    except NoKernels as error:
-        pytest.skip(str(error))
+def own_products(steps: str) -> Products:
+    """Those of one of `STEPS`; or skips."""
+    found = kernels_of(steps).products
     assert found is not None
     return found
 
 
-@pytest.fixture(params=["avx2", "avx512"])
+@pytest.fixture(params=["float32_avx2", "float32_avx512"])
 def products(request: pytest.FixtureRequest) -> Products:
     """The kernels' own products in float32."""
-    if request.param == "avx2":
-        return own_products(torch.float32, avx512_f=False)
-    if not torch.cpu.get_capabilities().get("avx512_f"):
-        pytest.skip("the processor has no AVX-512")
-    return own_products(torch.float32)
+    return own_products(request.param)
+
+
+@pytest.fixture(params=["bfloat16_avx512", "bfloat16_avx512_bf16"])
+def products_of_bfloat16(request: pytest.FixtureRequest) -> Products:
+    """The kernels' own products in bfloat16."""
+    return own_products(request.param)
 
 
 def root_mean_square(x: Tensor) -> float:
@@ -73,23 +72,35 @@ def test_a_product_of_any_shape_is_exact(products: Products, rows: int, inputs: 
 
 
 @given(rows=st.integers(0, 40), inputs=st.integers(1, 150), outputs=st.integers(1, 70))
-def test_a_product_of_bfloat16_is_exact_before_it_is_rounded(rows: int, inputs: int, outputs: int) -> None:
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_product_of_bfloat16_is_exact_before_it_is_rounded(
+    products_of_bfloat16: Products, rows: int, inputs: int, outputs: int
+) -> None:
     """Half a unit in the last of its eight digits, beside the few roundings of the sum."""
-    products = own_products(torch.bfloat16, amx_tile=False)
     x, weight, bias = operands(rows, 2 * inputs, outputs)
     x, weight = x.bfloat16(), weight.bfloat16()
     exact = x.double() @ weight.double().T + bias
     sizes = x.double().abs() @ weight.double().abs().T + bias.abs()
-    error = (product(products, x, weight, bias) - exact).abs()
+    error = (product(products_of_bfloat16, x, weight, bias) - exact).abs()
     assert (error <= exact.abs() / 256 + 1e-6 * sizes).all()
 
 
-def test_products_of_bfloat16_take_whole_pairs() -> None:
+def test_products_of_bfloat16_take_whole_pairs(products_of_bfloat16: Products) -> None:
     """A word is a pair: an odd number of inputs is refused."""
-    products = own_products(torch.bfloat16, amx_tile=False)
     zeros = torch.zeros(64)
     wrong = Product(zeros.data_ptr(), zeros.data_ptr(), zeros.data_ptr(), zeros.data_ptr(), 1, 3, 1, 0)
-    assert products.multiply(byref(wrong)) == -2
+    assert products_of_bfloat16.multiply(byref(wrong)) == -2
+
+
+def test_what_is_not_finite_stays_so_in_bfloat16(products_of_bfloat16: Products) -> None:
+    """A NaN of any bits, infinity, and what rounds to it; ties go to the even neighbour."""
+    bits = [0x7F800001, 0x7FFFFFFF, 0x7F800000, 0x7F7FFFFF, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF]
+    strange = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+    strange = torch.cat([strange, -strange])
+    zeros = torch.zeros(len(strange), 2, dtype=torch.bfloat16)
+    rounded = product(products_of_bfloat16, zeros[:1], zeros, strange)
+    assert torch.equal(rounded.isnan(), strange.isnan()[None])
+    assert torch.equal(rounded.nan_to_num(nan=1), strange[None].bfloat16().nan_to_num(nan=1))
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(384, 1152), (1536, 384), (3072, 768)])

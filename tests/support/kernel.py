@@ -13,7 +13,7 @@ from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import library
-from model.pytorch.kernels.library import ACTIVATIONS, Kernels, Products, check
+from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, Products, check, find_kernels
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import (
@@ -33,7 +33,24 @@ needs_kernels = pytest.mark.skipif(
     reason="there are no native kernels for this processor, or they were not built",
 )
 
+STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
+"""A precision and instructions, for each of which the steps are compiled."""
+
 _COLUMNS = 12  # of a panel, of stand-ins
+
+
+def kernels_of(steps: str) -> Kernels:
+    """Those of one of `STEPS`; skips on a processor that lacks the instructions."""
+    precision, wanted = steps.split("_", 1)
+    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"]}.get(steps, ["amx_tile"])
+    able = {**torch.cpu.get_capabilities(), **dict.fromkeys(masked, False)}
+    try:
+        found = find_kernels(getattr(torch, precision), able)
+    except NoKernels as error:
+        pytest.skip(str(error))
+    if found.instructions != wanted:
+        pytest.skip(f"the processor has no {wanted}")
+    return found
 
 
 def attend(

@@ -18,15 +18,17 @@ _COMMON = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fvisibility=hidden", "-Wa
 _MISTAKEN = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c")
-_BFLOAT16 = (*_AVX512, "-mavx512bf16")
+_AVX512_BF16 = (*_AVX512, "-mavx512bf16")
+_FLOAT32, _BFLOAT16 = (f"-DHEADLIGHT_PRECISION={name}" for name in ("Float32", "Bfloat16"))
 # The linker keeps the first copy of an inline function of the standard library, so the oldest instruction set
 # goes first: its code runs on every processor. The headers give each set a namespace (vectors/vector.h).
 _OBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("layers", ()),
-    ("steps", (*_AVX2, "-DHEADLIGHT_KERNELS=float32_avx2")),
-    ("steps", (*_AVX512, "-DHEADLIGHT_KERNELS=float32")),
-    ("steps", (*_BFLOAT16, "-DHEADLIGHT_KERNELS=bfloat16")),
-    ("amx", (*_BFLOAT16, "-mamx-tile", "-mamx-bf16")),
+    ("steps", (*_AVX2, "-DHEADLIGHT_KERNELS=float32_avx2", _FLOAT32)),
+    ("steps", (*_AVX512, "-DHEADLIGHT_KERNELS=float32_avx512", _FLOAT32)),
+    ("steps", (*_AVX512, "-DHEADLIGHT_KERNELS=bfloat16_avx512", _BFLOAT16)),
+    ("steps", (*_AVX512_BF16, "-DHEADLIGHT_KERNELS=bfloat16_avx512_bf16", _BFLOAT16)),
+    ("amx", (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16")),
 )
 """Sources, and the options they are compiled with."""
 

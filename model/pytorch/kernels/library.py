@@ -112,22 +112,32 @@ def _library() -> ctypes.CDLL:
 def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = None) -> Kernels:
     """Find the fastest kernels for a precision; raises NoKernels if none run on this processor.
 
-    `capabilities` are in the form of `torch.cpu.get_capabilities()`, which is also the default.
+    `capabilities` are in the form of `torch.cpu.get_capabilities()`, which is also the default, with one more
+    of our own: `slow_avx512_bf16`.
     """
     library = _library()
     kernels = partial(Kernels.of, library)
-    can = torch.cpu.get_capabilities() if capabilities is None else capabilities
+    can = _capabilities(library) if capabilities is None else capabilities
     avx512 = all(can.get(f"avx512_{part}") for part in ("f", "bw", "vl", "dq"))
     if dtype == torch.float32:
         if avx512:
-            return kernels("avx512", "float32")
+            return kernels("avx512", "float32_avx512")
         if all(can.get(part) for part in ("avx2", "fma3", "f16c")):
             return kernels("avx2", "float32_avx2")
         raise NoKernels("the processor has neither AVX-512 nor AVX2 with FMA and F16C")
     if dtype != torch.bfloat16:
         raise NoKernels(f"there are none for {str(dtype).removeprefix('torch.')}")
-    if not (avx512 and can.get("avx512_bf16")):
-        raise NoKernels("the processor has no AVX512-BF16")
+    if not avx512:
+        raise NoKernels("the processor has no AVX-512, which those for bfloat16 need")
+    if not can.get("avx512_bf16"):
+        return kernels("avx512", "bfloat16_avx512")
     if can.get("amx_tile") and can.get("amx_bf16") and library.headlight_enable_amx() == 1:
-        return kernels("amx", "bfloat16")
-    return kernels("avx512_bf16", "bfloat16")
+        return kernels("amx", "bfloat16_avx512_bf16")
+    if can.get("slow_avx512_bf16"):
+        return kernels("avx512", "bfloat16_avx512")
+    return kernels("avx512_bf16", "bfloat16_avx512_bf16")
+
+
+def _capabilities(library: ctypes.CDLL) -> dict[str, bool]:
+    """Those of PyTorch, and whether one VDPBF16PS takes longer than two float32 FMAs of the same work."""
+    return {**torch.cpu.get_capabilities(), "slow_avx512_bf16": library.headlight_is_intel() == 1}

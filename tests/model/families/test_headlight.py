@@ -375,6 +375,10 @@ def test_what_could_not_be_served_is_not_saved(encoder: Encoder, message: str, t
         save_encoder(encoder, tokenizer_in(tmp_path / "tokenizer"), tmp_path / "saved")
     assert message in str(refused.value)
     assert not (tmp_path / "saved").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError):
+        save_encoder(encoder, tokenizer_in(tmp_path / "tokenizer"), tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == [], "only what was written is removed"
 
 
 def test_a_folder_with_files_is_not_overwritten(tmp_path: Path) -> None:

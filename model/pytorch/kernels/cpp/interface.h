@@ -214,7 +214,7 @@ struct Layers {
 // The return values of the functions.
 enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2 };
 
-// The steps in float32 with AVX-512, in float32 with AVX2, FMA and F16C, and in bfloat16 with AVX512-BF16.
+// The steps by precision and instructions: AVX2 with FMA and F16C, AVX-512 (F, BW, VL, DQ), and AVX512-BF16 with those.
 #define HEADLIGHT_STEPS(kernels)                                               \
     HEADLIGHT_EXPORTED int headlight_attend_##kernels(const Attention *);      \
     HEADLIGHT_EXPORTED int headlight_add_norm_##kernels(const Norm *);         \
@@ -225,12 +225,14 @@ enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2 };
     HEADLIGHT_EXPORTED int headlight_collect_##kernels(const Collection *);    \
     HEADLIGHT_EXPORTED int headlight_embed_##kernels(const Embedding *);       \
     HEADLIGHT_EXPORTED extern const int64_t headlight_columns_##kernels; /* of a panel */
-HEADLIGHT_STEPS(float32)
 HEADLIGHT_STEPS(float32_avx2)
-HEADLIGHT_STEPS(bfloat16)
+HEADLIGHT_STEPS(float32_avx512)
+HEADLIGHT_STEPS(bfloat16_avx512)
+HEADLIGHT_STEPS(bfloat16_avx512_bf16)
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
 HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[16];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

@@ -273,6 +273,11 @@ bool fits(const Layers &all) {
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
+int headlight_is_intel() {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("intel") ? 1 : 0;
+}
+
 const int64_t headlight_sizes[16] = {sizeof(Observation), sizeof(Distances), sizeof(Attention),  sizeof(Norm),
                                      sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),    sizeof(Collection),
                                      sizeof(Embedding),   sizeof(Torch),     sizeof(Product),    sizeof(Linear),

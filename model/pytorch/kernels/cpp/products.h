@@ -18,15 +18,16 @@ inline void multiply(const uint32_t *left, int64_t left_stride, int64_t words, c
                      float *out, int64_t out_stride) {
     for (int64_t start = 0; start < words; start += P::SUMMED) {
         const int64_t stop = std::min(start + P::SUMMED, words);
+        const typename P::template Rows<R, P::SUMMED> rows(left + start, left_stride, stop - start);
         Floats acc[R][V];
         for (int r = 0; r < R; r++)
             for (int v = 0; v < V; v++) acc[r][v] = zeros();
         for (int64_t w = start; w < stop; w++) {
             if (P::PREFETCHES) fetch(right + (w + words) * stride);
-            Words b[V];
-            for (int v = 0; v < V; v++) b[v] = load_aligned_words(right + w * stride + v * LANES);
+            decltype(P::right(zero_words())) b[V];
+            for (int v = 0; v < V; v++) b[v] = P::right(load_aligned_words(right + w * stride + v * LANES));
             for (int r = 0; r < R; r++) {
-                const Words a = broadcast_word(left[r * left_stride + w]);
+                const auto a = rows.at(r, w - start);
                 for (int v = 0; v < V; v++) acc[r][v] = P::step(acc[r][v], a, b[v]);
             }
         }

@@ -1,6 +1,7 @@
 // The steps of a layer in one precision, for one set of instructions; `build.py` compiles this file once for each.
 //
-// HEADLIGHT_KERNELS ends the names of the functions. In bfloat16, products use VDPBF16PS, and all else float32.
+// HEADLIGHT_KERNELS ends the names of the functions, HEADLIGHT_PRECISION is Float32 or Bfloat16. In bfloat16, products use
+// VDPBF16PS where there is AVX512-BF16, and all else float32.
 #include "attention.h"
 #include "elementwise.h"
 #include "embedding.h"
@@ -9,11 +10,7 @@
 
 using namespace HEADLIGHT_NAMESPACE;
 
-#ifdef __AVX512BF16__
-using Precision = Bfloat16;
-#else
-using Precision = Float32;
-#endif
+using Precision = HEADLIGHT_PRECISION;
 
 #define JOINED(step, kernels) headlight_##step##_##kernels
 #define NAMED(step, kernels) JOINED(step, kernels)

@@ -1,7 +1,8 @@
 // Matrices of 32-bit words, laid out for products that broadcast one word and multiply it by a vector.
 //
 // A word is one float32 or a pair of bfloat16. One instruction (VDPBF16PS) multiplies two pairs and adds both
-// products, and AMX tiles need the same layout. So all layouts here serve both precisions.
+// products, and AMX tiles need the same layout. So all layouts here serve both precisions. Without that instruction, a
+// pair is expanded to two float32.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,19 @@ namespace HEADLIGHT_NAMESPACE {
 
 inline int64_t rounded_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
-// A precision: its elements, the step of a product (acc + a·b, summed over the elements of a word), and rounding to it.
+// Rows of words on the left of a product, `stride` apart.
+class WordRows {
+   public:
+    WordRows(const uint32_t *words, int64_t stride, int64_t) : words_(words), stride_(stride) {}
+    Words at(int row, int64_t w) const { return broadcast_word(words_[row * stride_ + w]); }
+
+   private:
+    const uint32_t *words_;
+    const int64_t stride_;
+};
+
+// A precision: its elements, rounding to them, and the step of a product: acc + a·b, summed over the elements of a word,
+// for a word of `Rows` and `right`, a vector of words.
 struct Float32 {
     using Element = float;
     static constexpr int PER_WORD = 1;
@@ -24,10 +37,43 @@ struct Float32 {
     static void store(float *to, Floats x, Mask lanes = ALL_LANES) { store_some(to, x, lanes); }
     static float value(float x) { return x; }
     static float rounded(float x) { return x; }
-    static Floats step(Floats acc, Words a, Words b) { return fmadd(as_floats(a), as_floats(b), acc); }
+    static Floats right(Words b) { return as_floats(b); }
+    static Floats step(Floats acc, Words a, Floats b) { return fmadd(as_floats(a), b, acc); }
+    template <int R, int64_t MOST>
+    using Rows = WordRows;
 };
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
+#ifndef __AVX512BF16__
+struct Pair {
+    __m512 first, second;
+};
+
+inline Pair expanded(__m512i words) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
+            _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)))};
+}
+
+// The same for up to MOST pairs of bfloat16 a row, expanded to float32 once for all columns.
+template <int R, int64_t MOST>
+class PairRows {
+   public:
+    PairRows(const uint32_t *words, int64_t stride, int64_t count) {
+        for (int r = 0; r < R; r++)
+            for (int64_t w = 0; w < count; w += LANES) {
+                const Pair pair = expanded(load_some_words(words + r * stride + w, lanes_below(w, count)));
+                store_aligned(first_[r] + w, pair.first);
+                store_aligned(second_[r] + w, pair.second);
+            }
+    }
+    Pair at(int row, int64_t w) const { return {broadcast(first_[row][w]), broadcast(second_[row][w])}; }
+
+   private:
+    static_assert(MOST % LANES == 0);
+    alignas(64) float first_[R][MOST], second_[R][MOST];
+};
+#endif
+
 struct Bfloat16 {
     using Element = uint16_t;
     static constexpr int PER_WORD = 2;
@@ -38,7 +84,7 @@ struct Bfloat16 {
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
     }
     static void store(uint16_t *to, __m512 x, __mmask16 lanes = 0xffff) {
-        _mm256_mask_storeu_epi16(to, lanes, (__m256i)_mm512_cvtneps_pbh(x));
+        _mm256_mask_storeu_epi16(to, lanes, rounded(x));
     }
     static float value(uint16_t x) { return _mm512_cvtss_f32(load(&x, 1)); }
     static uint16_t rounded(float x) {
@@ -46,9 +92,28 @@ struct Bfloat16 {
         store(&to, broadcast(x), 1);
         return to;
     }
+#ifdef __AVX512BF16__
+    static __m256i rounded(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
+    static __m512i right(__m512i b) { return b; }
     static __m512 step(__m512 acc, __m512i a, __m512i b) {
         return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
     }
+    template <int R, int64_t MOST>
+    using Rows = WordRows;
+#else
+    // To the nearest, ties to even; a NaN stays a NaN.
+    static __m256i rounded(__m512 x) {
+        const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+        const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+        const __m512i kept = _mm512_mask_or_epi32(up, nan, bits, _mm512_set1_epi32(0x400000));
+        return _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
+    }
+    static Pair right(__m512i b) { return expanded(b); }
+    static __m512 step(__m512 acc, Pair a, Pair b) { return fmadd(a.second, b.second, fmadd(a.first, b.first, acc)); }
+    template <int R, int64_t MOST>
+    using Rows = PairRows<R, MOST>;
+#endif
 };
 #endif
 
@@ -80,7 +145,7 @@ inline void lay_out_values(const float *rows, int64_t stride, int64_t n, int64_t
             store_aligned_words(laid_out + j * size + d, j < n ? load_words(rows + j * stride + d) : zero_words());
 }
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 inline void lay_out_values(const uint16_t *rows, int64_t stride, int64_t n, int64_t tokens, int64_t size,
                            uint32_t *laid_out) {
     const __m256i none = _mm256_setzero_si256();
