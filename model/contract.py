@@ -5,7 +5,7 @@ L layers, H heads, D head size, C hidden size, V vocabulary.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -32,6 +32,9 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
+HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
+"""What a model's head predicts from the last hidden state: see `docs/models.md`."""
+Role = Literal["query", "document"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,44 @@ class SummaryWant:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitsWant:
+    """The logits of the head: `logits` (labels,), or `token_logits` (N, labels) if it labels tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseWant:
+    """The weights of words of the vocabulary, the `top_k` largest (None: all above 0).
+
+    `sparse_ids` int32 (k,) and `sparse_weights` float32 (k,), largest first, ties by id.
+    """
+
+    top_k: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectorsWant:
+    """The vectors of tokens `rows`, each of unit norm, for late interaction: `token_vectors` (rows, E)."""
+
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksWant:
+    """One vector for each span [start, stop) of tokens, pooled with `mean`: `chunks` (spans, E).
+
+    The mean is followed by the model's dense layers and by what `SentenceWant` says of the others.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    normalize: bool = False
+    dimensions: int | None = None
+
+
+HeadWant = LogitsWant | SparseWant | TokenVectorsWant | ChunksWant
+"""What is computed from the last hidden state of a sequence, besides its sentence vector."""
+
+
+@dataclass(frozen=True, slots=True)
 class Want:
     """What one sequence must return. It travels with the sequence through shared batches.
 
@@ -138,6 +179,7 @@ class Want:
     attention: AttentionWant | None = None
     summary: SummaryWant | None = None
     task: str | None = None
+    heads: tuple[HeadWant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +202,8 @@ class Output:
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
     want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout; `top`
     replaces `attention` when the want has a `top_k`; `summary` has statistics by name, each (layers, heads).
-    `finite` is False if there was a NaN or an infinity, which the dtype of a map may hide.
+    `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them. `finite` is False if
+    there was a NaN or an infinity, which the dtype of a map may hide.
     """
 
     sentence: FloatArray | None = None
@@ -168,6 +211,7 @@ class Output:
     attention: NDArray[Any] | None = None
     top: Top | None = None
     summary: dict[str, FloatArray] | None = None
+    heads: dict[str, NDArray[Any]] = field(default_factory=dict)
     finite: bool = True
 
 
@@ -201,6 +245,20 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadInfo:
+    """Describes the head of a model.
+
+    `labels` are those of a classifier, in the order of its logits. `activation` turns logits into scores.
+    `size` is that of the vectors of late interaction.
+    """
+
+    kind: HeadKind
+    labels: tuple[str, ...] = ()
+    activation: Literal["softmax", "sigmoid", "identity"] = "identity"
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Describes a served model, for `/info` and for checking requests.
 
@@ -211,6 +269,7 @@ class ModelInfo:
     instruction set of the native kernels that run the model, None if it runs without them; `no_kernels` then
     gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
     `default_task` is the one that sequences without a task run with, None if they run without an adapter.
+    `head` is what the model predicts, None for a plain encoder.
     """
 
     family: str
@@ -234,6 +293,7 @@ class ModelInfo:
     no_kernels: str | None = None
     tasks: tuple[str, ...] = ()
     default_task: str | None = None
+    head: HeadInfo | None = None
 
 
 class Backend(Protocol):

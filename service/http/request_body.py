@@ -50,7 +50,7 @@ class ParsedRequest(Generic[RequestT]):
 
 
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
-    """Read and validate a request.
+    """Read and validate a request; a schema may name the field that lists its inputs, as `listed`.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
@@ -68,7 +68,7 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
     if transient:
         state.memory.take(permit, transient)
-    raw, count = await _parse(body, state.settings)
+    raw, count = await _parse(body, state.settings, getattr(schema, "listed", "inputs"))
     dtype = read_array_type(request, chosen)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
@@ -192,8 +192,10 @@ def _too_large(actual: int, limit: int) -> Problem:
     )
 
 
-async def _parse(body: bytes, settings: Settings) -> tuple[object, int]:
+async def _parse(body: bytes, settings: Settings, listed: str) -> tuple[object, int]:
     """Parse JSON; returns it with at most `max_inputs` inputs, and the number of inputs sent.
+
+    The inputs are in the field `listed`.
 
     Raises the 400, and the 422 for a body that cannot be a valid request.
     """
@@ -211,16 +213,16 @@ async def _parse(body: bytes, settings: Settings) -> tuple[object, int]:
             members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
     for name, length in parsed.lengths.items():
-        if name != "inputs":
+        if name != listed:
             raise Problem(
                 "invalid-request",
                 f"{name} has {length} items and the limit is {MAX_INDICES}.",
                 members={"field": name, "limit": MAX_INDICES, "actual": length},
             )
-    inputs = parsed.value.get("inputs") if isinstance(parsed.value, dict) else None
+    inputs = parsed.value.get(listed) if isinstance(parsed.value, dict) else None
     if not (isinstance(parsed.value, dict) and isinstance(inputs, list)):
         return parsed.value, 0
-    count = parsed.lengths.get("inputs", len(inputs))
+    count = parsed.lengths.get(listed, len(inputs))
     if count > settings.max_inputs:
-        parsed.value["inputs"] = inputs[: settings.max_inputs]
+        parsed.value[listed] = inputs[: settings.max_inputs]
     return parsed.value, count

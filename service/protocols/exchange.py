@@ -170,12 +170,12 @@ def _check_prompts(size: int, settings: Settings) -> None:
         )
 
 
-def check_count(count: int, settings: Settings) -> None:
-    """Raise the 413 for more inputs than a request may have."""
+def check_count(count: int, settings: Settings, field: str = "inputs") -> None:
+    """Raise the 413 for more inputs, listed in `field`, than a request may have."""
     if count > settings.max_inputs:
         raise Problem(
             "too-many-inputs",
-            f"There are {count} inputs and the limit is {settings.max_inputs}: "
+            f"There are {count} {field} and the limit is {settings.max_inputs}: "
             "split them into several requests.",
-            members={"field": "inputs", "limit": settings.max_inputs, "actual": count},
+            members={"field": field, "limit": settings.max_inputs, "actual": count},
         )

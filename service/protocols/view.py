@@ -26,5 +26,6 @@ class View:
             top_keys=None if top is None else top.keys,
             top_weights=None if top is None else top.weights,
             residual=None if top is None else top.residual,
+            **output.heads,
         )
         return Item(self.columns, arrays, output.summary)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.contract import STATISTICS, Axis, Output, SummaryWant, Top
+from model.contract import STATISTICS, Axis, ModelInfo, Output, SummaryWant, Top
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
 from service.protocols.native.attention_plan import plan_attention
+from service.protocols.native.encode_plan import EncodePlan, plan_encode
 from service.protocols.native.schemas import AttentionRequest
 from service.protocols.native.words import Words
 from service.protocols.view import View
@@ -18,24 +19,26 @@ from tests.service.test_encode_plan import INFO
 from tests.support.doubles import tokenizer
 
 
-def attention(**options: Any) -> AttentionRequest:
-    return AttentionRequest.model_validate({"inputs": "a", **options})
+def planned(**options: Any) -> tuple[AttentionRequest, ModelInfo, EncodePlan]:
+    """What a plan is made of."""
+    request = AttentionRequest.model_validate({"inputs": "a", **options})
+    return request, INFO, plan_encode(request.embeddings, INFO)
 
 
 def view(text: Text, **options: Any) -> View:
     (encoding,) = tokenizer().encode([text])
-    return plan_attention(attention(**options), INFO).view(0, encoding, text)
+    return plan_attention(*planned(**options)).view(0, encoding, text)
 
 
 def test_attention_selects_everything_unless_told() -> None:
     """All layers and heads by their number; all rows and columns without naming them."""
     (encoding,) = tokenizer().encode(["one two"])
-    want = plan_attention(attention(), INFO).view(0, encoding, "one two").want.attention
+    want = plan_attention(*planned()).view(0, encoding, "one two").want.attention
     assert want is not None
     assert (want.layers, want.heads) == (tuple(range(6)), tuple(range(12)))
     assert (want.queries, want.keys, want.aggregate) == (None, None, "none")
-    chosen = attention(layers=[-1, 0], heads=[3, 3], queries=[-1], keys=[0, -2], aggregate="max")
-    want = plan_attention(chosen, INFO).view(0, encoding, "one two").want.attention
+    chosen = {"layers": [-1, 0], "heads": [3, 3], "queries": [-1], "keys": [0, -2], "aggregate": "max"}
+    want = plan_attention(*planned(**chosen)).view(0, encoding, "one two").want.attention
     assert want is not None
     assert (want.layers, want.heads) == ((5, 0), (3, 3))
     assert (want.queries, want.keys) == (Axis((3,)), Axis((0, 2)))
@@ -48,7 +51,7 @@ def test_a_position_beyond_an_input_names_the_input(name: str, position: int) ->
     """The message has the input, what was asked, and the range there is."""
     (encoding,) = tokenizer().encode(["one two"])
     with pytest.raises(OutOfRange) as refused:
-        plan_attention(attention(**{name: [0, position]}), INFO).view(7, encoding, "one two")
+        plan_attention(*planned(**{name: [0, position]})).view(7, encoding, "one two")
     assert refused.value.field == "inputs.7"
     assert refused.value.allowed == [-4, 3]
     assert all(part in str(refused.value) for part in (name, "inputs.7", str(position), "-4", "3"))
@@ -145,7 +148,7 @@ def test_numbers_are_rounded_only_where_rounding_is_of_probabilities() -> None:
     (encoding,) = tokenizer().encode(["a"])
 
     def kind(**options: Any) -> tuple[bool, str]:
-        plan = plan_attention(attention(**options), INFO, "uint8")
+        plan = plan_attention(*planned(**options), "uint8")
         want = plan.view(0, encoding, "a").want.attention
         assert want is not None
         return plan.unit, want.dtype

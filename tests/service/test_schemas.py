@@ -50,7 +50,7 @@ def check(request: EncodeRequest | AttentionRequest) -> None:
     if isinstance(request, EncodeRequest):
         plan_encode(request.embeddings, INFO)
     else:
-        plan_attention(request, INFO).view(0, encoding, "a")
+        plan_attention(request, INFO, plan_encode(request.embeddings, INFO)).view(0, encoding, "a")
 
 
 @given(

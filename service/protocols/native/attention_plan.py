@@ -22,8 +22,8 @@ from model.contract import (
 )
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.protocols.native.encode_plan import EncodePlan, check_exposes, choose_task, plan_encode, resolve
-from service.protocols.native.schemas import AttentionRequest
+from service.protocols.native.encode_plan import EncodePlan, check_exposes, resolve
+from service.protocols.native.schemas import AttentionOptions
 from service.protocols.native.words import Words
 from service.protocols.view import View
 from service.serialization.items import Expected, columns
@@ -43,9 +43,11 @@ class AttentionPlan:
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     embeddings: EncodePlan
-    request: AttentionRequest
+    request: AttentionOptions
     dtype: MapDtype
     info: ModelInfo
+    prefix: str
+    """Of the options' names in errors."""
     _resolved: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -165,14 +167,14 @@ class AttentionPlan:
         if (option, count) not in self._resolved:
             available = f"{place_of} has {count} {self.request.level}s"
             self._resolved[option, count] = resolve(
-                chosen, count, option=option, available=available, field=place_of
+                chosen, count, option=self.prefix + option, available=available, field=place_of
             )
         positions = self._resolved[option, count]
         if not dropped.isdisjoint(positions):
             place = next(i for i, position in enumerate(positions) if position in dropped)
             raise OutOfRange(
-                f"{option}.{place} is {chosen[place]}, which in {place_of} is a special token, dropped by "
-                '"special_tokens": "drop": choose another position, or keep special tokens.',
+                f"{self.prefix}{option}.{place} is {chosen[place]}, which in {place_of} is a special token, "
+                'dropped by "special_tokens": "drop": choose another position, or keep special tokens.',
                 field=place_of,
                 actual=chosen[place],
                 allowed=(-count, count - 1),
@@ -199,20 +201,27 @@ def _every(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
-def plan_attention(request: AttentionRequest, info: ModelInfo, dtype: MapDtype = "float32") -> AttentionPlan:
-    """Check an `/attention` request against the model; raises OutOfRange, Unsupported or Problem.
+def plan_attention(
+    options: AttentionOptions,
+    info: ModelInfo,
+    embeddings: EncodePlan,
+    dtype: MapDtype = "float32",
+    *,
+    prefix: str = "",
+) -> AttentionPlan:
+    """Check which attention is asked for against the model; raises OutOfRange, Unsupported or Problem.
 
-    `dtype` is that of maps in the response.
+    `embeddings` are what else is computed; `dtype` is that of maps in the response. `prefix` is where the
+    options are in a body, as "attention." is.
     """
     check_exposes(info, "attention", "model")
     layers, heads = (
         tuple(range(count))
         if chosen == "all"
-        else resolve(chosen, count, option=option, available=f"there are {count} {option}")
+        else resolve(chosen, count, option=prefix + option, available=f"there are {count} {option}")
         for option, chosen, count in (
-            ("layers", request.layers, info.layers),
-            ("heads", request.heads, info.heads),
+            ("layers", options.layers, info.layers),
+            ("heads", options.heads, info.heads),
         )
     )
-    embeddings = plan_encode(request.embeddings, info, choose_task(request, info))
-    return AttentionPlan(layers, heads, embeddings, request, dtype, info)
+    return AttentionPlan(layers, heads, embeddings, options, dtype, info, prefix)

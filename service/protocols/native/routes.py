@@ -57,7 +57,7 @@ async def _read(request: Request, schema: type[NativeT]) -> ParsedRequest[Native
             "out.",
             members={"field": "decimals"},
         )
-    check_count(parsed.count, request.app.state.service.settings)
+    check_count(parsed.count, request.app.state.service.settings, schema.listed)
     return parsed
 
 
@@ -79,7 +79,9 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
-    plan = plan_attention(body, exchange.engine.info, exchange.parsed.dtype)
+    info = exchange.engine.info
+    embeddings = plan_encode(body.embeddings, info, choose_task(body, info))
+    plan = plan_attention(body, info, embeddings, exchange.parsed.dtype)
     encodings = await _tokenize(exchange, body)
     listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
     tokens = sum(map(len, encodings))

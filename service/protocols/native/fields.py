@@ -1,0 +1,106 @@
+"""The types of request fields: each is checked with an error that names the field."""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from model.tokenization.tokenizer import Text
+from service.http.json_body import MAX_INDICES
+
+Indices = tuple[int, ...]
+
+
+def invalid(field: str, message: str) -> PydanticCustomError:
+    """Make the error of a field; `message` continues a sentence after its name."""
+    return PydanticCustomError("invalid", "{message}", {"field": field, "message": message})
+
+
+def _whole(value: object, info: ValidationInfo) -> int:
+    """Accept whole numbers (6 and 6.0), but no booleans or strings."""
+    return _whole_number(value, str(info.field_name))
+
+
+def _whole_number(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise invalid(field, "must be an integer")
+    return int(value)
+
+
+def _indices(value: object, info: ValidationInfo) -> Indices:
+    field = str(info.field_name)
+    if not isinstance(value, list) or not value:
+        raise invalid(field, "must be a list of at least one integer")
+    if len(value) > MAX_INDICES:
+        raise invalid(field, f"has {len(value)} items and the limit is {MAX_INDICES}")
+    return tuple(_whole_number(item, f"{field}.{i}") for i, item in enumerate(value))
+
+
+def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Indices:
+    if value == "all":
+        return "all"
+    if isinstance(value, str) or not isinstance(value, list):
+        raise invalid(str(info.field_name), 'must be "all" or a list of at least one integer, such as [0]')
+    return _indices(value, info)
+
+
+def _texts(value: object) -> Sequence[Text]:
+    """Parse one text, texts, or pairs. A list of two strings is two texts: a pair is always nested."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise invalid("inputs", "must be a string, or a non-empty list of strings or of [text, text_pair]")
+    texts, pairs = [], []
+    for i, item in enumerate(value):
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item):
+            pairs.append((item[0], item[1]))
+        else:
+            raise invalid(f"inputs.{i}", "must be a string or a pair of two strings, [text, text_pair]")
+        if texts and pairs:
+            raise invalid(
+                f"inputs.{i}",
+                "is not of the same kind as inputs.0: texts and pairs cannot be mixed in one request",
+            )
+    return texts or pairs
+
+
+def _text_list(value: object, info: ValidationInfo) -> Sequence[str]:
+    field = str(info.field_name)
+    if not isinstance(value, list) or not value:
+        raise invalid(field, "must be a non-empty list of strings")
+    for i, item in enumerate(value):
+        if not isinstance(item, str):
+            raise invalid(f"{field}.{i}", "must be a string")
+    return value
+
+
+_INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_INDICES}
+_TEXT = {"type": "string"}
+_PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
+_INPUTS = {
+    "anyOf": [
+        _TEXT,
+        {"type": "array", "items": _TEXT, "minItems": 1},
+        {"type": "array", "items": _PAIR, "minItems": 1},
+    ],
+    "examples": ["Hello, world!", ["One text.", "Another text."], [["A text.", "Its pair."]]],
+}
+
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
+# Field comes first: after the validator, its bound would be enforced but missing from the schema.
+PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
+AllOrIndices = Annotated[
+    Literal["all"] | Indices,
+    PlainValidator(_all_or_indices),
+    WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
+]
+Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
+TextList = Annotated[
+    Sequence[str],
+    PlainValidator(_text_list),
+    WithJsonSchema({"type": "array", "items": _TEXT, "minItems": 1}),
+]
