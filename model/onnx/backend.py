@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from model.checkpoints.exported_prediction import read_exported
 from model.checkpoints.folder import ModelFolder
 from model.contract import Batch, ModelInfo, Output, Want
 from model.errors import CheckpointError, Unsupported
@@ -52,6 +53,7 @@ class OnnxBackend:
         if prepacked is None:
             check_whole(file)
         self._folder = folder
+        self._predictor = read_exported(folder.path)
         self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
@@ -82,6 +84,7 @@ class OnnxBackend:
             provider=self._processor.provider,
             exposes_attention=self._exposes_attention,
             task=self._shared.metadata.get(graph.TASK_KEY),
+            head=None if self._predictor is None else self._predictor.info,
         )
 
     def cost(self, lengths: Sequence[int]) -> int:
