@@ -181,6 +181,11 @@ class Want:
     task: str | None = None
     heads: tuple[HeadWant, ...] = ()
 
+    def states(self, last: int) -> set[int]:
+        """Return the numbers of the hidden states that are read; `last` is that of the last one."""
+        pooled = self.sentence.layers if self.sentence is not None else ()
+        return {*self.token_layers, *pooled, *((last,) if self.heads else ())}
+
 
 @dataclass(frozen=True, slots=True)
 class Top:

@@ -127,7 +127,7 @@ class OnnxBackend:
         grouped: dict[Fetches, list[int]] = defaultdict(list)
         lengths = [self._padded(int(n)) for n in np.diff(batch.cu_seqlens)]
         for i, (want, length) in enumerate(zip(batch.wants, lengths, strict=True)):
-            grouped[choose_fetches(want, length)].append(i)
+            grouped[choose_fetches(want, length, self.info.layers)].append(i)
         for fetches, members in grouped.items():
             observed = bool(fetches.maps or fetches.pairs)
             for group in group_lengths([lengths[i] for i in members], self._most(observed=observed)):

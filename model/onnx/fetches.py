@@ -33,26 +33,25 @@ class Fetches:
     norms: tuple[LayerHeads, ...] = ()
 
 
-def choose_fetches(want: Want, length: int) -> Fetches:
-    """Choose what to fetch for a sequence of `length` tokens, given its want."""
+def choose_fetches(want: Want, length: int, layers: int) -> Fetches:
+    """Choose what to fetch for a sequence of `length` tokens from a graph of `layers`, given its want."""
     attention, summary = want.attention, want.summary
-    states = (*want.token_layers, *(want.sentence.layers if want.sentence is not None else ()))
     observed = (*(attention.layers if attention else ()), *(summary.layers if summary else ()))
-    depth = max((*states, *observed), default=0)
+    depth = max((*want.states(layers), *observed), default=0)
     maps: tuple[LayerHeads, ...] = ()
     norms: tuple[LayerHeads, ...] = ()
     pairs: dict[int, set[int]] = {}
     if attention is not None:
         heads = _sorted(attention.heads)
-        layers = _sorted(attention.layers)
+        chosen = _sorted(attention.layers)
         if attention.weights == "value_norm":
-            norms = tuple(LayerHeads(layer, heads) for layer in layers)
+            norms = tuple(LayerHeads(layer, heads) for layer in chosen)
         rows = _rows(attention.queries)
-        numbers = len(layers) * len(heads) * (length if rows is None else len(rows)) * length
+        numbers = len(chosen) * len(heads) * (length if rows is None else len(rows)) * length
         if _as_they_are(attention) and numbers <= _ROOM:
-            maps = tuple(LayerHeads(layer, heads, rows) for layer in layers)
+            maps = tuple(LayerHeads(layer, heads, rows) for layer in chosen)
         else:
-            through = range(layers[-1] + 1) if attention.aggregate == "rollout" else layers
+            through = range(chosen[-1] + 1) if attention.aggregate == "rollout" else chosen
             pairs = {layer: set(heads) for layer in through}
     if summary is not None:
         for layer in summary.layers:

@@ -13,6 +13,7 @@ from model.arrays import NUMPY
 from model.contract import Batch, FloatArray, Output, SentenceWant, Want
 from model.encoder.config import EncoderConfig
 from model.heads.pooling import Bags
+from model.heads.running import head_outputs
 from model.heads.vectors import sentences
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
@@ -56,8 +57,7 @@ class PaddedBatch:
         self._wanting: dict[int, list[int]] = defaultdict(list)
         """Hidden state -> indices of the members that want it."""
         for i, want in enumerate(self._wants):
-            sentence = want.sentence.layers if want.sentence is not None else ()
-            for state in {*want.token_layers, *sentence}:
+            for state in want.states(config.num_layers):
                 self._wanting[state].append(i)
 
     def _laid_out(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -130,11 +130,13 @@ class PaddedBatch:
         vectors = sentences(
             [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), dense
         )
+        heads = head_outputs(self._wants, lambda i: self._state(i, self._config.num_layers, results), dense)
         return [
             replace(
                 self._observe(i, want, results),
                 sentence=vectors.get(i),
                 tokens=self._states(i, want.token_layers, results),
+                heads=heads.get(i, {}),
             )
             for i, want in enumerate(self._wants)
         ]
@@ -150,7 +152,11 @@ class PaddedBatch:
         """Extract one sequence's hidden states: (layers, N, C)."""
         if not layers:
             return None
-        return np.stack([results[graph.state(i)][self._span(i, member)] for i in layers])
+        return np.stack([self._state(member, i, results) for i in layers])
+
+    def _state(self, member: int, layer: int, results: Mapping[str, Array]) -> FloatArray:
+        """Extract one hidden state of one sequence: (N, C)."""
+        return results[graph.state(layer)][self._span(layer, member)]
 
     def _pool(self, results: Mapping[str, Array], want: SentenceWant, some: list[int]) -> FloatArray:
         """Pool some members with the same want: (members, C′)."""

@@ -19,6 +19,7 @@ from model.encoder.linear import suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
+from model.heads.running import head_outputs
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
@@ -185,7 +186,8 @@ class TorchBackend:
         tasks = _task_rows([task[i] for i in order], packing)
         kernels = self._kernels is not None and not tasks
         observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
-        wanted = {i for w in wants for i in (*w.token_layers, *(w.sentence.layers if w.sentence else ()))}
+        last = self.info.layers
+        wanted = {state for want in wants for state in want.states(last)}
         states: dict[int, Tensor] = self.encoder(
             torch.from_numpy(batch.input_ids[tokens]).to(self.device),
             torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
@@ -194,11 +196,13 @@ class TorchBackend:
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
+        heads = head_outputs(wants, lambda i: _token_state(states[last], packing, i), self.dense)
         return {
             number: replace(
                 observer.output(i),
                 sentence=vectors.get(i),
                 tokens=_token_states(states, packing, i, wants[i].token_layers),
+                heads=heads.get(i, {}),
             )
             for i, number in enumerate(order)
         }
@@ -236,6 +240,10 @@ def _token_states(
     """Cut one sequence's hidden states out of the batch: (layers, N, C)."""
     if not layers:
         return None
+    return np.stack([_token_state(states[layer], packing, index) for layer in layers])
+
+
+def _token_state(state: Tensor, packing: Packing, index: int) -> FloatArray:
+    """Cut one sequence's rows out of a hidden state of the batch: (N, C)."""
     rows = slice(packing.starts[index], packing.starts[index + 1])
-    stacked = torch.stack([states[layer][rows] for layer in layers])
-    return cast(FloatArray, stacked.float().cpu().numpy())
+    return cast(FloatArray, state[rows].float().cpu().numpy())

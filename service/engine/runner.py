@@ -250,7 +250,8 @@ def is_finite(output: Output) -> bool:
     if not output.finite:
         return False
     top, summary = output.top, output.summary
-    arrays = [output.sentence, output.tokens, output.attention, *(summary.values() if summary else ())]
+    arrays = [output.sentence, output.tokens, output.attention, *output.heads.values()]
+    arrays += summary.values() if summary else ()
     if top is not None:
         arrays += [top.weights, top.residual]
     # A sum of finite terms is finite unless it overflows: only then is every term checked. Arrays of other

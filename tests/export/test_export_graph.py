@@ -185,7 +185,9 @@ def test_scores_are_computed_from_what_a_graph_hands_out(exported: Exported, kin
     ids = np.concatenate(SEQUENCES)
     starts = np.array([0, *accumulate(map(len, SEQUENCES))])
     batch = Batch(ids, np.zeros_like(ids), starts, (want,) * len(SEQUENCES))
-    padded = PaddedBatch(batch, range(len(SEQUENCES)), choose_fetches(want, 20), 23, config)
+    padded = PaddedBatch(
+        batch, range(len(SEQUENCES)), choose_fetches(want, 20, config.num_layers), 23, config
+    )
     outputs = run.session.run(padded.outputs, padded.feed(config.num_layers))
     taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), ())
     for output, sequence in zip(taken, SEQUENCES, strict=True):

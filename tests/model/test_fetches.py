@@ -4,14 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.contract import Aggregate, AttentionWant, Axis, SentenceWant, SummaryWant, Want, Weights
+from model.contract import (
+    Aggregate,
+    AttentionWant,
+    Axis,
+    ChunksWant,
+    SentenceWant,
+    SummaryWant,
+    Want,
+    Weights,
+)
 from model.onnx import fetches
 from model.onnx.fetches import Fetches, LayerHeads
 
 
 def choose(want: Want, length: int = 64) -> Fetches:
     """What is fetched for a sequence that is not long."""
-    return fetches.choose_fetches(want, length)
+    return fetches.choose_fetches(want, length, layers=6)
 
 
 WORDS = Axis((1, 0), tokens=(1, 2, 3), starts=(0, 2))
@@ -37,6 +46,7 @@ def observe(
         (Want(token_layers=(1, 3, 0)), 3),
         (Want(sentence=SentenceWant(layers=(4, 2))), 4),
         (Want(sentence=SentenceWant(layers=(1,)), token_layers=(2,)), 2),
+        (Want(token_layers=(1,), heads=(ChunksWant(((0, 1),)),)), 6),
         (observe((0,)), 0),
         (observe((4, 1)), 4),
         (observe((3,), aggregate="rollout"), 3),

@@ -90,6 +90,7 @@ def test_each_array_of_an_output_is_looked_at(value: float) -> None:
     assert not is_finite(Output(good, top=Top(keys, bad, good)))
     assert not is_finite(Output(good, top=Top(keys, good, bad)))
     assert not is_finite(Output(good, summary={"entropy": good, "self": bad}))
+    assert not is_finite(Output(good, heads={"chunks": bad}))
 
 
 def test_what_a_smaller_dtype_may_hide_is_told() -> None:

@@ -1,0 +1,35 @@
+"""Late chunking: vectors of parts of a text, pooled after the whole text was read (Günther et al. 2024)."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from model.contract import ChunksWant, FloatArray
+from model.heads.vectors import finish
+
+
+def chunk_vectors(
+    hidden: FloatArray, want: ChunksWant, dense: Sequence[Callable[[FloatArray], FloatArray]]
+) -> FloatArray:
+    """Compute the vector of each span of a text's last hidden state (N, C): float32 (spans, E).
+
+    A vector is the mean over its span, followed by `dense` and the want's `dimensions` and `normalize`: the
+    steps of a sentence vector that is pooled by the mean. Raises ValueError for a span without tokens.
+    """
+    vectors = _means(hidden, want.spans)
+    for layer in dense:
+        vectors = layer(vectors)
+    return finish(vectors, want.dimensions, normalize=want.normalize)
+
+
+def _means(hidden: FloatArray, spans: Sequence[tuple[int, int]]) -> FloatArray:
+    """Average each span, as a difference of running sums: spans that overlap add no token twice.
+
+    In float64, running sums over any text lose less than the sums of float32 that pooling takes.
+    """
+    first, after = np.array(spans, np.int64).reshape(-1, 2).T
+    if (first >= after).any():
+        raise ValueError("a chunk has no tokens to pool")
+    sums = np.zeros((len(hidden) + 1, hidden.shape[1]))
+    np.cumsum(hidden, axis=0, out=sums[1:])
+    return ((sums[after] - sums[first]) / (after - first)[:, None]).astype(np.float32)
