@@ -10,7 +10,9 @@ from model.contract import FloatArray
 from model.heads.predictor import Predictor
 
 
-def predict(predictor: Predictor, states: Sequence[FloatArray], ops: Operations) -> list[dict[str, FloatArray]]:
+def predict(
+    predictor: Predictor, states: Sequence[FloatArray], ops: Operations
+) -> list[dict[str, FloatArray]]:
     """Compute the logits of sequences with these last hidden states, (N, C) each, at once.
 
     Each gets `logits` (labels,), or `token_logits` (N, labels) from a predictor without a pooling.

@@ -34,7 +34,7 @@ ROBERTA = replace(
         "masked_words": PredictorTable(
             (
                 linear("lm_head.dense", activation="GELU"),
-                norm("lm_head.layer_norm"),
+                norm("lm_head.layer_norm", "lm_head.norm"),
                 decoder(
                     ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
                     ("lm_head.bias", "lm_head.decoder.bias"),
