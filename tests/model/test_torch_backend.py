@@ -15,7 +15,7 @@ from model.contract import AttentionWant, Batch, Encoding, SentenceWant, Summary
 from model.encoder.block import Block
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
-from model.pytorch.kernels.library import Kernels, NoKernels
+from model.pytorch.kernels.library import Instructions, Kernels, NoKernels
 from model.pytorch.kernels.stack import NativeStack
 from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM
@@ -151,7 +151,7 @@ def test_float16_needs_a_gpu() -> None:
     ("instructions", "chosen"), [("amx", "bfloat16"), ("avx512_bf16", "bfloat16"), ("avx512", "float32")]
 )
 def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
-    instructions: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+    instructions: Instructions, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a CPU PyTorch's own kernels never run in bfloat16 unasked; turned off, ours are not looked for."""
     asked: list[torch.dtype] = []
