@@ -85,6 +85,7 @@ class ModelFolder:
             exposes_attention=exposes_attention,
             tasks=() if task is None else (task,),
             default_task=task,
+            similarity=self.layout.similarity,
         )
 
 
