@@ -19,8 +19,9 @@ from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
-from service.serialization.answer_size import bound
+from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Expected
+from service.serialization.precision import Precision
 from service.settings import Settings
 
 T = TypeVar("T")
@@ -92,7 +93,12 @@ class Exchange:
         return encodings
 
     def style(
-        self, *, decimals: int | None = None, unit: bool = True, axes: Sequence[str] | None = None
+        self,
+        *,
+        decimals: int | None = None,
+        unit: bool = True,
+        axes: Sequence[str] | None = None,
+        precision: Precision = "float32",
     ) -> AnswerStyle:
         """Return how to write the response, in the negotiated format."""
         return AnswerStyle(
@@ -102,6 +108,7 @@ class Exchange:
             decimals,
             unit,
             None if axes is None else tuple(axes),
+            precision,
         )
 
     async def answer(
@@ -152,7 +159,8 @@ class Exchange:
                 members={"limit": limit, "actual": size},
             )
         try:
-            self.state.memory.take_answer(self.context.permit, style.growth * size)
+            waiting = waiting_bytes(style, expected)
+            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting)
         except Problem:
             self.state.readers.make_room()
             raise
