@@ -98,7 +98,7 @@ def test_windows_cover_every_token_of_the_text(service: Service, size: int, over
     item = chunked(service, TEXT, {"tokens": size, "overlap": overlap}, prompt="query: ")
     (prompt,) = [i for i, token in enumerate(item["tokens"]) if token == "the"][:1]
     last = len(item["tokens"]) - 1
-    expected, first = [], prompt
+    expected, first = list[list[int]](), prompt
     while not expected or expected[-1][1] < last:
         expected.append([first, min(first + size, last)])
         first += size - overlap

@@ -162,7 +162,7 @@ class EncodeRequest(InputsRequest):
         if self.chunks is not None:
             self._check_chunked()
         elif not self.outputs:
-            raise invalid("outputs", 'must have "sentence", "tokens" or both, unless there are chunks')
+            raise invalid("outputs", 'must not be empty without chunks: choose "sentence", "tokens" or both')
         else:
             _check_pooled(self, self.outputs)
         if "tokens" not in self.outputs and self.is_overridden("layers"):
