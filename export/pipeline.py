@@ -18,6 +18,7 @@ from export.tasks import choose_task
 from export.texts import TEXTS
 from export.writer import OPSET, WEIGHTS, write_graph
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoints.exported_prediction import write_predictor
 from model.checkpoints.folder import read_folder
 from model.checkpoints.source import model_name, resolve
 from model.contract import Encoding
@@ -40,6 +41,7 @@ _EXACT: Mapping[Quantity, float] = {
     "summaries": 1e-4,
     "sentence vectors": 1e-4,
     "1 - sentence cosine": 1e-6,
+    "logits": 1e-4,
 }
 # The size of hidden states and vectors depends on the model, so no absolute float16 bound fits all models.
 _HALF: Mapping[Quantity, float] = {
@@ -97,6 +99,8 @@ def export(
         with step("Copying the tokenizer and the modules after the encoder"):
             copy_contents(folder, checkpoint.folder.layout, new)
             add_tokenizer(checkpoint.folder, new)
+            if checkpoint.predictor is not None:
+                write_predictor(new, checkpoint.predictor)
             manifest = _manifest(source, folder, checkpoint, dtype, new)
             if chosen is not None:
                 manifest["task"] = chosen

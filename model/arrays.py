@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from model.activations import ACTIVATIONS
 from model.contract import FloatArray
 from model.float16 import to_float16
 
@@ -115,6 +116,18 @@ class Operations(Protocol):
         """Allocate an uninitialised array."""
         ...
 
+    def linear(self, x: Array, weight: Array, bias: Array | None) -> Array:
+        """Compute x Wᵀ + b: (rows, in), (out, in) and (out,) -> (rows, out)."""
+        ...
+
+    def activate(self, x: Array, activation: str) -> Array:
+        """Apply an activation, by its name in `model.activations.ACTIVATIONS`."""
+        ...
+
+    def layer_norm(self, x: Array, gain: Array, bias: Array | None, epsilon: float) -> Array:
+        """Normalise the rows of (rows, C) (Ba et al. 2016)."""
+        ...
+
 
 # Replaces 0 inside a logarithm: the product with a weight of 0 is then 0, not NaN.
 _TINY = np.finfo(np.float32).tiny
@@ -220,6 +233,24 @@ class NumpyOperations:
     def empty(self, *shape: int) -> FloatArray:
         """Allocate an uninitialised array."""
         return np.empty(shape, np.float32)
+
+    def linear(self, x: FloatArray, weight: FloatArray, bias: FloatArray | None) -> FloatArray:
+        """Compute x Wᵀ + b: (rows, in), (out, in) and (out,) -> (rows, out)."""
+        product: FloatArray = x @ weight.T
+        return product if bias is None else product + bias
+
+    def activate(self, x: FloatArray, activation: str) -> FloatArray:
+        """Apply an activation, by its name."""
+        return ACTIVATIONS[activation](x)
+
+    def layer_norm(
+        self, x: FloatArray, gain: FloatArray, bias: FloatArray | None, epsilon: float
+    ) -> FloatArray:
+        """Normalise the rows of (rows, C) (Ba et al. 2016)."""
+        centred = x - x.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(epsilon))
+        normed: FloatArray = centred / deviation * gain
+        return normed if bias is None else normed + bias
 
 
 NUMPY = NumpyOperations()

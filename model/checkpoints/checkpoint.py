@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from model.checkpoints.folder import ModelFolder, read_folder
+from model.checkpoints.prediction import read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import shown
+from model.heads.predictor import Predictor
 from model.tokenization.tokenizer import TextTokenizer
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,7 @@ class Checkpoint:
 
     folder: ModelFolder
     encoder: Encoder
+    predictor: Predictor | None = None
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -44,7 +47,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     folder = read_folder(path)
     found = list_tensors(folder.layout.transformer)
     folder = _with_frequencies(folder, found)
-    return Checkpoint(folder, _load_encoder(folder, found))
+    predictor = read_predictor(folder, _canonical(found, folder.family, folder.layout.transformer))
+    return Checkpoint(folder, _load_encoder(folder, found, predictor), predictor)
 
 
 def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:
@@ -73,7 +77,7 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
     return replace(folder, config=replace(config, layers=layers))
 
 
-def _load_encoder(folder: ModelFolder, found: Sequence[Stored]) -> Encoder:
+def _load_encoder(folder: ModelFolder, found: Sequence[Stored], predictor: Predictor | None) -> Encoder:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
     The headers of the files are checked first, so nothing is allocated for weights that are missing or have
@@ -81,7 +85,7 @@ def _load_encoder(folder: ModelFolder, found: Sequence[Stored]) -> Encoder:
     """
     with torch.device("meta"):
         encoder = Encoder(folder.config)
-    sources = _match(found, encoder, folder)
+    sources = _match(found, encoder, folder, predictor)
     stored = {one.name: one for parts in sources.values() for one, _ in parts}
     tensors = read_tensors(list(stored.values()))
     weights = {
@@ -101,7 +105,9 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return (parts[0] if len(parts) == 1 else torch.cat(list(parts))).float()
 
 
-def _match(found: Sequence[Stored], encoder: Encoder, folder: ModelFolder) -> Sources:
+def _match(
+    found: Sequence[Stored], encoder: Encoder, folder: ModelFolder, predictor: Predictor | None
+) -> Sources:
     """Match encoder parameters with stored tensors; raises CheckpointError for any that do not match.
 
     Every parameter must be stored, every stored tensor used or known to be dropped, and all shapes right.
@@ -112,7 +118,8 @@ def _match(found: Sequence[Stored], encoder: Encoder, folder: ModelFolder) -> So
     _check_refused(tensors, family, place)
     names = family.sources(shapes, folder.raw, tensors)
     used = {part.name for parts in names.values() for part in parts}
-    unused = tensors.keys() - used
+    predicting = set() if predictor is None else used_names(family.predictors[predictor.info.kind], tensors)
+    unused = tensors.keys() - used - predicting
     heads = {n for n in unused if any(fnmatch(n, pattern) for pattern in family.heads)}
     unexpected = [n for n in unused - heads if not any(fnmatch(n, pattern) for pattern in family.dropped)]
     misshapen, unlike = _differing(tensors, names, shapes, encoder.config)

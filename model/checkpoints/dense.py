@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
+from model.activations import CLASSES
 from model.checkpoints.conversion import no_dense
 from model.contract import FloatArray
 from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, read_bytes, read_json, reason, shown
-from model.heads.dense import ACTIVATIONS, Dense
+from model.heads.dense import Dense
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_FEATURES = 2**17
@@ -70,10 +71,10 @@ def _activation(file: Path, dotted: object) -> str:
     """Return the class that a dotted name of PyTorch's ends in; raises CheckpointError for another's."""
     module, _, name = dotted.rpartition(".") if isinstance(dotted, str) else ("", "", "")
     home = "linear" if name == "Identity" else "activation"
-    if name not in ACTIVATIONS or module not in (_TORCH, f"{_TORCH}.modules", f"{_TORCH}.modules.{home}"):
+    if name not in CLASSES or module not in (_TORCH, f"{_TORCH}.modules", f"{_TORCH}.modules.{home}"):
         raise CheckpointError(
             f"{file}: activation_function {shown(dotted)} is not supported; it must be {_TORCH}.modules."
-            f"activation.… or {_TORCH}.modules.linear.Identity, of the classes {', '.join(ACTIVATIONS)}."
+            f"activation.… or {_TORCH}.modules.linear.Identity, of the classes {', '.join(CLASSES)}."
         )
     return name
 

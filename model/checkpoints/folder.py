@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.dense import read_dense
 from model.checkpoints.layout import Layout, read_layout
-from model.contract import Encoding, ModelInfo, PoolingMode
+from model.contract import Encoding, HeadInfo, ModelInfo, PoolingMode
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import graph_only
@@ -61,8 +61,12 @@ class ModelFolder:
         provider: str | None = None,
         exposes_attention: bool = True,
         task: str | None = None,
+        head: HeadInfo | None = None,
     ) -> ModelInfo:
-        """Describe the model and how it runs, for `/info`; `task` is the one it was exported for."""
+        """Describe the model and how it runs, for `/info`; `task` is the one it was exported for.
+
+        `head` is what it predicts.
+        """
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.config.hidden_size * len(pooling)
         return ModelInfo(
@@ -85,6 +89,7 @@ class ModelFolder:
             exposes_attention=exposes_attention,
             tasks=() if task is None else (task,),
             default_task=task,
+            head=head,
         )
 
 

@@ -7,6 +7,7 @@ from model.encoder.config import EncoderConfig
 from model.encoder.parts import LayerConfig
 from model.errors import CheckpointError
 from model.families.bert.bert import BERT
+from model.families.bert.roberta import ROBERTA
 from model.families.family import Family
 from model.families.reading.options import check_absolute, check_encoder, check_heads, padding_id
 from model.families.reading.rotary import read_rotary
@@ -82,6 +83,7 @@ ESM = Family(
     dropped=(*BERT.dropped, "embeddings.position_embeddings.weight", "*rotary_embeddings.inv_freq"),
     heads={"contact_head.*": "contacts", "lm_head.*": "masked residues", "classifier.*": "classes"},
     prefixes=("esm.",),
+    predictors=ROBERTA.predictors,
     # Some were rounded to float16 in training. Older checkpoints repeat them in each layer, and transformers
     # 5 writes the pattern of those names itself, with its asterisk.
     frequencies=(

@@ -6,6 +6,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import LayerConfig
 from model.families.family import Family
+from model.families.predictors import PredictorTable, decoder, linear, pooled_by
 from model.families.reading.options import activation, check_heads
 from model.families.reading.rotary import read_rotary
 from model.fields import epsilon, switch, whole
@@ -64,4 +65,14 @@ EUROBERT = Family(
     },
     heads={"lm_head.*": "masked words", "dense.*": "classes", "classifier.*": "classes"},
     prefixes=("model.",),
+    predictors={
+        "classification": PredictorTable(
+            (linear("dense", activation="GELU"), linear("classifier")),
+            pooled_by("classifier_pooling", {"bos": "cls", "mean": "mean"}, default="late"),
+        ),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (decoder(("lm_head.weight", "embed_tokens.weight"), ("lm_head.bias",)),)
+        ),
+    },
 )

@@ -4,7 +4,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from model.contract import HeadKind
 from model.encoder.config import EncoderConfig
+from model.families.predictors import PredictorTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class Family:
     tensors that checkpoints may contain but an encoder does not need. `heads` maps patterns of prediction
     heads to what they predict: they are dropped too, with a line in the log. Any of `prefixes` may precede
     all names. `frequencies` are names of a tensor with the frequencies of rotary positions, which counts more
-    than `config.json`. `refused` maps patterns of tensors that change what is computed to why they cannot be
-    served.
+    than `config.json`. `predictors` are the heads that are served, by what they predict. `refused` maps
+    patterns of tensors that change what is computed to why they cannot be served.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Family:
     prefixes: tuple[str, ...] = ()
     frequencies: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    predictors: Mapping[HeadKind, PredictorTable] = field(default_factory=dict)
     numbers: Callable[[Mapping[str, Any], int], tuple[int, ...]] = lambda _, layer: (layer,)
 
     def sources(

@@ -142,6 +142,7 @@ GTE = Family(
     # The pooler, like the heads, follows the encoder and is not served.
     dropped=("pooler.dense.weight", "pooler.dense.bias"),
     heads=ROBERTA.heads,
+    predictors={**ROBERTA.predictors, "classification": BERT.predictors["classification"]},
     prefixes=("gte.", "new."),
 )
 NEW = replace(GTE, name="new", read_config=read_config_new)

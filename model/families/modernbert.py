@@ -7,6 +7,7 @@ from model.encoder.config import EncoderConfig
 from model.encoder.parts import LayerConfig
 from model.errors import CheckpointError
 from model.families.family import Family
+from model.families.predictors import PredictorTable, configured, decoder, linear, norm, pooled_by
 from model.families.reading.options import activation, check_at_least, check_heads, plain
 from model.families.reading.rotary import read_rotary
 from model.fields import epsilon, switch, whole
@@ -74,6 +75,10 @@ def _kinds(config: Mapping[str, Any]) -> list[str]:
 
 
 _LAYER = "layers.{}."
+_HEAD = (
+    linear("head.dense", activation=configured("classifier_activation")),
+    norm("head.norm", field="norm_eps", default=1e-5),
+)
 
 MODERNBERT = Family(
     name="modernbert",
@@ -101,4 +106,13 @@ MODERNBERT = Family(
     },
     heads={"head.*": "classes or masked words", "decoder.*": "masked words", "classifier.*": "classes"},
     prefixes=("model.",),
+    predictors={
+        "classification": PredictorTable(
+            (*_HEAD, linear("classifier")), pooled_by("classifier_pooling", {"cls": "cls", "mean": "mean"})
+        ),
+        "token_classification": PredictorTable((*_HEAD, linear("classifier"))),
+        "masked_words": PredictorTable(
+            (*_HEAD, decoder(("decoder.weight", "embeddings.tok_embeddings.weight"), ("decoder.bias",)))
+        ),
+    },
 )

@@ -6,6 +6,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import Activation, LayerConfig, Mixture, Rotary
 from model.errors import CheckpointError
+from model.families.bert.bert import BERT
 from model.families.family import Either, Family, either_below
 from model.families.reading.options import activation, check_heads, plain
 from model.families.reading.rotary import positive, read_rotary
@@ -234,4 +235,5 @@ NOMIC_BERT = Family(
     dropped=("pooler.dense.weight", "pooler.dense.bias"),
     heads={"cls.predictions.*": "masked words", "classifier.*": "classes"},
     prefixes=("nomic_bert.", "bert."),
+    predictors=BERT.predictors,
 )

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from model.arrays import NUMPY
+from model.checkpoints.exported_prediction import read_exported
 from model.checkpoints.folder import ModelFolder
 from model.contract import Batch, ModelInfo, Output, Want
 from model.errors import CheckpointError, Unsupported
+from model.heads.running import Heads
 from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
 from model.onnx.fetches import Fetches, choose_fetches
@@ -52,6 +55,8 @@ class OnnxBackend:
         if prepacked is None:
             check_whole(file)
         self._folder = folder
+        predictor = read_exported(folder.path)
+        self._heads = Heads(NUMPY, folder.dense, predictor)
         self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
@@ -82,6 +87,7 @@ class OnnxBackend:
             provider=self._processor.provider,
             exposes_attention=self._exposes_attention,
             task=self._shared.metadata.get(graph.TASK_KEY),
+            head=None if predictor is None else predictor.info,
         )
 
     def cost(self, lengths: Sequence[int]) -> int:
@@ -105,7 +111,7 @@ class OnnxBackend:
         outputs: list[Output] = [Output()] * len(batch)
         for padded in self._pad(batch):
             results = self._compute(runner.run, padded)
-            taken = padded.take(results, self._folder.dense)
+            taken = padded.take(results, self._heads)
             for i, output in zip(padded.members, taken, strict=True):
                 outputs[i] = output
         return outputs

@@ -13,7 +13,7 @@ from model.arrays import NUMPY
 from model.contract import Batch, FloatArray, Output, SentenceWant, Want
 from model.encoder.config import EncoderConfig
 from model.heads.pooling import Bags
-from model.heads.running import head_outputs
+from model.heads.running import Heads, head_outputs
 from model.heads.vectors import sentences
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
@@ -123,20 +123,20 @@ class PaddedBatch:
 
     # -------------------------------------------------------------------------------------- out
 
-    def take(
-        self, results: Mapping[str, Array], dense: Sequence[Callable[[FloatArray], FloatArray]]
-    ) -> list[Output]:
-        """Compute the outputs of the members; `dense` are the layers after the pooling."""
+    def take(self, results: Mapping[str, Array], heads: Heads) -> list[Output]:
+        """Compute the outputs of the members; `heads` are what the model has above its encoder."""
         vectors = sentences(
-            [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), dense
+            [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), heads.dense
         )
-        heads = head_outputs(self._wants, lambda i: self._state(i, self._config.num_layers, results), dense)
+        predicted = head_outputs(
+            self._wants, lambda i: self._state(i, self._config.num_layers, results), heads
+        )
         return [
             replace(
                 self._observe(i, want, results),
                 sentence=vectors.get(i),
                 tokens=self._states(i, want.token_layers, results),
-                heads=heads.get(i, {}),
+                heads=predicted.get(i, {}),
             )
             for i, want in enumerate(self._wants)
         ]

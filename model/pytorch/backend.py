@@ -19,7 +19,7 @@ from model.encoder.linear import suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
-from model.heads.running import head_outputs
+from model.heads.running import Heads, head_outputs
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
@@ -49,7 +49,7 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
-    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it, else float32; on CUDA, a 16-bit type.
+    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it faster, else float32; on CUDA, 16 bits.
 
     Raises Unsupported for a dtype that PyTorch does not run on the device.
     """
@@ -68,10 +68,10 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     if not native:
         return "float32"
     try:
-        find_kernels(torch.bfloat16)
+        kernels = find_kernels(torch.bfloat16)
     except NoKernels:
         return "float32"
-    return "bfloat16"
+    return "bfloat16" if kernels.multiplies_pairs else "float32"
 
 
 @contextmanager
@@ -112,10 +112,14 @@ class TorchBackend:
         if self._kernels is None:
             self.encoder.prepack()
         self.dense = checkpoint.folder.dense
+        ops = TensorOperations(self.device)
+        predictor = checkpoint.predictor
+        self._heads = Heads(ops, self.dense, None if predictor is None else predictor.on(ops))
         adapters = self.encoder.config.adapters
         self._tasks = {name: i for i, name in enumerate(adapters.tasks if adapters else ())}
         self.info: ModelInfo = replace(
             checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
+            head=None if predictor is None else predictor.info,
             kernels=None if self._kernels is None else self._kernels.instructions,
             no_kernels=no_kernels,
             tasks=tuple(self._tasks),
@@ -196,7 +200,7 @@ class TorchBackend:
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
-        heads = head_outputs(wants, lambda i: _token_state(states[last], packing, i), self.dense)
+        heads = head_outputs(wants, lambda i: _token_state(states[last], packing, i), self._heads)
         return {
             number: replace(
                 observer.output(i),

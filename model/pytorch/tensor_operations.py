@@ -126,3 +126,18 @@ class TensorOperations:
     def empty(self, *shape: int) -> Tensor:
         """Allocate an uninitialised tensor."""
         return torch.empty(shape, device=self._device)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute x Wᵀ + b: (rows, in), (out, in) and (out,) -> (rows, out)."""
+        return F.linear(x, weight, bias)
+
+    def activate(self, x: Tensor, activation: str) -> Tensor:
+        """Apply an activation, by its name."""
+        if activation == "GELUTanh":
+            return F.gelu(x, approximate="tanh")
+        activated: Tensor = getattr(torch.nn, activation)()(x)
+        return activated
+
+    def layer_norm(self, x: Tensor, gain: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
+        """Normalise the rows of (rows, C) (Ba et al. 2016)."""
+        return F.layer_norm(x, gain.shape, gain, bias, epsilon)

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from model.contract import HeadInfo, HeadKind
 from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
 from service.problems import Problem, cut
@@ -27,6 +28,14 @@ class Status(BaseModel):
     """The state of the service."""
 
     status: Literal["alive", "ready"]
+
+
+class Prediction(BaseModel):
+    """What a model predicts, besides embeddings."""
+
+    kind: HeadKind
+    labels: list[str]
+    activation: str
 
 
 class ServedModel(BaseModel):
@@ -51,6 +60,7 @@ class ServedModel(BaseModel):
     dtype: str
     kernels: str | None
     attention: bool
+    prediction: Prediction | None
     max_batch_tokens: int
     max_queue_tokens: int
 
@@ -115,6 +125,7 @@ async def info(request: Request) -> Info:
                 dtype=engine.info.dtype,
                 kernels=engine.info.kernels,
                 attention=engine.info.exposes_attention,
+                prediction=_prediction(engine.info.head),
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,
             )
@@ -127,6 +138,12 @@ async def info(request: Request) -> Info:
             request_timeout_s=settings.request_timeout_s,
         ),
     )
+
+
+def _prediction(head: HeadInfo | None) -> Prediction | None:
+    if head is None:
+        return None
+    return Prediction(kind=head.kind, labels=list(head.labels), activation=head.activation)
 
 
 async def metrics(request: Request) -> Response:

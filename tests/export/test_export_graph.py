@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from export.writer import OPSET, WEIGHTS, write_graph
+from model.arrays import NUMPY
 from model.contract import AttentionWant, Batch, Want
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.parts import Convolution, Disentangled, LayerConfig, RelativeBias, Rotary
+from model.heads.running import Heads
 from model.onnx import names as graph
 from model.onnx.fetches import choose_fetches
 from model.onnx.file import GRAPH
@@ -189,7 +191,7 @@ def test_scores_are_computed_from_what_a_graph_hands_out(exported: Exported, kin
         batch, range(len(SEQUENCES)), choose_fetches(want, 20, config.num_layers), 23, config
     )
     outputs = run.session.run(padded.outputs, padded.feed(config.num_layers))
-    taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), ())
+    taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), Heads(NUMPY, ()))
     for output, sequence in zip(taken, SEQUENCES, strict=True):
         states, _ = reference(sequence)
         assert output.attention is not None

@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from model import activations
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
-from model.heads import dense
 from model.pytorch.backend import TorchBackend
 from tests.model.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_bert
@@ -260,7 +260,7 @@ ACTIVATIONS: list[tuple[str | None, type[nn.Module]]] = [
     (IDENTITY, nn.Identity),
     ("torch.nn.Identity", nn.Identity),
     ("torch.nn.SiLU", nn.SiLU),
-    *((f"{MODULES}.{name}", getattr(nn, name)) for name in dense.ACTIVATIONS if name != "Identity"),
+    *((f"{MODULES}.{name}", getattr(nn, name)) for name in activations.CLASSES if name != "Identity"),
 ]
 
 
@@ -299,12 +299,12 @@ def test_a_dense_layer_may_add_its_input(folder: Path, outputs: int, bias: bool)
     assert distance(layer(x.numpy()), expected.numpy()) < 1e-5
 
 
-@pytest.mark.parametrize("name", dense.ACTIVATIONS)
+@pytest.mark.parametrize("name", activations.CLASSES)
 def test_activations_are_pytorch_s_far_from_zero_too(name: str) -> None:
     """From where they saturate to where they could overflow."""
     x = np.linspace(-120, 120, 4801, dtype=np.float32)
     expected = getattr(nn, name)()(torch.tensor(x).double()).numpy()
-    actual = dense.ACTIVATIONS[name](x)
+    actual = activations.CLASSES[name](x)
     assert actual.dtype == np.float32
     assert np.allclose(actual, expected, rtol=1e-6, atol=1e-5)
 

@@ -42,6 +42,8 @@ class ServedModel:
     kernels: str | None
     attention: bool
     """Whether it returns attention maps."""
+    prediction: Mapping[str, Any] | None
+    """What it predicts, besides embeddings: `kind`, `labels` and `activation`."""
     max_batch_tokens: int
     max_queue_tokens: int
 

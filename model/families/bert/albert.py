@@ -7,6 +7,14 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.families.bert import bert
 from model.families.family import Family
+from model.families.predictors import (
+    PredictorTable,
+    classes,
+    configured,
+    decoder,
+    linear,
+    norm,
+)
 from model.families.reading.options import activation
 from model.fields import whole
 
@@ -70,5 +78,19 @@ ALBERT = Family(
         "qa_outputs.*": "answers within a text",
     },
     prefixes=("albert.",),
+    predictors={
+        "classification": classes(linear("pooler", activation="Tanh"), linear("classifier")),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (
+                linear("predictions.dense", activation=configured("hidden_act", "gelu_new")),
+                norm("predictions.LayerNorm"),
+                decoder(
+                    ("predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+                    ("predictions.bias", "predictions.decoder.bias"),
+                ),
+            )
+        ),
+    },
     numbers=_numbers,
 )

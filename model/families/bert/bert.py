@@ -5,6 +5,14 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.family import Family
+from model.families.predictors import (
+    PredictorTable,
+    classes,
+    configured,
+    decoder,
+    linear,
+    norm,
+)
 from model.families.reading.options import activation, check_absolute, check_encoder, check_heads
 from model.fields import epsilon, whole
 
@@ -66,4 +74,18 @@ BERT = Family(
         "qa_outputs.*": "answers within a text",
     },
     prefixes=("bert.",),
+    predictors={
+        "classification": classes(linear("pooler.dense", activation="Tanh"), linear("classifier")),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (
+                linear("cls.predictions.transform.dense", activation=configured("hidden_act")),
+                norm("cls.predictions.transform.LayerNorm", "cls.predictions.transform.layer_norm"),
+                decoder(
+                    ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+                    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+                ),
+            )
+        ),
+    },
 )

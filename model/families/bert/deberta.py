@@ -8,6 +8,7 @@ from model.encoder.parts import Activation, Convolution, Disentangled, LayerConf
 from model.errors import CheckpointError
 from model.families.bert import bert
 from model.families.family import Family
+from model.families.predictors import PredictorTable, classes, configured, decoder, linear, norm
 from model.families.reading.options import activation, check_heads, plain
 from model.fields import epsilon, switch, whole
 from model.files import shown
@@ -149,4 +150,24 @@ DEBERTA = Family(
         "qa_outputs.*": "answers within a text",
     },
     prefixes=("deberta.",),
+    predictors={
+        "classification": classes(
+            linear("pooler.dense", activation=configured("pooler_hidden_act")), linear("classifier")
+        ),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (
+                linear(
+                    "cls.predictions.transform.dense",
+                    "lm_predictions.lm_head.dense",
+                    activation=configured("hidden_act"),
+                ),
+                norm("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm", default=1e-7),
+                decoder(
+                    ("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"),
+                    ("cls.predictions.bias", "lm_predictions.lm_head.bias"),
+                ),
+            )
+        ),
+    },
 )

@@ -5,6 +5,14 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.family import Family
+from model.families.predictors import (
+    PredictorTable,
+    classes,
+    configured,
+    decoder,
+    linear,
+    norm,
+)
 from model.families.reading.options import activation, check_heads
 from model.fields import whole
 
@@ -56,4 +64,17 @@ DISTILBERT = Family(
         "qa_outputs.*": "answers within a text",
     },
     prefixes=("distilbert.",),
+    predictors={
+        "classification": classes(linear("pre_classifier", activation="ReLU"), linear("classifier")),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (
+                linear("vocab_transform", activation=configured("activation")),
+                norm("vocab_layer_norm"),
+                decoder(
+                    ("vocab_projector.weight", "embeddings.word_embeddings.weight"), ("vocab_projector.bias",)
+                ),
+            )
+        ),
+    },
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.bert import bert
+from model.families.predictors import PredictorTable, classes, configured, decoder, linear, norm
 from model.fields import whole
 
 
@@ -33,4 +34,20 @@ ELECTRA = replace(
         "qa_outputs.*": "answers within a text",
     },
     prefixes=("electra.",),
+    predictors={
+        "classification": classes(
+            linear("classifier.dense", activation="GELU"), linear("classifier.out_proj")
+        ),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (
+                linear("generator_predictions.dense", activation=configured("hidden_act")),
+                norm("generator_predictions.LayerNorm"),
+                decoder(
+                    ("generator_lm_head.weight", "embeddings.word_embeddings.weight"),
+                    ("generator_lm_head.bias",),
+                ),
+            )
+        ),
+    },
 )

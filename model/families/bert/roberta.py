@@ -6,6 +6,7 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.bert import bert
+from model.families.predictors import PredictorTable, classes, decoder, linear, norm
 from model.families.reading.options import padding_id
 
 
@@ -25,6 +26,22 @@ ROBERTA = replace(
         "qa_outputs.*": "answers within a text",
     },
     prefixes=("roberta.",),
+    predictors={
+        "classification": classes(
+            linear("classifier.dense", activation="Tanh"), linear("classifier.out_proj")
+        ),
+        "token_classification": PredictorTable((linear("classifier"),)),
+        "masked_words": PredictorTable(
+            (
+                linear("lm_head.dense", activation="GELU"),
+                norm("lm_head.layer_norm", "lm_head.norm"),
+                decoder(
+                    ("lm_head.decoder.weight", "embeddings.word_embeddings.weight"),
+                    ("lm_head.bias", "lm_head.decoder.bias"),
+                ),
+            )
+        ),
+    },
 )
 XLM_ROBERTA = replace(ROBERTA, name="xlm-roberta")
 CAMEMBERT = replace(ROBERTA, name="camembert", prefixes=("roberta.", "camembert."))

@@ -118,6 +118,7 @@ JINA_V3 = Family(
     },
     dropped=("pooler.dense.weight", "pooler.dense.bias"),
     heads=ROBERTA.heads,
+    predictors=ROBERTA.predictors,
     refused={"*parametrizations.*": _NO_TASKS, "*.lora_*": _NO_TASKS},
     prefixes=("roberta.",),
 )

@@ -1,0 +1,66 @@
+"""The file that an exported folder has of what its model predicts with: written and read without PyTorch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from model.activations import ACTIVATIONS
+from model.contract import FloatArray, HeadInfo
+from model.errors import CheckpointError
+from model.files import present, reason
+from model.heads.predictor import LayerNorm, Linear, Predictor
+
+FILE = "prediction.safetensors"
+_KEY = "headlight"
+
+
+def write_predictor(folder: Path, predictor: Predictor) -> None:
+    """Write a predictor with numpy arrays into a folder."""
+    tensors: dict[str, FloatArray] = {}
+    for number, layer in enumerate(predictor.layers):
+        tensors[f"{number}.weight"] = np.ascontiguousarray(layer.weight)
+        if layer.bias is not None:
+            tensors[f"{number}.bias"] = np.ascontiguousarray(layer.bias)
+    info = predictor.info
+    described = {
+        "kind": info.kind,
+        "labels": info.labels,
+        "activation": info.activation,
+        "pooling": predictor.pooling,
+        "layers": [
+            {"activation": layer.activation} if isinstance(layer, Linear) else {"epsilon": layer.epsilon}
+            for layer in predictor.layers
+        ],
+    }
+    save_file(tensors, folder / FILE, {_KEY: json.dumps(described)})
+
+
+def read_exported(folder: Path) -> Predictor | None:
+    """Read the predictor of an exported folder; None if it has none. Raises CheckpointError."""
+    path = folder / FILE
+    if not present(path):
+        return None
+    try:
+        with safe_open(path, framework="np") as file:
+            described = json.loads(file.metadata()[_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        layers = tuple(_layer(i, one, tensors) for i, one in enumerate(described["layers"]))
+        info = HeadInfo(described["kind"], tuple(described["labels"]), described["activation"])
+        return Predictor(info, described["pooling"], layers)
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {reason(error)}; export the model again.") from error
+
+
+def _layer(number: int, described: dict[str, Any], tensors: dict[str, FloatArray]) -> Linear | LayerNorm:
+    weight, bias = tensors[f"{number}.weight"], tensors.get(f"{number}.bias")
+    if not np.isfinite(weight).all():
+        raise ValueError(f"the weights of layer {number} have a NaN or an infinity")
+    if "epsilon" in described:
+        return LayerNorm(weight, bias, float(described["epsilon"]))
+    if described["activation"] not in ACTIVATIONS:
+        raise ValueError(f"layer {number} has an unknown activation")
+    return Linear(weight, bias, described["activation"])

@@ -1,0 +1,134 @@
+"""Loads the layers above the encoder that a checkpoint predicts with, if its architecture has any."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from model.checkpoints.folder import ModelFolder
+from model.checkpoints.weights import FLOATS, Stored, read_tensors
+from model.contract import FloatArray, HeadInfo, HeadKind
+from model.errors import CheckpointError
+from model.families.predictors import LinearNames, NormNames, PredictorTable
+from model.files import shown
+from model.heads.predictor import LayerNorm, Linear, Predictor
+
+_KINDS: dict[str, HeadKind] = {
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "token_classification",
+    "ForMaskedLM": "masked_words",
+    "ForPreTraining": "masked_words",
+}
+"""How the names of architectures end, and what these predict."""
+_PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+_MOST_LABELS = 2**16
+
+
+def find_kind(config: Mapping[str, Any]) -> HeadKind | None:
+    """Return what a checkpoint with this config.json predicts; None if it is an encoder alone."""
+    listed = config.get("architectures")
+    name = str(listed[0]) if isinstance(listed, list) and listed else ""
+    return next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
+
+
+def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predictor | None:
+    """Load what a checkpoint predicts with from its tensors, by their family's names.
+
+    None for a plain encoder, and for a kind of prediction that its family has no table for. Words are only
+    predicted if all their tensors are stored: encoders that were trained by predicting words may name that
+    architecture without them. Raises CheckpointError.
+    """
+    kind = find_kind(folder.raw)
+    table = None if kind is None else folder.family.predictors.get(kind)
+    if kind is None or table is None:
+        return None
+    if missing := [layer.weight[0] for layer in table.layers if _stored(layer.weight, stored) is None]:
+        if kind == "masked_words":
+            return None
+        raise CheckpointError(
+            f"{folder.layout.transformer}: config.json says {folder.raw['architectures'][0]}, but the "
+            f"weights lack {', '.join(missing)}: use the files of one checkpoint."
+        )
+    try:
+        layers = tuple(_layer(layer, stored, folder.raw) for layer in table.layers)
+        info = _describe(kind, folder.raw, len(layers[-1].weight))
+        pooling = table.pooling(folder.raw)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder.layout.transformer}: {error}") from error
+    _check_shapes(folder, layers)
+    return Predictor(info, pooling, layers)
+
+
+def used_names(table: PredictorTable, stored: Mapping[str, Stored]) -> set[str]:
+    """Return the names of the tensors that a table's layers are read from."""
+    found = (_stored(names, stored) for layer in table.layers for names in (layer.weight, layer.bias))
+    return {one.name for one in found if one is not None}
+
+
+def _stored(names: tuple[str, ...], stored: Mapping[str, Stored]) -> Stored | None:
+    return next((stored[name] for name in names if name in stored), None)
+
+
+def _layer(
+    names: LinearNames | NormNames, stored: Mapping[str, Stored], config: Mapping[str, Any]
+) -> Linear | LayerNorm:
+    weight, bias = (_read(_stored(listed, stored)) for listed in (names.weight, names.bias))
+    if isinstance(names, NormNames):
+        return LayerNorm(weight, bias, names.epsilon(config))
+    activation = names.activation
+    return Linear(weight, bias, activation if isinstance(activation, str) else activation(config))
+
+
+def _read(one: Stored | None) -> FloatArray | None:
+    """Read a tensor as float32; without a copy if it is float32."""
+    if one is None:
+        return None
+    if one.dtype not in FLOATS:
+        raise CheckpointError(f"{one.name} is {one.dtype}; it must be one of {', '.join(FLOATS)}.")
+    array: FloatArray = read_tensors([one])[one.name].float().numpy()
+    return array
+
+
+def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -> None:
+    """Raise CheckpointError unless each layer takes what the one before it makes."""
+    size = folder.config.hidden_size
+    for number, layer in enumerate(layers):
+        shape, rows = layer.weight.shape, len(layer.weight)
+        expected = (size,) if isinstance(layer, LayerNorm) else (rows, size)
+        if shape != expected or (layer.bias is not None and layer.bias.shape != (rows,)):
+            raise CheckpointError(
+                f"{folder.layout.transformer}: layer {number} of what it predicts with has the shape {shape} "
+                f"instead of {expected}: use the files of one checkpoint."
+            )
+        size = rows
+
+
+def _describe(kind: HeadKind, config: Mapping[str, Any], outputs: int) -> HeadInfo:
+    if kind == "masked_words":
+        return HeadInfo(kind)
+    labels = _labels(config, outputs)
+    if kind == "token_classification":
+        return HeadInfo(kind, labels, "softmax")
+    problem = config.get("problem_type")
+    if problem is not None and problem not in _PROBLEMS:
+        raise CheckpointError(f"problem_type is {shown(problem)}; it must be one of {', '.join(_PROBLEMS)}.")
+    if problem == "regression":
+        return HeadInfo(kind, labels, "identity")
+    several = problem == "multi_label_classification" or outputs == 1
+    return HeadInfo(kind, labels, "sigmoid" if several else "softmax")
+
+
+def _labels(config: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
+    """Read the names of the classes; raises CheckpointError."""
+    given = config.get("id2label")
+    if given is None:
+        return tuple(f"LABEL_{i}" for i in range(outputs))
+    if not isinstance(given, dict) or len(given) > _MOST_LABELS:
+        raise CheckpointError(
+            f"id2label is {shown(given)}; it must map numbers to at most {_MOST_LABELS} names."
+        )
+    names = [given.get(str(i), given.get(i)) for i in range(outputs)]
+    if len(given) != outputs or not all(isinstance(name, str) for name in names):
+        raise CheckpointError(
+            f"id2label names {len(given)} labels, but the weights predict {outputs}: it must map each number "
+            f"from 0 to {outputs - 1} to a name."
+        )
+    return tuple(map(str, names))

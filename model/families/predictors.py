@@ -1,0 +1,103 @@
+"""Tables of the layers that a family's checkpoints have above the encoder, for predictions."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from model.errors import CheckpointError
+from model.families.reading.options import activation, plain
+from model.fields import epsilon
+from model.heads.predictor import FirstPooling
+
+Config = Mapping[str, Any]
+Setting = Callable[[Config], str]
+
+_CLASSES = {"gelu": "GELU", "gelu_tanh": "GELUTanh", "relu": "ReLU", "silu": "SiLU"}
+"""The encoder's names of activations, and those of `model.activations`."""
+
+
+def configured(field: str, default: str = "gelu") -> Setting:
+    """Return a setting that reads an activation from a field of config.json; raises CheckpointError."""
+
+    def read(config: Config) -> str:
+        if config.get(field) == "tanh":
+            return "Tanh"
+        return _CLASSES[activation(config, field, default)]
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class LinearNames:
+    """A linear layer: of each list of names, the first counts that is stored; the bias may be missing.
+
+    `activation` is a name in `model.activations`, or reads one from the config.
+    """
+
+    weight: tuple[str, ...]
+    bias: tuple[str, ...]
+    activation: str | Setting = "Identity"
+
+
+@dataclass(frozen=True, slots=True)
+class NormNames:
+    """A layer norm; its bias may be missing. `epsilon` reads the config."""
+
+    weight: tuple[str, ...]
+    bias: tuple[str, ...]
+    epsilon: Callable[[Config], float]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorTable:
+    """The layers from hidden states to logits, in order.
+
+    `pooling` reads how a sequence becomes one vector before them; None: they are applied to every token.
+    """
+
+    layers: tuple[LinearNames | NormNames, ...]
+    pooling: Callable[[Config], FirstPooling | None] = lambda _: None
+
+
+def linear(*names: str, activation: str | Setting = "Identity") -> LinearNames:
+    """Make a linear layer with tensors `weight` and `bias` below one of some names."""
+    return LinearNames(_below(names, "weight"), _below(names, "bias"), activation)
+
+
+def norm(*names: str, field: str = "layer_norm_eps", default: float = 1e-12) -> NormNames:
+    """Make a layer norm, likewise; `field` has its epsilon."""
+    return NormNames(
+        _below(names, "weight"), _below(names, "bias"), lambda config: epsilon(config, field, default=default)
+    )
+
+
+def decoder(weight: tuple[str, ...], bias: tuple[str, ...]) -> LinearNames:
+    """Make the layer that predicts words: its weights are often those of the token embeddings."""
+    return LinearNames(weight, bias)
+
+
+def classes(*layers: LinearNames | NormNames) -> PredictorTable:
+    """Make a table for classes of a sequence, predicted from its first token."""
+    return PredictorTable(layers, lambda _: "cls")
+
+
+def pooled_by(
+    field: str, names: Mapping[str, FirstPooling], default: str = "cls"
+) -> Callable[[Config], FirstPooling]:
+    """Return a setting that reads the pooling before the layers from a field of config.json.
+
+    `names` are the poolings by the names that the family gives them. It raises CheckpointError for others.
+    """
+
+    def read(config: Config) -> FirstPooling:
+        name = config.get(field, default)
+        if not isinstance(name, str) or name not in names:
+            allowed = " or ".join(f'"{one}"' for one in names)
+            raise CheckpointError(f'{field} "{plain(name)}" is not supported, only {allowed}.')
+        return names[name]
+
+    return read
+
+
+def _below(names: tuple[str, ...], part: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{part}" for name in names)
