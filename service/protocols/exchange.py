@@ -22,8 +22,9 @@ from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
-from service.serialization.answer_size import bound
+from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Item
+from service.serialization.precision import Precision
 from service.settings import Settings
 
 T = TypeVar("T")
@@ -118,6 +119,7 @@ class Exchange:
         unit: bool = True,
         axes: Sequence[str] | None = None,
         listed: bool = True,
+        precision: Precision = "float32",
     ) -> AnswerStyle:
         """Return how to write the response, in the negotiated format."""
         return AnswerStyle(
@@ -128,6 +130,7 @@ class Exchange:
             unit,
             None if axes is None else tuple(axes),
             listed,
+            precision,
         )
 
     async def answer(
@@ -138,8 +141,9 @@ class Exchange:
         Raises the 413 for a response that could be too large before computing anything: `way_out` says how to
         make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
-        size = bound(style, encodings, [view.expected for view in views])
-        self.reserve_answer(style, size, way_out)
+        expected = [view.expected for view in views]
+        size = bound(style, encodings, expected)
+        self.reserve_answer(style, size, way_out, waiting=waiting_bytes(style, expected))
         delivery = self.delivery(style, Work.of(encodings), size)
         wants = [view.want for view in views]
 
@@ -169,10 +173,11 @@ class Exchange:
         """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
         self.state.memory.take(self.context.permit, 4 * copies * math.prod(shape))
 
-    def reserve_answer(self, style: AnswerStyle, size: int, way_out: str) -> None:
+    def reserve_answer(self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0) -> None:
         """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
 
-        Raises the 413 if that exceeds the limit, and the 429 if too many large responses are in progress.
+        `waiting` are further bytes, of vectors that are quantized while they are written. Raises the 413 if
+        `size` exceeds the limit, and the 429 if too many large responses are in progress.
         """
         limit = self.state.max_response_bytes
         if size > limit:
@@ -182,7 +187,7 @@ class Exchange:
                 members={"limit": limit, "actual": size},
             )
         try:
-            self.state.memory.take_answer(self.context.permit, style.growth * size)
+            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting)
         except Problem:
             self.state.readers.make_room()
             raise

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from model.contract import Encoding
-from service.serialization.items import MAPS, AnswerStyle, Expected
+from service.serialization.items import MAPS, VECTORS, AnswerStyle, Expected
 from service.serialization.json_arrays import TABLE_DECIMALS, text_size
+from service.serialization.precision import stored_size
 
 # The longest text that orjson writes for a float32, with its comma: -1234567900000000.0 in general,
 # 0.0000123456789 for a probability.
@@ -17,6 +18,8 @@ _PROBABILITY_BYTES = 16
 # The digits of a position, a comma and a bracket; those of an int32 and a comma.
 _LABEL_BYTES = 10
 _INTEGER_BYTES = 12
+# The digits of an int8, with its sign and comma.
+_BYTE_BYTES = 5
 # Token columns: id, word id, segment id, special, offsets, with their commas, quotes and brackets.
 _TOKEN_BYTES = 64
 _ITEM_BYTES = 320
@@ -69,11 +72,22 @@ def _text_bytes(text: str) -> int:
     return len(text.encode()) + text.count('"') + text.count("\\")
 
 
+def waiting_bytes(style: AnswerStyle, expected: Sequence[Expected]) -> int:
+    """Count the bytes of float32 vectors that wait to be quantized while the others are computed."""
+    if style.precision == "float32":
+        return 0
+    shapes = (shape for item in expected for name, shape in item.arrays.items() if name in VECTORS)
+    return 4 * sum(map(math.prod, shapes))
+
+
 def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
     is_map = name in MAPS
+    quantized = name in VECTORS and style.precision != "float32"
+    if quantized:
+        shape = (*shape[:-1], stored_size(shape[-1], style.precision))
     if not style.binary:
         return _ITEM_BYTES + text_size(shape, _number_bytes(style, name))
-    itemsize = 4
+    itemsize = 1 if quantized else 4
     if is_map and style.dtype == "uint8":
         itemsize = 1
     elif is_map and style.unit and style.dtype == "float16":  # other values may overflow float16
@@ -84,6 +98,8 @@ def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
 def _number_bytes(style: AnswerStyle, name: str) -> int:
     if name == "top_keys":
         return _INTEGER_BYTES
+    if name in VECTORS and style.precision != "float32":
+        return _BYTE_BYTES
     if name not in MAPS or not style.unit:
         return _FLOAT_BYTES
     if style.decimals is not None and style.decimals <= TABLE_DECIMALS:

@@ -28,6 +28,13 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             normalize=True,
             dimensions=8,
         ),
+        "binary": _example("A vector with one bit for each component", inputs=_SENTENCE, precision="ubinary"),
+        "chunks": _example(
+            "A vector for each sentence of a text, from one pass over all of it",
+            inputs="The cat sat on the mat. It slept.",
+            outputs=[],
+            chunks="sentences",
+        ),
     },
     "/attention": {
         "head": _example("One head of one layer", inputs=_SENTENCE, layers=[0], heads=[0]),
