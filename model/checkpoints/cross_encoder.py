@@ -33,7 +33,9 @@ def read_activation(folder: Path, config: Mapping[str, Any]) -> Activation | Non
     general, nested = _general(folder), config.get("sentence_transformers")
     named = {
         f"{_GENERAL}: activation_fn": general.get("activation_fn") if is_cross_encoder(folder) else None,
-        "sentence_transformers.activation_fn": nested.get("activation_fn") if isinstance(nested, dict) else None,
+        "sentence_transformers.activation_fn": nested.get("activation_fn")
+        if isinstance(nested, dict)
+        else None,
         "sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
     }
     for field, function in named.items():

@@ -50,7 +50,8 @@ class AnswerStyle:
 
     `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
     float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
-    under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
+    under `data`; otherwise there is one, whose columns and arrays are fields of the response itself. `method`
+    is how texts were ranked.
     """
 
     model: str
@@ -60,11 +61,13 @@ class AnswerStyle:
     unit: bool = True
     axes: tuple[str, ...] | None = None
     listed: bool = True
+    method: str | None = None
 
     @property
     def head(self) -> dict[str, Any]:
         """The fields before the items."""
-        return {"model": self.model} if self.axes is None else {"model": self.model, "axes": self.axes}
+        fields = {"model": self.model, "method": self.method, "axes": self.axes}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def growth(self) -> int:
