@@ -1,7 +1,7 @@
 """What sentence-transformers' CrossEncoder writes about a model that scores pairs of texts.
 
-How a logit becomes a score is in a field of config.json: `sbert_ce_default_activation_function` in folders of
-releases before 4.0, `activation_fn` in the object `sentence_transformers` since then. Later releases also write
+How a logit becomes a score is in a field of config.json: `sbert_ce_default_activation_function` in folders
+of releases before 4.0, `activation_fn` in the object `sentence_transformers` since then. Later releases write
 modules.json, and `activation_fn` into config_sentence_transformers.json, which then goes first.
 """
 
@@ -30,12 +30,12 @@ def read_activation(folder: Path, config: Mapping[str, Any]) -> Activation | Non
 
     Raises CheckpointError for any other function.
     """
-    general, nested = _general(folder), config.get("sentence_transformers")
+    general = _general(folder) if is_cross_encoder(folder) else {}
+    nested = config.get("sentence_transformers")
+    nested = nested if isinstance(nested, dict) else {}
     named = {
-        f"{_GENERAL}: activation_fn": general.get("activation_fn") if is_cross_encoder(folder) else None,
-        "sentence_transformers.activation_fn": nested.get("activation_fn")
-        if isinstance(nested, dict)
-        else None,
+        f"{_GENERAL}: activation_fn": general.get("activation_fn"),
+        "sentence_transformers.activation_fn": nested.get("activation_fn"),
         "sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
     }
     for field, function in named.items():

@@ -35,15 +35,15 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
 
     None for a plain encoder, and for a kind of prediction that its family has no table for. Words are only
     predicted if all their tensors are stored: encoders that were trained by predicting words may name that
-    architecture without them. Raises CheckpointError, also for a cross-encoder of other modules: as an encoder
-    of sentences, it would rank by vectors that mean nothing.
+    architecture without them. Raises CheckpointError, also for a cross-encoder of other modules: as an
+    encoder of sentences, it would rank by vectors that mean nothing.
     """
     kind = find_kind(folder.raw)
     table = None if kind is None else folder.family.predictors.get(kind)
     if (kind != "classification" or table is None) and is_cross_encoder(folder.path):
         raise CheckpointError(
-            f"{folder.path}: it is a CrossEncoder without a classifier that headlight runs: the architecture in "
-            "config.json must be …ForSequenceClassification, of a family that docs/models.md lists with classes."
+            f"{folder.path}: config_sentence_transformers.json says CrossEncoder, and headlight runs those "
+            "whose architecture in config.json ends in ForSequenceClassification, of most families."
         )
     if kind is None or table is None:
         return None
