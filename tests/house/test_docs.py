@@ -220,7 +220,7 @@ def test_every_field_is_documented() -> None:
     responses = (SimilarityResponse, DecodedItem)
     for model in (*requests, TokenColumns, EncodeItem, AttentionItem, Summary, *responses):
         for name, field in model.model_fields.items():
-            assert f"`{field.alias or name}`" in API or name == "index"
+            assert f"`{field.alias or name}`" in API or name in ("index", "usage")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
