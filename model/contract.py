@@ -34,6 +34,8 @@ PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "l
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
 """What a model's head predicts from the last hidden state: see `docs/models.md`."""
+Activation = Literal["softmax", "sigmoid", "identity"]
+"""How logits become scores."""
 Role = Literal["query", "document"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 """How two sentence vectors are compared: `model/heads/similarity.py` defines each."""
@@ -262,7 +264,7 @@ class HeadInfo:
 
     kind: HeadKind
     labels: tuple[str, ...] = ()
-    activation: Literal["softmax", "sigmoid", "identity"] = "identity"
+    activation: Activation = "identity"
     size: int | None = None
 
 

@@ -84,7 +84,7 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     try:
         checked = schema.model_validate(raw)
     except ValidationError as error:
-        raise from_validation_error(error, list(schema.model_fields)) from None
+        raise from_validation_error(error, schema) from None
     if transient:
         state.memory.release_part(permit, transient)
     return ParsedRequest(checked, chosen, dtype, count)

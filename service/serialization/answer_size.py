@@ -5,6 +5,7 @@ For binary formats it is close to the actual size. Compression is ignored.
 
 import math
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 
 from model.contract import Encoding
 from service.serialization.items import MAPS, VECTORS, AnswerStyle, Expected
@@ -29,18 +30,32 @@ _ANSWER_BYTES = 256
 # The index and the name of a text, with their punctuation; and a control character.
 _LABELLED_BYTES = 40
 _ESCAPED_BYTES = 6
+# The fields of a ranked text, besides the text itself.
+_RANKED_BYTES = 128
 # In a file: an array's name, type and shape, twice in a ZIP.
 _MEMBER_BYTES = 400
 
 
 def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[Expected]) -> int:
     """Bound the bytes of an uncompressed response; `expected` has one entry per encoding."""
-    total = _ANSWER_BYTES + 6 * len(style.model)
-    for encoding, item in zip(encodings, expected, strict=True):
-        columns = _columns_bytes(style, encoding, item)
-        arrays = sum(_array_bytes(style, name, shape) for name, shape in item.arrays.items())
-        total += columns + _summary_bytes(style, item.summary) + arrays
-    return total
+    items = zip(encodings, expected, strict=True)
+    return _ANSWER_BYTES + 6 * len(style.model) + sum(bound_item(style, *item) for item in items)
+
+
+def bound_item(style: AnswerStyle, encoding: Encoding, expected: Expected) -> int:
+    """Bound one item of such a response."""
+    arrays = sum(_array_bytes(style, name, shape) for name, shape in expected.arrays.items())
+    return _columns_bytes(style, encoding, expected) + _summary_bytes(style, expected.summary) + arrays
+
+
+def bound_largest(style: AnswerStyle, items: Sequence[int], count: int) -> int:
+    """Bound a response that will have `count` of the items whose bounds are given."""
+    return _ANSWER_BYTES + 6 * len(style.model) + sum(nlargest(count, items))
+
+
+def bound_ranked(text: str) -> int:
+    """Bound the fields of a ranked text in JSON; `text` is empty if it is not returned."""
+    return _RANKED_BYTES + _ESCAPED_BYTES * len(text)
 
 
 def bound_alone(style: AnswerStyle, shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -57,7 +57,7 @@ class AnswerStyle:
     `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
     float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
     under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
-    `precision` is that of the vectors.
+    `precision` is that of the vectors, `method` how texts were ranked.
     """
 
     model: str
@@ -68,14 +68,14 @@ class AnswerStyle:
     axes: tuple[str, ...] | None = None
     listed: bool = True
     precision: Precision = "float32"
+    method: str | None = None
 
     @property
     def head(self) -> dict[str, Any]:
         """The fields before the items."""
-        head: dict[str, Any] = {"model": self.model}
-        if self.precision != "float32":
-            head["precision"] = self.precision
-        return head if self.axes is None else head | {"axes": self.axes}
+        precision = None if self.precision == "float32" else self.precision
+        fields = {"model": self.model, "method": self.method, "precision": precision, "axes": self.axes}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def growth(self) -> int:

@@ -65,7 +65,7 @@ def test_whatever_is_sent_is_read_or_refused_in_a_document(route: str, name: str
     try:
         check(schema.model_validate(body))
     except ValidationError as error:
-        problem = from_validation_error(error, list(schema.model_fields))
+        problem = from_validation_error(error, schema)
     except ModelError as error:
         problem = from_model_error(error)
     else:

@@ -63,6 +63,20 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             maps=False,
         ),
     },
+    "/rerank": {
+        "texts": _example(
+            "Texts in the order in which they match a query",
+            query=_PAIR[0],
+            texts=["The cat sat on the mat.", _PAIR[1]],
+        ),
+        "best": _example(
+            "The best text",
+            query=_PAIR[0],
+            texts=["The cat sat on the mat.", _PAIR[1]],
+            top_n=1,
+            return_texts=True,
+        ),
+    },
     "/similarity": {
         "source": _example(
             "Which texts are similar to one text", source=_SENTENCE, texts=["A cat sat.", "A dog slept."]

@@ -80,6 +80,15 @@ def _text_list(value: object, info: ValidationInfo) -> Sequence[str]:
     return value
 
 
+def _non_empty_text(value: object, info: ValidationInfo) -> str:
+    field = str(info.field_name)
+    if not isinstance(value, str):
+        raise invalid(field, "must be a string")
+    if not value:
+        raise invalid(field, "is empty: send a text of at least one character")
+    return value
+
+
 class IdLists:
     """Lists of token ids; `flat` says that there is one, sent without a list around it."""
 
@@ -156,6 +165,9 @@ TokenIds = Annotated[
     IdLists,
     PlainValidator(_id_lists),
     WithJsonSchema({"anyOf": [{**_IDS, "minItems": 1}, {"type": "array", "items": _IDS, "minItems": 1}]}),
+]
+NonEmptyText = Annotated[
+    str, BeforeValidator(_non_empty_text), WithJsonSchema({"type": "string", "minLength": 1})
 ]
 TextList = Annotated[
     Sequence[str],
