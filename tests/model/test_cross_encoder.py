@@ -56,12 +56,16 @@ def test_another_function_ends_the_start(form: Form, field: str, function: Any, 
     write_cross_encoder(tmp_path, "Bert", form, function, **SIZES)
     with pytest.raises(CheckpointError) as refused:
         load_checkpoint(tmp_path)
-    assert f"{field} is {function!r}; for a model with one label it must be {SIGMOID} or" in str(refused.value)
+    assert f"{field} is {function!r}; for a model with one label it must be {SIGMOID} or" in str(
+        refused.value
+    )
 
 
 def test_a_cross_encoder_without_a_classifier_ends_the_start(tmp_path: Path) -> None:
     """Its scores come from modules that are not run: ranking by its vectors instead would be wrong."""
     write_cross_encoder(tmp_path, "Bert", "with modules", SIGMOID, **SIZES)
     write_model(tmp_path, "Bert", **SIZES)
-    with pytest.raises(CheckpointError, match=r"says CrossEncoder, and headlight runs those whose architecture"):
+    with pytest.raises(
+        CheckpointError, match=r"says CrossEncoder, and headlight runs those whose architecture"
+    ):
         load_checkpoint(tmp_path)
