@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.checkpoints.folder import ModelFolder
+from model.checkpoints.late_interaction import STANFORD
 from model.checkpoints.weights import FLOATS, Stored, read_tensors
 from model.contract import FloatArray, HeadInfo, HeadKind
 from model.errors import CheckpointError
-from model.families.predictors import LinearNames, NormNames, PredictorTable
+from model.families.family import Family
+from model.families.predictors import LATE_INTERACTION, LinearNames, NormNames, PredictorTable
 from model.files import shown
 from model.heads.predictor import LayerNorm, Linear, Predictor
 
@@ -16,6 +18,7 @@ _KINDS: dict[str, HeadKind] = {
     "ForTokenClassification": "token_classification",
     "ForMaskedLM": "masked_words",
     "ForPreTraining": "masked_words",
+    STANFORD: "late_interaction",
 }
 """How the names of architectures end, and what these predict."""
 _PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
@@ -37,8 +40,8 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
     architecture without them. Raises CheckpointError.
     """
     kind = find_kind(folder.raw)
-    table = None if kind is None else folder.family.predictors.get(kind)
-    if kind is None or table is None:
+    table = None if kind is None else find_table(folder.family, kind)
+    if kind is None or table is None or folder.layout.token_dense:
         return None
     if missing := [layer.weight[0] for layer in table.layers if _stored(layer.weight, stored) is None]:
         if kind == "masked_words":
@@ -57,8 +60,16 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
     return Predictor(info, pooling, layers)
 
 
-def used_names(table: PredictorTable, stored: Mapping[str, Stored]) -> set[str]:
-    """Return the names of the tensors that a table's layers are read from."""
+def find_table(family: Family, kind: HeadKind) -> PredictorTable | None:
+    """Return the layers of a family's checkpoints that predict something, None if they cannot."""
+    return LATE_INTERACTION if kind == "late_interaction" else family.predictors.get(kind)
+
+
+def used_names(family: Family, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
+    """Return the names of the tensors that the layers which predict something are read from."""
+    table = find_table(family, kind)
+    if table is None:
+        return set()
     found = (_stored(names, stored) for layer in table.layers for names in (layer.weight, layer.bias))
     return {one.name for one in found if one is not None}
 
@@ -102,8 +113,8 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
 
 
 def _describe(kind: HeadKind, config: Mapping[str, Any], outputs: int) -> HeadInfo:
-    if kind == "masked_words":
-        return HeadInfo(kind)
+    if kind in ("masked_words", "late_interaction"):
+        return HeadInfo(kind, size=outputs)
     labels = _labels(config, outputs)
     if kind == "token_classification":
         return HeadInfo(kind, labels, "softmax")
