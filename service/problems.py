@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -64,6 +64,7 @@ _DETAILS = {
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
 }
+_NOT_OBJECTS = ("model_attributes_type", "model_type")
 ECHO = 100
 """Characters of a client's input that a problem document echoes at most."""
 _LISTED = 10  # invalid fields
@@ -166,15 +167,15 @@ def from_model_error(error: ModelError) -> Problem:
             return Problem("internal-error", INTERNAL_ERROR)
 
 
-def from_validation_error(error: ValidationError, fields: Sequence[str]) -> Problem:
+def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Problem:
     """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `fields` are those the body may have.
+    `schema` is that of the body; objects within it have schemas of their own.
     """
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
     unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
-    errors = [_field_error(details, fields) for details in (*faults[:_LISTED], faults[unknown])]
+    errors = [_field_error(details, schema) for details in (*faults[:_LISTED], faults[unknown])]
     other, listed = errors.pop(), [{"field": e["field"], "detail": e["detail"]} for e in errors]
     first = dict(errors[0])
     sentence = f"{first['field']} {first.pop('detail')}"
@@ -190,13 +191,37 @@ def _field_name(location: Sequence[str | int]) -> str:
     return ".".join(part if part.strip() else f'"{part}"' for part in map(str, location))
 
 
-def _field_error(details: ErrorDetails, fields: Sequence[str]) -> dict[str, Any]:
+def _place(location: Sequence[str | int], given: str | None) -> str:
+    """Name a field by its path; `given` is what its schema calls it, which may be an object in the body."""
+    if given is None:
+        return _field_name(location)
+    within = location[:-1] if location and given.partition(".")[0] == str(location[-1]) else location
+    return ".".join([*map(str, within), given])
+
+
+def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """List the fields of the object in a body that has the field at `location`."""
+    for name in location[:-1]:
+        field = schema.model_fields.get(str(name))
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        schema = next(
+            (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), schema
+        )
+    return list(schema.model_fields)
+
+
+def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, Any]:
     """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members."""
+    location = details["loc"]
+    unknown = details["type"] == "extra_forbidden"
+    fields = _fields_at(schema, location) if unknown else ()
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
-    member: dict[str, Any] = {"field": cut(context.get("field") or _field_name(details["loc"]))}
+    member: dict[str, Any] = {"field": cut(_place(location, context.get("field")))}
     template = _DETAILS.get(details["type"])
+    if location and details["type"] in _NOT_OBJECTS:
+        template = "must be a JSON object"
     member["detail"] = details["msg"] if template is None else template.format_map(context)
-    if details["type"] == "extra_forbidden":
+    if unknown:
         member["allowed"] = list(fields)
         name = str(details["loc"][-1])
         # A very long name resembles none of them and is slow to compare.

@@ -115,6 +115,7 @@ class ModelFolder:
             tasks=() if task is None else (task,),
             default_task=task,
             head=head or self.head,
+            similarity=self.layout.similarity,
         )
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from model.checkpoints.cross_encoder import is_cross_encoder, read_activation
 from model.checkpoints.folder import ModelFolder
 from model.checkpoints.late_interaction import STANFORD
 from model.checkpoints.weights import FLOATS, Stored, read_tensors
-from model.contract import FloatArray, HeadInfo, HeadKind
+from model.contract import Activation, FloatArray, HeadInfo, HeadKind
 from model.errors import CheckpointError
 from model.families.family import Family
 from model.families.predictors import LATE_INTERACTION, LinearNames, NormNames, PredictorTable
@@ -37,10 +38,16 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
 
     None for a plain encoder, and for a kind of prediction that its family has no table for. Words are only
     predicted if all their tensors are stored: encoders that were trained by predicting words may name that
-    architecture without them. Raises CheckpointError.
+    architecture without them. Raises CheckpointError, also for a cross-encoder of other modules: as an
+    encoder of sentences, it would rank by vectors that mean nothing.
     """
     kind = find_kind(folder.raw)
     table = None if kind is None else find_table(folder.family, kind)
+    if (kind != "classification" or table is None) and is_cross_encoder(folder.path):
+        raise CheckpointError(
+            f"{folder.path}: config_sentence_transformers.json says CrossEncoder, and headlight runs those "
+            "whose architecture in config.json ends in ForSequenceClassification, of most families."
+        )
     if kind is None or table is None or folder.layout.token_dense:
         return None
     if missing := [layer.weight[0] for layer in table.layers if _stored(layer.weight, stored) is None]:
@@ -52,7 +59,9 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
         )
     try:
         layers = tuple(_layer(layer, stored, folder.raw) for layer in table.layers)
-        info = _describe(kind, folder.raw, len(layers[-1].weight))
+        only = kind == "classification" and len(layers[-1].weight) == 1
+        activation = read_activation(folder.path, folder.raw) if only else None
+        info = _describe(kind, folder.raw, len(layers[-1].weight), activation)
         pooling = table.pooling(folder.raw)
     except CheckpointError as error:
         raise CheckpointError(f"{folder.layout.transformer}: {error}") from error
@@ -112,7 +121,10 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
         size = rows
 
 
-def _describe(kind: HeadKind, config: Mapping[str, Any], outputs: int) -> HeadInfo:
+def _describe(
+    kind: HeadKind, config: Mapping[str, Any], outputs: int, activation: Activation | None
+) -> HeadInfo:
+    """Describe a head; `activation` is what a cross-encoder's folder says of its only label."""
     if kind in ("masked_words", "late_interaction"):
         return HeadInfo(kind, size=outputs)
     labels = _labels(config, outputs)
@@ -121,6 +133,8 @@ def _describe(kind: HeadKind, config: Mapping[str, Any], outputs: int) -> HeadIn
     problem = config.get("problem_type")
     if problem is not None and problem not in _PROBLEMS:
         raise CheckpointError(f"problem_type is {shown(problem)}; it must be one of {', '.join(_PROBLEMS)}.")
+    if activation is not None:
+        return HeadInfo(kind, labels, activation)
     if problem == "regression":
         return HeadInfo(kind, labels, "identity")
     several = problem == "multi_label_classification" or outputs == 1

@@ -50,7 +50,7 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
-    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it, else float32; on CUDA, a 16-bit type.
+    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it faster, else float32; on CUDA, 16 bits.
 
     Raises Unsupported for a dtype that PyTorch does not run on the device.
     """
@@ -69,10 +69,10 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     if not native:
         return "float32"
     try:
-        find_kernels(torch.bfloat16)
+        kernels = find_kernels(torch.bfloat16)
     except NoKernels:
         return "float32"
-    return "bfloat16"
+    return "bfloat16" if kernels.multiplies_pairs else "float32"
 
 
 @contextmanager

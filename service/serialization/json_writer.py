@@ -1,11 +1,12 @@
 """Items -> JSON: one document for all of them, or a line for each (ndjson)."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from service.serialization.items import MAPS, AnswerStyle, Item
+from service.serialization.items import MAPS, NESTED, AnswerStyle, Item
 from service.serialization.json_arrays import array_text, plain
 
 Piece = bytes | memoryview
@@ -15,8 +16,9 @@ _PIECE_BYTES = 256 * 1024
 
 def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
     """Write a short response at once, holding the interpreter lock."""
-    data = [_tree(style, item) for item in items]
-    answer = {**style.head, "data": data, "usage": {"input_tokens": tokens}}
+    trees = [_tree(style, item) for item in items]
+    body = {"data": trees} if style.listed else trees[0]
+    answer = {**style.head, **body, "usage": {"input_tokens": tokens}}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -28,6 +30,12 @@ def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator
 def lines(style: AnswerStyle, items: Iterable[Item]) -> Iterator[Piece]:
     """Write an ndjson line for each item, in pieces."""
     return gathered(piece for item in items for piece in (*_item(style, item), b"\n"))
+
+
+def all_lines(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+    """Write an ndjson line for each item, and the line after the last one, in pieces."""
+    yield from lines(style, items)
+    yield last_line(style, tokens)
 
 
 def last_line(style: AnswerStyle, tokens: int) -> bytes:
@@ -54,32 +62,49 @@ def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+    usage = b',"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
+    if not style.listed:
+        (item,) = items
+        yield from _members(style, replace(item, columns={**style.head, **item.columns}))
+        yield usage
+        return
     yield orjson.dumps(style.head)[:-1] + b',"data":['
     for i, item in enumerate(items):
         if i:
             yield b","
         yield from _item(style, item)
-    yield b'],"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
+    yield b"]" + usage
 
 
 def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
-    yield orjson.dumps(item.columns)[:-1]
+    yield from _members(style, item)
+    yield b"}"
+
+
+def _members(style: AnswerStyle, item: Item) -> Iterator[Piece]:
+    """Write an item without its closing brace."""
+    nested = NESTED.keys() & item.arrays.keys()
+    yield orjson.dumps({name: x for name, x in item.columns.items() if name not in nested})[:-1]
     for name, array in item.arrays.items():
         yield b',"%s":' % name.encode()
+        if name in nested:
+            yield orjson.dumps(item.columns[name])[:-1] + b',"%s":' % NESTED[name].encode()
         yield from array_text(array, _decimals(style, name), unit=style.unit)
+        if name in nested:
+            yield b"}"
     if item.summary is not None:
         for i, (name, array) in enumerate(item.summary.items()):
             yield b'%s"%s":' % (b"," if i else b',"summary":{', name.encode())
             yield from array_text(array, style.decimals)
         yield b"}"
-    yield b"}"
 
 
 def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:
     """Convert an item for orjson."""
     tree = dict(item.columns)
     for name, array in item.arrays.items():
-        tree[name] = plain(array, _decimals(style, name))
+        numbers = plain(array, _decimals(style, name))
+        tree[name] = {**item.columns[name], NESTED[name]: numbers} if name in NESTED else numbers
     if item.summary is not None:
         tree["summary"] = {name: plain(array, style.decimals) for name, array in item.summary.items()}
     return tree

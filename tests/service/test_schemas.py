@@ -65,7 +65,7 @@ def test_whatever_is_sent_is_read_or_refused_in_a_document(route: str, name: str
     try:
         check(schema.model_validate(body))
     except ValidationError as error:
-        problem = from_validation_error(error, list(schema.model_fields))
+        problem = from_validation_error(error, schema)
     except ModelError as error:
         problem = from_model_error(error)
     else:
@@ -103,6 +103,7 @@ def test_the_fields_are_those_of_the_contract() -> None:
     """What is documented is accepted, and nothing else."""
     common = {"inputs", "model", "truncate", "truncation_side", "prompt_name", "prompt", "task"}
     encode = {"outputs", "pooling", "pooling_layers", "normalize", "dimensions", "layers"}
+    encode |= {"precision", "chunks"}
     assert set(EncodeRequest.model_fields) == common | encode
     attention = {"layers", "heads", "aggregate", "queries", "keys", "decimals"}
     assert common | attention <= set(AttentionRequest.model_fields)

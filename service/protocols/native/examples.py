@@ -28,6 +28,13 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             normalize=True,
             dimensions=8,
         ),
+        "binary": _example("A vector with one bit for each component", inputs=_SENTENCE, precision="ubinary"),
+        "chunks": _example(
+            "A vector for each sentence of a text, from one pass over all of it",
+            inputs="The cat sat on the mat. It slept.",
+            outputs=[],
+            chunks="sentences",
+        ),
     },
     "/attention": {
         "head": _example("One head of one layer", inputs=_SENTENCE, layers=[0], heads=[0]),
@@ -54,6 +61,41 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             summary=True,
             statistics=["entropy", "previous", "argmax_previous"],
             maps=False,
+        ),
+    },
+    "/rerank": {
+        "texts": _example(
+            "Texts in the order in which they match a query",
+            query=_PAIR[0],
+            texts=["The cat sat on the mat.", _PAIR[1]],
+        ),
+        "best": _example(
+            "The best text",
+            query=_PAIR[0],
+            texts=["The cat sat on the mat.", _PAIR[1]],
+            top_n=1,
+            return_texts=True,
+        ),
+    },
+    "/similarity": {
+        "source": _example(
+            "Which texts are similar to one text", source=_SENTENCE, texts=["A cat sat.", "A dog slept."]
+        ),
+        "all": _example("Every text with every text", texts=[_SENTENCE, "A cat sat.", "A dog slept."]),
+        "distance": _example(
+            "Negative distances of the vectors",
+            texts=[_SENTENCE, "A dog slept."],
+            function="euclidean",
+        ),
+    },
+    "/tokenize": {
+        "text": _example("The tokens of a text", inputs=_SENTENCE),
+        "pair": _example("The tokens of a pair, without special ones", inputs=[_PAIR], special_tokens="drop"),
+    },
+    "/decode": {
+        "text": _example("The text of some ids", token_ids=[0, 1, 2]),
+        "several": _example(
+            "Several texts, with special tokens", token_ids=[[0, 1], [2]], skip_special_tokens=False
         ),
     },
 }

@@ -1,34 +1,43 @@
 """`POST /encode` and `POST /attention`."""
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
-from model.tokenization.tokenizer import Truncation
+from model.tokenization.tokenizer import Text, Truncation
 from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.encode_plan import choose_prompt, choose_task, plan_encode
+from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
-from service.protocols.native.schemas import AttentionRequest, EncodeRequest, InputsRequest
+from service.protocols.native.schemas import (
+    AttentionOptions,
+    AttentionRequest,
+    EncodeRequest,
+    InputsRequest,
+)
+from service.protocols.view import View
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)
 
 # Python steps to find a token's word and whether it is kept.
 _STEPS_PER_TOKEN = 5
-_NO_MAPS = "dtype is uint8, which applies only to maps, and this response has none"
+# Python steps to find a chunk's tokens, and the bytes of its two pairs of numbers (measured).
+_STEPS_PER_CHUNK = 30
+_CHUNK_BYTES = 400
 
 
 async def encode(request: Request) -> Response:
     """Encode texts as sentence vectors, contextual token vectors, or both."""
     parsed = await _read(request, EncodeRequest)
-    refuse_uint8(parsed.dtype, _NO_MAPS)
+    check_number_format(parsed, None)
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_encode(exchange, parsed.body))
 
@@ -39,26 +48,34 @@ async def attention(request: Request) -> Response:
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
     parsed = await _read(request, AttentionRequest)
-    if parsed.body.weights == "score":
-        refuse_uint8(parsed.dtype, "dtype is uint8, and scores may be negative")
-    if not parsed.body.maps:
-        refuse_uint8(parsed.dtype, _NO_MAPS)
+    check_number_format(parsed, parsed.body)
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_attention(exchange, parsed.body))
 
 
 async def _read(request: Request, schema: type[NativeT]) -> ParsedRequest[NativeT]:
-    """Read a request; raises the 422 of `decimals` for a format that is not rounded, then the 413."""
+    """Read a request; raises the 413 for too many inputs."""
     parsed = await read_request(request, schema)
-    if parsed.format in BINARY and parsed.body.is_overridden("decimals"):
-        raise Problem(
-            "invalid-request",
-            f"decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: leave it "
-            "out.",
-            members={"field": "decimals"},
-        )
     check_count(parsed.count, request.app.state.service.settings, schema.listed)
     return parsed
+
+
+def check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | None, prefix: str = "") -> None:
+    """Raise the 422 for `dtype=uint8` and `decimals` where they have no effect.
+
+    `maps` says which attention the response has, if any; `prefix` is where these options are in the body.
+    """
+    if maps is None or not maps.maps:
+        refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
+    elif maps.weights == "score":
+        refuse_uint8(parsed.dtype, "dtype is uint8, and scores may be negative")
+    if parsed.format in BINARY and maps is not None and maps.is_overridden("decimals"):
+        raise Problem(
+            "invalid-request",
+            f"{prefix}decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: "
+            "leave it out.",
+            members={"field": f"{prefix}decimals"},
+        )
 
 
 async def _tokenize(exchange: Exchange, body: InputsRequest) -> list[Encoding]:
@@ -71,11 +88,30 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     info = exchange.engine.info
     plan = plan_encode(body.embeddings, info, choose_task(body, info))
     encodings = await _tokenize(exchange, body)
-    views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
-    way_out = (
-        "send fewer inputs, choose fewer `layers` or `pooling_layers`, or leave `tokens` out of `outputs`"
-    )
-    return await exchange.answer(exchange.style(), encodings, views, way_out)
+    views = await _plan_items(exchange, plan, encodings, body.inputs)
+    way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
+    way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
+    way_out += "or leave `tokens` out of `outputs`"
+    return await exchange.answer(exchange.style(precision=plan.precision), encodings, views, way_out)
+
+
+async def _plan_items(
+    exchange: Exchange, plan: EncodePlan, encodings: Sequence[Encoding], texts: Sequence[Text]
+) -> list[View]:
+    """Plan each input; texts are split into chunks, in memory that is reserved first."""
+    inputs = [*enumerate(zip(encodings, texts, strict=True))]
+    if plan.chunks is None:
+        return [plan.view(i, *one) for i, one in inputs]
+    most = sum(map(plan.chunks.most, encodings))
+    memory, permit = exchange.state.memory, exchange.context.permit
+    memory.take(permit, _CHUNK_BYTES * most)
+    steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_CHUNK * most
+    if plan.chunks.chunking == "sentences":
+        steps += sum(map(len, texts))
+    views = await exchange.off_loop(lambda: [plan.view(i, *one) for i, one in inputs], steps=steps)
+    found = sum(len(view.columns["chunks"]["offsets"]) for view in views)
+    memory.release_part(permit, _CHUNK_BYTES * (most - found))
+    return views
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
@@ -83,27 +119,38 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     embeddings = plan_encode(body.embeddings, info, choose_task(body, info))
     plan = plan_attention(body, info, embeddings, exchange.parsed.dtype)
     encodings = await _tokenize(exchange, body)
-    listed = sum(len(rows) for rows in (body.queries, body.keys) if rows != "all")
-    tokens = sum(map(len, encodings))
     views = await exchange.off_loop(
         lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
-        steps=listed * len(encodings) + _STEPS_PER_TOKEN * tokens,
+        steps=planning_steps(body, encodings),
     )
     style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
-    return await exchange.answer(style, encodings, views, _way_out(body, exchange.parsed))
+    ways = ["send fewer inputs", *smaller_maps(body, exchange.parsed)]
+    return await exchange.answer(style, encodings, views, any_of(ways))
 
 
-def _way_out(body: AttentionRequest, parsed: ParsedRequest[Any]) -> str:
-    """Suggest fields that would make this request's response smaller."""
-    ways = ["send fewer inputs", "choose fewer `layers` or `heads`"]
-    if body.maps:
-        ways.append("choose fewer `queries` or `keys`")
-        ways += ["`aggregate` the heads"] if body.aggregate == "none" else []
-        ways += ["set `top_k`"] if body.top_k is None else []
+def planning_steps(maps: AttentionOptions, encodings: Sequence[Encoding]) -> int:
+    """Estimate the steps of planning these maps of all inputs."""
+    listed = sum(len(rows) for rows in (maps.queries, maps.keys) if rows != "all")
+    return listed * len(encodings) + _STEPS_PER_TOKEN * sum(map(len, encodings))
+
+
+def smaller_maps(maps: AttentionOptions, parsed: ParsedRequest[Any], prefix: str = "") -> list[str]:
+    """Suggest fields that would make the maps of a response smaller; at least one."""
+    ways = [f"choose fewer `{prefix}layers` or `{prefix}heads`"]
+    if maps.maps:
+        ways.append(f"choose fewer `{prefix}queries` or `{prefix}keys`")
+        ways += [f"`{prefix}aggregate` the heads"] if maps.aggregate == "none" else []
+        ways += [f"set `{prefix}top_k`"] if maps.top_k is None else []
         if parsed.format not in BINARY:
-            ways += ["lower `decimals`", "accept application/x-npz"]
+            ways += [f"lower `{prefix}decimals`"]
+            ways += ["accept application/x-npz"] if "npz" in parsed.body.formats else []
         elif parsed.dtype == "float32":
-            ways.append("add ?dtype=float16" if body.weights == "score" else "add ?dtype=uint8")
+            ways.append("add ?dtype=float16" if maps.weights == "score" else "add ?dtype=uint8")
+    return ways
+
+
+def any_of(ways: Sequence[str]) -> str:
+    """Join two or more ways out as alternatives."""
     return f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
 

@@ -1,0 +1,43 @@
+"""Refuses models without the head that a route needs."""
+
+from collections.abc import Mapping
+
+from model.contract import HeadInfo, HeadKind
+from model.errors import Unsupported
+from service.engine.engine import Engine
+from service.problems import cut
+
+_LISTED = 10
+_CHECKPOINTS: dict[HeadKind, str] = {
+    "classification": "SequenceClassification",
+    "token_classification": "TokenClassification",
+    "masked_words": "MaskedLM",
+}
+"""How the architecture of a checkpoint with each kind of head ends."""
+
+
+def check_head(engine: Engine, engines: Mapping[str, Engine], *kinds: HeadKind) -> HeadInfo:
+    """Return the head of a model if it is of one of these kinds.
+
+    Raises Unsupported for any other model, naming those of the served `engines` that have such a head, or
+    what kind of checkpoint does.
+    """
+    head = engine.info.head
+    if head is not None and head.kind in kinds:
+        return head
+    needed = " or ".join(f"{kind} head" for kind in kinds)
+    raise Unsupported(
+        f'The model "{engine.name}" has no {needed}, which this route needs: {_way_out(engines, kinds)}.',
+        field="model",
+    )
+
+
+def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
+    having = [name for name, each in engines.items() if each.info.head and each.info.head.kind in kinds]
+    if having:
+        more = "" if len(having) <= _LISTED else f" and {len(having) - _LISTED} more"
+        return f"choose from {', '.join(map(cut, having[:_LISTED]))}{more}"
+    endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)
+    if not endings:
+        return "no served model has one"
+    return f"no served model has one; serve a checkpoint whose architecture in config.json ends in {endings}"
