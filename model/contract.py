@@ -35,6 +35,9 @@ PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "l
 HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
 """What a model's head predicts from the last hidden state: see `docs/models.md`."""
 Role = Literal["query", "document"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+"""How two sentence vectors are compared: `model/heads/similarity.py` defines each."""
+SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +277,8 @@ class ModelInfo:
     instruction set of the native kernels that run the model, None if it runs without them; `no_kernels` then
     gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
     `default_task` is the one that sequences without a task run with, None if they run without an adapter.
-    `head` is what the model predicts, None for a plain encoder.
+    `head` is what the model predicts, None for a plain encoder. `similarity` is the function that its
+    sentence vectors are meant to be compared with.
     """
 
     family: str
@@ -299,6 +303,7 @@ class ModelInfo:
     tasks: tuple[str, ...] = ()
     default_task: str | None = None
     head: HeadInfo | None = None
+    similarity: Similarity = "cosine"
 
 
 class Backend(Protocol):

@@ -90,6 +90,7 @@ class ModelFolder:
             tasks=() if task is None else (task,),
             default_task=task,
             head=head,
+            similarity=self.layout.similarity,
         )
 
 

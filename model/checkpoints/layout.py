@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model.contract import PoolingMode
+from model.contract import SIMILARITIES, PoolingMode, Similarity
 from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, read_json, reason, shown
@@ -47,7 +47,8 @@ class Layout:
 
     `transformer` holds config.json, the weights and the tokenizer; `dense` are the folders of linear
     layers after the pooling; `max_length` is the model's own limit in tokens, special ones included,
-    None if the folder does not give one; `lower_case` requests lower-casing before tokenizing.
+    None if the folder does not give one; `lower_case` requests lower-casing before tokenizing; `similarity`
+    is the function that compares sentence vectors.
     """
 
     transformer: Path
@@ -59,6 +60,7 @@ class Layout:
     lower_case: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
+    similarity: Similarity = "cosine"
 
 
 def read_layout(folder: Path) -> Layout:
@@ -72,7 +74,9 @@ def read_layout(folder: Path) -> Layout:
     sentence_file = transformer / "sentence_bert_config.json"
     sentence_config = read_json(sentence_file, optional=True)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
-    prompts, default_prompt_name = _prompts(folder / "config_sentence_transformers.json")
+    general_file = folder / "config_sentence_transformers.json"
+    general = read_json(general_file, optional=True)
+    prompts, default_prompt_name = _prompts(general_file, general)
     return Layout(
         transformer=transformer,
         pooling=pooling,
@@ -83,6 +87,7 @@ def read_layout(folder: Path) -> Layout:
         lower_case=_switch(sentence_file, sentence_config, "do_lower_case", default=False),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
+        similarity=_similarity(general_file, general),
     )
 
 
@@ -126,9 +131,8 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
     return tuple(MODES[name] for name in names), include_prompt
 
 
-def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
+def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], str | None]:
     """Read the named prompts of a model, and the name of the default one."""
-    general = read_json(file, optional=True)
     prompts, default = general.get("prompts"), general.get("default_prompt_name")
     prompts = {} if prompts is None else prompts
     if not isinstance(prompts, dict):
@@ -145,6 +149,19 @@ def _prompts(file: Path) -> tuple[dict[str, str], str | None]:
             "null."
         )
     return prompts, default
+
+
+def _similarity(file: Path, general: Mapping[str, Any]) -> Similarity:
+    """Read the function that compares sentence vectors; releases before 3.0 wrote none, later ones null."""
+    named = general.get("similarity_fn_name")
+    if named is None:
+        return "cosine"
+    for known in SIMILARITIES:
+        if named == known:
+            return known
+    raise CheckpointError(
+        f"{file}: similarity_fn_name is {shown(named)}; it must be one of {list(SIMILARITIES)} or null."
+    )
 
 
 def _encodable(text: str) -> bool:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer, normalizers
 from model.contract import Encoding
 from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
+from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
 from model.tokenization.long_text import BYTES_PER_CHARACTER, LARGE_PIECE, Columns, LongTexts, Room
 
@@ -78,7 +80,12 @@ class TextTokenizer:
     @property
     def vocab_size(self) -> int:
         """One more than the largest token id."""
-        return max(self._whole.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return self.decoder.size
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """What turns token ids into text."""
+        return Decoder(self._whole)
 
     def encode(
         self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from model.contract import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
 from model.errors import InferenceError
+from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Room
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
 from service.engine.batch_budget import measure_rates, steady_budget
@@ -123,6 +124,11 @@ class Engine:
             self._throughput.budget = self._agreed_budget()
         for runner in self._runners:
             runner.start()
+
+    @property
+    def decoder(self) -> Decoder:
+        """What turns the model's token ids into text."""
+        return self._tokenizer.decoder
 
     @property
     def max_batch_tokens(self) -> int:

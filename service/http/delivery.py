@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -32,17 +33,30 @@ InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
 _MANY_ITEMS = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a response is counted as: its inputs, how many of them were truncated, and the tokens that ran."""
+
+    inputs: int
+    truncated: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, encodings: Sequence[Encoding]) -> "Work":
+        """Count inputs that all run."""
+        return cls(len(encodings), sum(e.truncated for e in encodings), sum(map(len, encodings)))
+
+
 @dataclass
 class Delivery:
-    """One response, of at most `bound` bytes. `make_item` may be called in a thread."""
+    """One response, of at most `bound` bytes."""
 
     request: Request
     context: RequestContext
     state: ServiceState
     model: str
     style: AnswerStyle
-    encodings: Sequence[Encoding]
-    make_item: ItemMaker
+    work: Work
     bound: int
     written_s: float = 0.0
     sent: int = 0
@@ -50,34 +64,42 @@ class Delivery:
     def __post_init__(self) -> None:
         self.stages = self.context.record.stages
 
-    async def deliver(self, result: Result) -> Response:
-        """Build the response when all outputs are available."""
+    def computed(self, result: Result) -> None:
+        """Record how long the outputs took."""
         self.stages.begin("compute", self.stages.begun["queue"] + result.queue_s)
         self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
-        items = self._items(enumerate(result.outputs))
+
+    async def deliver(self, items: Iterable[Item]) -> Response:
+        """Build the response when everything is available; the items may be made in a thread."""
         if self._short:
             return await self._deliver_whole(items)
-        size, pieces = await self._work(lambda: write(self.style, items, self._tokens))
+        size, pieces = await self.serialize(lambda: write(self.style, items, self.work.tokens))
         coding = self._coding()
         if coding:
             pieces = coded(pieces, encoder(coding), end=True)
         begun = await _begun(self._pieces(pieces))
         return self._streamed(begun, coding, size)
 
-    async def deliver_lines(self, stream: AsyncGenerator[Arrivals, None], in_time: InTime) -> Response:
-        """Build a response with a line for each output as it arrives; raises errors before the first line."""
+    async def deliver_lines(
+        self, stream: AsyncGenerator[Arrivals, None], in_time: InTime, make_item: ItemMaker
+    ) -> Response:
+        """Build a response with a line for each output as it arrives; raises errors before the first line.
+
+        `make_item` may be called in a thread.
+        """
         coding = self._coding()
-        begun = await _begun(self._lines(stream, in_time, coding))
+        begun = await _begun(self._lines(stream, in_time, make_item, coding))
         return self._streamed(begun, coding, None)
 
     async def _deliver_whole(self, items: Iterable[Item]) -> Response:
         start = time.perf_counter()
         self.stages.begin("serialize", start)
-        body = write_whole(self.style, items, self._tokens)
+        body = write_whole(self.style, items, self.work.tokens)
         coding = self._coding() if len(body) >= MIN_BYTES else None
         if coding:
             body = await self._off_loop(lambda: b"".join(coded([body], encoder(coding), end=True)))
-        self.written_s = self.stages["serialize"] = time.perf_counter() - start
+        self.written_s += time.perf_counter() - start
+        self.stages["serialize"] = self.written_s
         self.sent = len(body)
         self._count(complete=True)
         response = WholeResponse if len(body) > HIGH_WATER_LIMIT else Response
@@ -96,14 +118,18 @@ class Delivery:
             yield piece
 
     async def _lines(
-        self, stream: AsyncGenerator[Arrivals, None], in_time: InTime, coding: str | None
+        self,
+        stream: AsyncGenerator[Arrivals, None],
+        in_time: InTime,
+        make_item: ItemMaker,
+        coding: str | None,
     ) -> AsyncGenerator[Piece, None]:
         coder = encoder(coding) if coding else None
         begun = False
         async with aclosing(stream):
             while isinstance(arrived := await self._next_arrivals(stream, in_time), Arrivals):
                 self.stages.setdefault("queue", arrived.queue_s)
-                pieces = lines(self.style, self._items(arrived.outputs))
+                pieces = lines(self.style, starmap(make_item, arrived.outputs))
                 if coder:
                     pieces = coded(pieces, coder, end=False)
                 while (piece := await self._next(pieces)) is not None:
@@ -111,7 +137,7 @@ class Delivery:
                     yield piece
         if arrived is not None and not begun:
             raise arrived
-        end = last_line(self.style, self._tokens) if arrived is None else self._problem_line(arrived)
+        end = last_line(self.style, self.work.tokens) if arrived is None else self._problem_line(arrived)
         yield b"".join(coded([end], coder, end=True)) if coder else end
 
     async def _next_arrivals(
@@ -151,27 +177,19 @@ class Delivery:
         metrics.stage("serialize", self.model, self.written_s)
         metrics.sent(route, self.style.format, self.sent)
         if complete:
-            truncated = sum(encoding.truncated for encoding in self.encodings)
-            metrics.answered(route, self.model, inputs=len(self.encodings), truncated=truncated)
-
-    def _items(self, outputs: Iterable[tuple[int, Output]]) -> Iterator[Item]:
-        return (self.make_item(index, output) for index, output in outputs)
+            metrics.answered(route, self.model, inputs=self.work.inputs, truncated=self.work.truncated)
 
     @property
     def _short(self) -> bool:
         """Whether to serialize on the event loop: within two milliseconds; each array member takes time."""
-        many = self.style.binary and len(self.encodings) > _MANY_ITEMS
+        many = self.style.binary and self.work.inputs > _MANY_ITEMS
         return self.bound <= SMALL_BYTES and not many
 
-    @property
-    def _tokens(self) -> int:
-        return sum(len(encoding) for encoding in self.encodings)
-
     async def _next(self, pieces: Iterator[Piece]) -> Piece | None:
-        return await self._work(lambda: next(pieces, None))
+        return await self.serialize(lambda: next(pieces, None))
 
-    async def _work(self, work: Callable[[], T]) -> T:
-        """Serialize something, on the event loop if the whole response is short."""
+    async def serialize(self, work: Callable[[], T], *, short: bool | None = None) -> T:
+        """Do a part of the serialization, on the event loop if it is `short`, or else the whole response."""
 
         def timed() -> T:
             start = time.perf_counter()
@@ -181,7 +199,7 @@ class Delivery:
             finally:
                 self.written_s += time.perf_counter() - start
 
-        return timed() if self._short else await self._off_loop(timed)
+        return timed() if (self._short if short is None else short) else await self._off_loop(timed)
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.state.writing, work)

@@ -26,8 +26,8 @@ CACHED_CHARACTERS = 1000
 """Results for longer headers are not cached: only an attacker sends them repeatedly, to fill the memory."""
 
 
-def choose_format(request: Request) -> Format:
-    """Choose the format that the client prefers, JSON by default; raises the 406."""
+def choose_format(request: Request, formats: tuple[Format, ...] = tuple(FORMATS)) -> Format:
+    """Choose the format that the client prefers among `formats`, JSON by default; raises the 406."""
     accept = ", ".join(request.headers.getlist("accept")) or "*/*"
     if accept in ("*/*", "application/json"):
         return "json"
@@ -38,9 +38,9 @@ def choose_format(request: Request) -> Format:
             "fewer media types.",
             members={"field": "Accept", "limit": PARSED_CHARACTERS, "actual": len(accept)},
         )
-    chosen = (_best if len(accept) <= CACHED_CHARACTERS else _best.__wrapped__)(accept)
+    chosen = (_best if len(accept) <= CACHED_CHARACTERS else _best.__wrapped__)(accept, formats)
     if chosen is None:
-        available = list(FORMATS.values())
+        available = [FORMATS[name] for name in formats]
         raise Problem(
             "not-acceptable",
             f"Accept: {accept} includes no available media type: choose from {', '.join(available)}.",
@@ -49,7 +49,9 @@ def choose_format(request: Request) -> Format:
     return chosen
 
 
-def read_array_type(request: Request, chosen: Format) -> ArrayType:
+def read_array_type(
+    request: Request, chosen: Format, formats: tuple[Format, ...] = tuple(FORMATS)
+) -> ArrayType:
     """Read `?dtype=`, float32 by default; raises the 422, including for any other query parameter."""
     if not request.scope["query_string"]:
         return "float32"
@@ -76,11 +78,11 @@ def read_array_type(request: Request, chosen: Format) -> ArrayType:
             allowed=ARRAY_TYPES,
         )
     if chosen not in BINARY and dtype != "float32":
-        binary = [FORMATS[name] for name in FORMATS if name in BINARY]
+        binary = [FORMATS[name] for name in formats if name in BINARY]
+        way_out = f"leave it out, or accept {' or '.join(binary)}" if binary else "leave it out"
         raise _refusal(
             "dtype",
-            f"The query parameter dtype has no effect on {FORMATS[chosen]}: leave it out, or accept "
-            f"{' or '.join(binary)}.",
+            f"The query parameter dtype has no effect on {FORMATS[chosen]}: {way_out}.",
             actual=dtype,
         )
     return dtype
@@ -99,7 +101,7 @@ _MAX_QUERY_BYTES = 8000
 
 
 @lru_cache(maxsize=256)
-def _best(accept: str) -> Format | None:
+def _best(accept: str, formats: tuple[Format, ...]) -> Format | None:
     """Evaluate an Accept header (RFC 9110 §12.5.1): of ranges matching a type, the most specific wins."""
     qualities: dict[str, float] = {}
     for media_range, quality in parse_accept_header(accept, Accept):
@@ -110,7 +112,7 @@ def _best(accept: str) -> Format | None:
         covering = (name for name in (FORMATS[known], "application/*", "*/*") if name in qualities)
         return qualities.get(next(covering, ""), 0.0)
 
-    best = max(FORMATS, key=quality_of)
+    best = max(formats, key=quality_of)
     return best if quality_of(best) > 0 else None
 
 

@@ -15,7 +15,7 @@ from werkzeug.http import parse_options_header
 from service.engine.permit import Permit
 from service.engine.queueing import OverloadedError
 from service.http.json_body import MAX_INDICES, MAX_VALUES, TooManyValuesError, parse
-from service.http.negotiation import choose_format, read_array_type
+from service.http.negotiation import FORMATS, choose_format, read_array_type
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
@@ -50,14 +50,18 @@ class ParsedRequest(Generic[RequestT]):
 
 
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
-    """Read and validate a request; a schema may name the field that lists its inputs, as `listed`.
+    """Read and validate a request.
+
+    A schema may name the field that lists its inputs, as `listed`, and say how many items of it are read, as
+    `most_listed` (else those that a request may have). It may name the `formats` of the response.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
     state.check_ready()
     _check_content(request)
-    chosen = choose_format(request)
+    formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
+    chosen = choose_format(request, formats)
     permit = context_of(request.scope).permit
     permit.body_bytes = _declared_size(request, state.settings)
     state.memory.check_room(permit, permit.body_bytes)
@@ -68,8 +72,9 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
     if transient:
         state.memory.take(permit, transient)
-    raw, count = await _parse(body, state.settings, getattr(schema, "listed", "inputs"))
-    dtype = read_array_type(request, chosen)
+    most = getattr(schema, "most_listed", state.settings.max_inputs)
+    raw, count = await _parse(body, state.settings, getattr(schema, "listed", "inputs"), most)
+    dtype = read_array_type(request, chosen, formats)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
             "invalid-request",
@@ -192,8 +197,8 @@ def _too_large(actual: int, limit: int) -> Problem:
     )
 
 
-async def _parse(body: bytes, settings: Settings, listed: str) -> tuple[object, int]:
-    """Parse JSON; returns it with at most `max_inputs` inputs, and the number of inputs sent.
+async def _parse(body: bytes, settings: Settings, listed: str, most: int) -> tuple[object, int]:
+    """Parse JSON; returns it with at most `most` inputs, and the number of inputs sent.
 
     The inputs are in the field `listed`.
 
@@ -201,7 +206,7 @@ async def _parse(body: bytes, settings: Settings, listed: str) -> tuple[object, 
     """
     max_values = MAX_VALUES + _VALUES_PER_INPUT * settings.max_inputs
     try:
-        parsed = await parse(body, max_items=max(MAX_INDICES, settings.max_inputs) + 1, max_values=max_values)
+        parsed = await parse(body, max_items=max(MAX_INDICES, most) + 1, max_values=max_values)
     except orjson.JSONDecodeError as error:
         raise Problem(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
@@ -223,6 +228,6 @@ async def _parse(body: bytes, settings: Settings, listed: str) -> tuple[object, 
     if not (isinstance(parsed.value, dict) and isinstance(inputs, list)):
         return parsed.value, 0
     count = parsed.lengths.get(listed, len(inputs))
-    if count > settings.max_inputs:
-        parsed.value[listed] = inputs[: settings.max_inputs]
+    if count > most:
+        parsed.value[listed] = inputs[:most]
     return parsed.value, count

@@ -2,6 +2,10 @@
 
 from service.endpoints import Endpoints
 from service.protocols import operations
-from service.protocols.native import routes as native
+from service.protocols.native import decode, routes, similarity, tokenize
 
-ENDPOINTS = Endpoints([*native.ENDPOINTS, *operations.ENDPOINTS])
+_NATIVE = (routes, similarity, tokenize, decode)
+
+ENDPOINTS = Endpoints(
+    [*(endpoint for protocol in _NATIVE for endpoint in protocol.ENDPOINTS), *operations.ENDPOINTS]
+)

@@ -1,18 +1,21 @@
 """Processes one request within its deadline: tokenize, check limits, run and answer."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding
+from model.contract import Encoding, Output, Want
+from model.errors import InputTooLong
 from model.tokenization.tokenizer import Text, Truncation
-from service.engine.engine import Engine
+from service.engine.engine import Engine, Result
 from service.engine.queueing import OverloadedError
-from service.http.delivery import Delivery
+from service.http.delivery import Delivery, Work
 from service.http.request_body import ParsedRequest, deadline, overloaded
 from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
@@ -20,7 +23,7 @@ from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
 from service.serialization.answer_size import bound
-from service.serialization.items import AnswerStyle, Expected
+from service.serialization.items import AnswerStyle, Item
 from service.settings import Settings
 
 T = TypeVar("T")
@@ -50,7 +53,8 @@ class Exchange:
         until = asyncio.get_running_loop().time() + seconds
         engine = state.engine(parsed.body.model)
         context = context_of(request.scope)
-        context.record.model, context.record.inputs = engine.name, len(parsed.body.inputs)
+        context.record.model = engine.name
+        context.record.inputs = len(getattr(parsed.body, parsed.body.listed))
         return cls(request, context, state, engine, parsed, seconds, until)
 
     async def in_time(self, work: Awaitable[T]) -> T:
@@ -72,9 +76,16 @@ class Exchange:
         return await asyncio.to_thread(work) if steps > _INLINE_STEPS else work()
 
     async def tokenize(
-        self, texts: Sequence[Text], truncation: Truncation, prompt: str = ""
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation,
+        prompt: str = "",
+        field: Callable[[int], str] = "inputs.{}".format,
     ) -> list[Encoding]:
-        """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large."""
+        """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
+
+        `field` names the field of a text by its index, for errors.
+        """
         prompts = len(prompt.encode()) * len(texts)
         _check_prompts(prompts, self.state.settings)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
@@ -84,15 +95,29 @@ class Exchange:
         most = TOKEN_BYTES * min(permit.body_bytes, len(texts) * self.engine.info.max_length)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * prompts + most)
         record.stages.begin("tokenize")
-        encodings, self.tokenize_s = await self.engine.tokenize(
-            texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
-        )
+        try:
+            encodings, self.tokenize_s = await self.engine.tokenize(
+                texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
+            )
+        except InputTooLong as error:
+            where = field(int(error.field.rpartition(".")[2]))
+            raise InputTooLong(field=where, actual=error.actual, limit=error.limit) from None
         record.tokens = sum(map(len, encodings))
         memory.release_part(permit, most - TOKEN_BYTES * record.tokens)
         return encodings
 
+    def tokenized(self, seconds: float) -> None:
+        """Record how long the tokenizer took for something else than `tokenize`."""
+        self.tokenize_s = seconds
+        self.state.metrics.stage("tokenize", self.engine.name, seconds)
+
     def style(
-        self, *, decimals: int | None = None, unit: bool = True, axes: Sequence[str] | None = None
+        self,
+        *,
+        decimals: int | None = None,
+        unit: bool = True,
+        axes: Sequence[str] | None = None,
+        listed: bool = True,
     ) -> AnswerStyle:
         """Return how to write the response, in the negotiated format."""
         return AnswerStyle(
@@ -102,6 +127,7 @@ class Exchange:
             decimals,
             unit,
             None if axes is None else tuple(axes),
+            listed,
         )
 
     async def answer(
@@ -112,39 +138,43 @@ class Exchange:
         Raises the 413 for a response that could be too large before computing anything: `way_out` says how to
         make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
-        size = self._reserve_answer(style, encodings, [view.expected for view in views], way_out)
-        stages = self.context.record.stages
-        stages["tokenize"] = self.tokenize_s
-        stages.begin("queue")
-        delivery = Delivery(
-            self.request,
-            self.context,
-            self.state,
-            self.engine.name,
-            style,
-            encodings,
-            lambda index, output: views[index].item(output),
-            size,
-        )
+        size = bound(style, encodings, [view.expected for view in views])
+        self.reserve_answer(style, size, way_out)
+        delivery = self.delivery(style, Work.of(encodings), size)
         wants = [view.want for view in views]
-        if style.format == "ndjson":
-            stream = self.engine.stream(encodings, wants, self.context.permit)
-            return await delivery.deliver_lines(stream, self.in_time)
-        result = await self.engine.submit(encodings, wants, self.context.permit)
-        return await delivery.deliver(result)
 
-    def _reserve_answer(
-        self,
-        style: AnswerStyle,
-        encodings: Sequence[Encoding],
-        expected: Sequence[Expected],
-        way_out: str,
-    ) -> int:
-        """Reserve memory for the response; returns its maximum size in bytes.
+        def make_item(index: int, output: Output) -> Item:
+            return views[index].item(output)
+
+        if style.format == "ndjson":
+            self.context.record.stages.begin("queue")
+            stream = self.engine.stream(encodings, wants, self.context.permit)
+            return await delivery.deliver_lines(stream, self.in_time, make_item)
+        result = await self.run(delivery, encodings, wants)
+        return await delivery.deliver(starmap(make_item, enumerate(result.outputs)))
+
+    def delivery(self, style: AnswerStyle, work: Work, size: int) -> Delivery:
+        """Prepare the delivery of a response of at most `size` bytes."""
+        self.context.record.stages["tokenize"] = self.tokenize_s
+        return Delivery(self.request, self.context, self.state, self.engine.name, style, work, size)
+
+    async def run(self, delivery: Delivery, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
+        """Compute all outputs, of which a response will be made; raises as `answer` does."""
+        self.context.record.stages.begin("queue")
+        result = await self.engine.submit(encodings, wants, self.context.permit)
+        delivery.computed(result)
+        return result
+
+    def reserve_arrays(self, shape: tuple[int, ...], *, copies: int) -> None:
+        """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
+        self.state.memory.take(self.context.permit, 4 * copies * math.prod(shape))
+
+    def reserve_answer(self, style: AnswerStyle, size: int, way_out: str) -> None:
+        """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
 
         Raises the 413 if that exceeds the limit, and the 429 if too many large responses are in progress.
         """
-        limit, size = self.state.max_response_bytes, bound(style, encodings, expected)
+        limit = self.state.max_response_bytes
         if size > limit:
             raise Problem(
                 "response-too-large",
@@ -156,7 +186,6 @@ class Exchange:
         except Problem:
             self.state.readers.make_room()
             raise
-        return size
 
 
 def _check_prompts(size: int, settings: Settings) -> None:

@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from service.endpoints import Endpoint, Endpoints
-from service.http.negotiation import ARRAY_TYPES, FORMATS
+from service.http.negotiation import ARRAY_TYPES, BINARY, FORMATS
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
+from service.serialization.items import Format
 
 _REF = "#/components/schemas/{model}"
 _RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
@@ -24,14 +25,14 @@ _DTYPE = {
     "schema": {"type": "string", "enum": list(ARRAY_TYPES), "default": "float32"},
 }
 _BINARY = {"type": "string", "format": "binary"}
-_OTHER_FORMATS = {
-    FORMATS["npz"]: {
+_OTHER_FORMATS: dict[Format, dict[str, Any]] = {
+    "npz": {
         "schema": {**_BINARY, "description": "A NumPy archive; `meta` is the rest of the response as JSON."}
     },
-    FORMATS["safetensors"]: {
+    "safetensors": {
         "schema": {**_BINARY, "description": "The rest of the response is in the metadata key `headlight`."}
     },
-    FORMATS["ndjson"]: {
+    "ndjson": {
         "schema": {"type": "string", "description": "One line per item of `data`, then one with `usage`."}
     },
 }
@@ -71,8 +72,11 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
     if keys and endpoint.guarded:
         operation["security"] = [{"bearer": []}]
     if endpoint.request is not None:
-        operation["parameters"] = [_DTYPE]
-        operation["responses"]["200"]["content"].update(_OTHER_FORMATS)
+        formats: Collection[Format] = getattr(endpoint.request, "formats", tuple(FORMATS))
+        if BINARY & set(formats):
+            operation["parameters"] = [_DTYPE]
+        further = {FORMATS[name]: _OTHER_FORMATS[name] for name in formats if name in _OTHER_FORMATS}
+        operation["responses"]["200"]["content"].update(further)
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
         operation["responses"].update(_problems(set(KINDS) - _NOT_LISTED))

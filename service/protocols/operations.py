@@ -50,6 +50,7 @@ class ServedModel(BaseModel):
     pooling: list[str]
     normalize: bool
     sentence_size: int
+    similarity: str
     prompts: dict[str, str]
     default_prompt_name: str | None
     tasks: list[str]
@@ -115,6 +116,7 @@ async def info(request: Request) -> Info:
                 pooling=list(engine.info.pooling),
                 normalize=engine.info.normalize,
                 sentence_size=engine.info.sentence_size,
+                similarity=engine.info.similarity,
                 prompts=engine.info.prompts,
                 default_prompt_name=engine.info.default_prompt_name,
                 tasks=list(engine.info.tasks),

@@ -23,6 +23,9 @@ _ITEM_BYTES = 320
 # The names of labels, words and the statistics of a summary, with their punctuation.
 _MORE_BYTES = 320
 _ANSWER_BYTES = 256
+# The index and the name of a text, with their punctuation; and a control character.
+_LABELLED_BYTES = 40
+_ESCAPED_BYTES = 6
 # In a file: an array's name, type and shape, twice in a ZIP.
 _MEMBER_BYTES = 400
 
@@ -35,6 +38,17 @@ def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[
         arrays = sum(_array_bytes(style, name, shape) for name, shape in item.arrays.items())
         total += columns + _summary_bytes(style, item.summary) + arrays
     return total
+
+
+def bound_alone(style: AnswerStyle, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Bound a response whose only item has arrays of these shapes and, besides them, a few short fields."""
+    arrays = sum(_array_bytes(style, name, shape) for name, shape in shapes.items())
+    return _ANSWER_BYTES + 6 * len(style.model) + _ITEM_BYTES + arrays
+
+
+def bound_texts(style: AnswerStyle, text_bytes: int, items: int) -> int:
+    """Bound a response of items that have one text each, of `text_bytes` bytes in all, and an index."""
+    return _ANSWER_BYTES + 6 * len(style.model) + items * _LABELLED_BYTES + _ESCAPED_BYTES * text_bytes
 
 
 def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> int:

@@ -81,12 +81,12 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
     """
     items = list(items)
     exact = [
-        Stored(Member(f"{item.columns['index']}.summary.{name}", array.dtype, array.shape), array, 1.0)
+        Stored(Member(f"{_prefix(style, item)}summary.{name}", array.dtype, array.shape), array, 1.0)
         for item in items
         for name, array in (item.summary or {}).items()
     ]
     named = [
-        (f"{item.columns['index']}.{name}", array, name in MAPS)
+        (f"{_prefix(style, item)}{name}", array, name in MAPS)
         for item in items
         for name, array in item.arrays.items()
     ]
@@ -97,9 +97,18 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
         error = max(error, off)
         stored.append(Stored(Member(name, dtype, array.shape), array, scale))
     declared = {"dtype": style.dtype, "scale": scale, "max_error": error}
+    usage = b',"usage":{"input_tokens":%d}}' % tokens
+    if not style.listed:
+        meta = orjson.dumps({**style.head, **items[0].columns, **declared})[:-1]
+        return Packed(stored + exact, meta + usage)
     data = [orjson.dumps(item.columns, option=_OPTIONS) for item in items]
-    meta = orjson.dumps({**style.head, **declared})[:-1] + b',"data":[' + b",".join(data)
-    return Packed(stored + exact, meta + b'],"usage":{"input_tokens":%d}}' % tokens)
+    meta = orjson.dumps({**style.head, **declared})[:-1] + b',"data":[' + b",".join(data) + b"]"
+    return Packed(stored + exact, meta + usage)
+
+
+def _prefix(style: AnswerStyle, item: Item) -> str:
+    """Return what the names of an item's arrays begin with."""
+    return f"{item.columns['index']}." if style.listed else ""
 
 
 def cut(text: bytes) -> Iterator[memoryview]:

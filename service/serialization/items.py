@@ -49,7 +49,8 @@ class AnswerStyle:
     """How a response is written.
 
     `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
-    float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors.
+    float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
+    under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
     """
 
     model: str
@@ -58,6 +59,7 @@ class AnswerStyle:
     decimals: int | None = None
     unit: bool = True
     axes: tuple[str, ...] | None = None
+    listed: bool = True
 
     @property
     def head(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Items -> JSON: one document for all of them, or a line for each (ndjson)."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,8 +16,9 @@ _PIECE_BYTES = 256 * 1024
 
 def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
     """Write a short response at once, holding the interpreter lock."""
-    data = [_tree(style, item) for item in items]
-    answer = {**style.head, "data": data, "usage": {"input_tokens": tokens}}
+    trees = [_tree(style, item) for item in items]
+    body = {"data": trees} if style.listed else trees[0]
+    answer = {**style.head, **body, "usage": {"input_tokens": tokens}}
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -28,6 +30,12 @@ def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator
 def lines(style: AnswerStyle, items: Iterable[Item]) -> Iterator[Piece]:
     """Write an ndjson line for each item, in pieces."""
     return gathered(piece for item in items for piece in (*_item(style, item), b"\n"))
+
+
+def all_lines(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+    """Write an ndjson line for each item, and the line after the last one, in pieces."""
+    yield from lines(style, items)
+    yield last_line(style, tokens)
 
 
 def last_line(style: AnswerStyle, tokens: int) -> bytes:
@@ -54,15 +62,27 @@ def gathered(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
+    usage = b',"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
+    if not style.listed:
+        (item,) = items
+        yield from _members(style, replace(item, columns={**style.head, **item.columns}))
+        yield usage
+        return
     yield orjson.dumps(style.head)[:-1] + b',"data":['
     for i, item in enumerate(items):
         if i:
             yield b","
         yield from _item(style, item)
-    yield b'],"usage":' + orjson.dumps({"input_tokens": tokens}) + b"}"
+    yield b"]" + usage
 
 
 def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
+    yield from _members(style, item)
+    yield b"}"
+
+
+def _members(style: AnswerStyle, item: Item) -> Iterator[Piece]:
+    """Write an item without its closing brace."""
     yield orjson.dumps(item.columns)[:-1]
     for name, array in item.arrays.items():
         yield b',"%s":' % name.encode()
@@ -72,7 +92,6 @@ def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
             yield b'%s"%s":' % (b"," if i else b',"summary":{', name.encode())
             yield from array_text(array, style.decimals)
         yield b"}"
-    yield b"}"
 
 
 def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:

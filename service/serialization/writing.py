@@ -16,13 +16,16 @@ _MANY_VALUES = 3000
 def write(style: AnswerStyle, items: Iterable[Item], tokens: int) -> tuple[int | None, Iterator[Piece]]:
     """Serialize a long response: its size if known in advance, and its pieces, produced one at a time."""
     if not style.binary:
-        return None, json_writer.document(style, items, tokens)
+        text = json_writer.all_lines if style.format == "ndjson" else json_writer.document
+        return None, text(style, items, tokens)
     size, pieces = _FILES[style.format](pack(style, items, tokens))
     return size, json_writer.gathered(pieces)
 
 
 def write_whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
     """Serialize a short response at once, holding the interpreter lock."""
+    if style.format == "ndjson":
+        return b"".join(json_writer.all_lines(style, items, tokens))
     if not style.binary:
         items = list(items)
         if uses_table(style, items):

@@ -48,6 +48,7 @@ def test_info_describes_what_runs(several: Service) -> None:
         "pooling": ["mean"],
         "normalize": True,
         "sentence_size": 384,
+        "similarity": "cosine",
         "prompts": {},
         "default_prompt_name": None,
         "tasks": [],

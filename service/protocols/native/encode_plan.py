@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.errors import OutOfRange, Unsupported
 from service.problems import Problem, cut
-from service.protocols.native.schemas import EmbeddingOptions, InputsRequest
+from service.protocols.native.schemas import EmbeddingOptions, PromptRequest, TaskRequest
 from service.protocols.view import View
 from service.serialization.items import Expected, columns
 
@@ -138,7 +138,7 @@ def resolve(
     return tuple(index % count for index in indices)
 
 
-def choose_prompt(request: InputsRequest, info: ModelInfo) -> str:
+def choose_prompt(request: PromptRequest, info: ModelInfo) -> str:
     """Return the text to prepend to the inputs; raises a Problem for an unknown prompt name."""
     if request.prompt is not None:
         return request.prompt
@@ -155,7 +155,7 @@ def choose_prompt(request: InputsRequest, info: ModelInfo) -> str:
     return info.prompts[name]
 
 
-def choose_task(request: InputsRequest, info: ModelInfo) -> str | None:
+def choose_task(request: TaskRequest, info: ModelInfo) -> str | None:
     """Return the task whose adapter the inputs run with.
 
     Raises Unsupported for a model without adapters, and a Problem for a task that it does not have.

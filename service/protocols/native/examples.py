@@ -56,5 +56,26 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             maps=False,
         ),
     },
+    "/similarity": {
+        "source": _example(
+            "Which texts are similar to one text", source=_SENTENCE, texts=["A cat sat.", "A dog slept."]
+        ),
+        "all": _example("Every text with every text", texts=[_SENTENCE, "A cat sat.", "A dog slept."]),
+        "distance": _example(
+            "Negative distances of the vectors",
+            texts=[_SENTENCE, "A dog slept."],
+            function="euclidean",
+        ),
+    },
+    "/tokenize": {
+        "text": _example("The tokens of a text", inputs=_SENTENCE),
+        "pair": _example("The tokens of a pair, without special ones", inputs=[_PAIR], special_tokens="drop"),
+    },
+    "/decode": {
+        "text": _example("The text of some ids", token_ids=[0, 1, 2]),
+        "several": _example(
+            "Several texts, with special tokens", token_ids=[[0, 1], [2]], skip_special_tokens=False
+        ),
+    },
 }
 """Route -> name -> example in OpenAPI's form; the page shows the first one of each route."""

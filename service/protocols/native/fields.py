@@ -1,15 +1,18 @@
 """The types of request fields: each is checked with an error that names the field."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from model.tokenization.tokenizer import Text
-from service.http.json_body import MAX_INDICES
+from service.http.json_body import MAX_INDICES, MAX_VALUES
 
 Indices = tuple[int, ...]
+MAX_IDS = MAX_VALUES
+"""Token ids of one request to decode: its body is parsed as it is."""
 
 
 def invalid(field: str, message: str) -> PydanticCustomError:
@@ -77,6 +80,44 @@ def _text_list(value: object, info: ValidationInfo) -> Sequence[str]:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class IdLists:
+    """Lists of token ids; `flat` says that there is one, sent without a list around it."""
+
+    lists: Sequence[Sequence[int]]
+    flat: bool = False
+
+    def __len__(self) -> int:
+        return len(self.lists)
+
+    def place(self, index: int, position: int) -> str:
+        """Name the place of an id in the request."""
+        return f"{position}" if self.flat else f"{index}.{position}"
+
+
+def _id_lists(value: object, info: ValidationInfo) -> IdLists:
+    field = str(info.field_name)
+    if not isinstance(value, list) or not value:
+        raise invalid(field, "must be a non-empty list of integers, or of lists of integers")
+    if not isinstance(value[0], list):
+        return IdLists([_ids(value, field)], flat=True)
+    lists, total = [], 0
+    for i, ids in enumerate(value):
+        if not isinstance(ids, list):
+            raise invalid(f"{field}.{i}", f"must be a list of integers, as {field}.0 is")
+        lists.append(_ids(ids, f"{field}.{i}"))
+        total += len(ids)
+    if total > MAX_IDS:
+        raise invalid(field, f"has {total} ids and the limit is {MAX_IDS}: split them into several requests")
+    return IdLists(lists)
+
+
+def _ids(value: list[object], field: str) -> Sequence[int]:
+    if set(map(type, value)) <= {int}:  # ten times as fast as to look at each
+        return cast(Sequence[int], value)
+    return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
+
+
 _INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_INDICES}
 _TEXT = {"type": "string"}
 _PAIR = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
@@ -99,6 +140,12 @@ AllOrIndices = Annotated[
     WithJsonSchema({"anyOf": [{"const": "all", "type": "string"}, _INTEGERS]}),
 ]
 Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUTS)]
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+TokenIds = Annotated[
+    IdLists,
+    PlainValidator(_id_lists),
+    WithJsonSchema({"anyOf": [{**_IDS, "minItems": 1}, {"type": "array", "items": _IDS, "minItems": 1}]}),
+]
 TextList = Annotated[
     Sequence[str],
     PlainValidator(_text_list),

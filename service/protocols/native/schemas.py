@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_
 
 from model.contract import STATISTICS, Aggregate, Statistic, Weights
 from model.tokenization.tokenizer import Side
+from service.http.negotiation import FORMATS
 from service.protocols.native.fields import (
     AllOrIndices,
     IndexList,
@@ -16,6 +17,7 @@ from service.protocols.native.fields import (
     WholeNumber,
     invalid,
 )
+from service.serialization.items import Format
 
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 
@@ -32,13 +34,18 @@ class Options(BaseModel):
         return bool(getattr(self, field) != type(self).model_fields[field].default)
 
 
+MODEL = Field(None, description="One of the served models; the first by default.")
+
+
 class ModelRequest(Options):
     """The fields common to all routes on which a model reads texts."""
 
     listed: ClassVar[str] = "inputs"
     """The field that lists the texts, of which a request may have `MAX_INPUTS`."""
+    formats: ClassVar[tuple[Format, ...]] = tuple(FORMATS)
+    """The formats of the response."""
 
-    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
+    model: StrictStr | None = MODEL
     truncate: StrictBool = Field(
         True,  # noqa: FBT003
         description="Truncate inputs longer than the model's limit (pairs: the longest text first). "
@@ -53,15 +60,8 @@ class ModelRequest(Options):
         return self
 
 
-class _WithInputs(Options):
-    inputs: Inputs = Field(
-        description="A text, a list of texts, or a list of `[text, text_pair]`. "
-        "A list of two strings is two texts; texts and pairs cannot be mixed."
-    )
-
-
-class InputsRequest(ModelRequest, _WithInputs):
-    """The fields common to `/encode` and `/attention`."""
+class PromptRequest(ModelRequest):
+    """The fields common to all routes that put a prompt before the texts."""
 
     prompt_name: StrictStr | None = Field(
         None, description="One of the model's prompts; its `default_prompt_name` by default."
@@ -69,17 +69,35 @@ class InputsRequest(ModelRequest, _WithInputs):
     prompt: StrictStr | None = Field(
         None, description='Prepended to the (first) text. `""` disables the model\'s default prompt.'
     )
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> "PromptRequest":
+        if self.prompt is not None and self.prompt_name is not None:
+            raise invalid("prompt", "cannot be combined with prompt_name: leave one of them out")
+        return self
+
+
+class WithInputs(Options):
+    """The field of a route that reads texts or pairs."""
+
+    inputs: Inputs = Field(
+        description="A text, a list of texts, or a list of `[text, text_pair]`. "
+        "A list of two strings is two texts; texts and pairs cannot be mixed."
+    )
+
+
+class TaskRequest(PromptRequest):
+    """The fields common to all routes that run texts with a prompt and a task."""
+
     task: StrictStr | None = Field(
         None,
         description="One of the model's tasks, whose adapter the texts run with; its `default_task` by "
         "default. It does not choose a prompt: name that with `prompt_name`.",
     )
 
-    @model_validator(mode="after")
-    def _one_prompt(self) -> "InputsRequest":
-        if self.prompt is not None and self.prompt_name is not None:
-            raise invalid("prompt", "cannot be combined with prompt_name: leave one of them out")
-        return self
+
+class InputsRequest(TaskRequest, WithInputs):
+    """The fields common to `/encode` and `/attention`."""
 
 
 Output = Literal["sentence", "tokens"]

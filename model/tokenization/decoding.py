@@ -1,0 +1,43 @@
+"""Token ids -> text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+
+class Decoder:
+    """Turns the ids of one tokenizer into text. Several threads may use it."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        tokens = sorted((index, len(token.encode())) for token, index in vocabulary.items())
+        self.size = tokens[-1][0] + 1 if tokens else 0
+        """One more than the largest token id."""
+        self._tokenizer = tokenizer
+        # Not an array with a place for each id: a damaged file may have one of four billion.
+        self._ids: NDArray[np.int64] = np.array([index for index, _ in tokens], np.int64)
+        self._bytes: NDArray[np.int64] = np.array([size for _, size in tokens], np.int64)
+
+    def find_unknown(self, ids: Sequence[int]) -> int | None:
+        """Return the position of the first id that no token has, None if there is none."""
+        if not ids:
+            return None
+        if min(ids) < 0 or max(ids) >= self.size:
+            return next(i for i, index in enumerate(ids) if not 0 <= index < self.size)
+        wanted = np.array(ids, np.int64)
+        unknown = self._ids[np.searchsorted(self._ids, wanted)] != wanted
+        return int(unknown.argmax()) if unknown.any() else None
+
+    def text_bytes(self, ids: Sequence[int]) -> int:
+        """Bound the UTF-8 bytes of the text of these known ids: those of the tokens, with a space after each.
+
+        A decoder only removes characters of tokens, or replaces them by shorter ones; a byte that is not
+        UTF-8 becomes U+FFFD, which has 3 bytes, but such a byte is written with at least 2 in a token.
+        """
+        return 2 * int(self._bytes[np.searchsorted(self._ids, ids)].sum()) + len(ids)
+
+    def decode(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
+        """Return the text of each list of known ids; releases the interpreter lock."""
+        return self._tokenizer.decode_batch(list(lists), skip_special_tokens=skip_special_tokens)

@@ -1,0 +1,96 @@
+"""`POST /tokenize`: the tokens that `/encode` would run."""
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.contract import Encoding
+from model.tokenization.tokenizer import Truncation
+from service.endpoints import Endpoint
+from service.http.delivery import Work
+from service.http.request_body import read_request
+from service.protocols.exchange import Exchange, check_count
+from service.protocols.native.encode_plan import choose_prompt
+from service.protocols.native.examples import EXAMPLES
+from service.protocols.native.responses import TokenColumns, Usage
+from service.protocols.native.schemas import PromptRequest, WithInputs
+from service.serialization.answer_size import bound
+from service.serialization.items import Expected, Format, Item, columns
+
+# Python steps to leave a token out of each column.
+_STEPS_PER_TOKEN = 6
+
+
+class TokenizeRequest(PromptRequest, WithInputs):
+    """Texts to tokenize."""
+
+    formats: ClassVar[tuple[Format, ...]] = ("json", "ndjson")
+
+    special_tokens: Literal["keep", "drop"] = Field(
+        "keep", description="`drop` leaves out the tokens that the tokenizer added."
+    )
+
+
+class TokenizeResponse(BaseModel):
+    """The response of `/tokenize`."""
+
+    model: str
+    data: list[TokenColumns]
+    usage: Usage = Field(description="No tokens: nothing is run.")
+
+
+async def tokenize(request: Request) -> Response:
+    """Tokenize texts as `/encode` does, and return the tokens without running the model."""
+    parsed = await read_request(request, TokenizeRequest)
+    check_count(parsed.count, request.app.state.service.settings)
+    exchange = Exchange.open(request, parsed)
+    return await exchange.in_time(_tokenize(exchange, parsed.body))
+
+
+async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
+    prompt = choose_prompt(body, exchange.engine.info)
+    truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
+    encodings = await exchange.tokenize(body.inputs, truncation, prompt)
+    kept = encodings
+    if body.special_tokens == "drop":
+        kept = await exchange.off_loop(
+            lambda: [_without_special(encoding) for encoding in encodings],
+            steps=_STEPS_PER_TOKEN * sum(map(len, encodings)),
+        )
+    style = exchange.style()
+    size = bound(style, kept, [Expected()] * len(kept))
+    exchange.reserve_answer(style, size, "send fewer or shorter inputs")
+    work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
+    items = (Item(columns(index, encoding), {}) for index, encoding in enumerate(kept))
+    return await exchange.delivery(style, work, size).deliver(items)
+
+
+def _without_special(encoding: Encoding) -> Encoding:
+    """Leave out the special tokens; `original_length` and `truncated` remain those of the whole input."""
+    kept = [i for i, special in enumerate(encoding.special) if not special]
+    return replace(
+        encoding,
+        token_ids=[encoding.token_ids[i] for i in kept],
+        segment_ids=[encoding.segment_ids[i] for i in kept],
+        tokens=[encoding.tokens[i] for i in kept],
+        offsets=[encoding.offsets[i] for i in kept],
+        word_ids=[encoding.word_ids[i] for i in kept],
+        special=[False] * len(kept),
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "/tokenize",
+        tokenize,
+        ("POST",),
+        summary="Tokens of texts",
+        request=TokenizeRequest,
+        examples=EXAMPLES["/tokenize"],
+        responses={200: {"model": TokenizeResponse}},
+        guarded=True,
+    ),
+)
