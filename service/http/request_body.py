@@ -52,8 +52,8 @@ class ParsedRequest(Generic[RequestT]):
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read and validate a request.
 
-    A schema may name the field that lists its inputs, as `listed`, and say how many items of it are read, as
-    `most_listed` (else those that a request may have). It may name the `formats` of the response.
+    A schema may name the field that lists its inputs, as `listed`; the `formats` of the response; and, as
+    `most_numbers`, how many items that list may have where they are numbers instead of inputs.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
@@ -72,8 +72,8 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
     if transient:
         state.memory.take(permit, transient)
-    most = getattr(schema, "most_listed", state.settings.max_inputs)
-    raw, count = await _parse(body, state.settings, getattr(schema, "listed", "inputs"), most)
+    most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
+    raw, count = await _parse(body, state.settings, getattr(schema, "listed", "inputs"), most_numbers)
     dtype = read_array_type(request, chosen, formats)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
@@ -197,8 +197,8 @@ def _too_large(actual: int, limit: int) -> Problem:
     )
 
 
-async def _parse(body: bytes, settings: Settings, listed: str, most: int) -> tuple[object, int]:
-    """Parse JSON; returns it with at most `most` inputs, and the number of inputs sent.
+async def _parse(body: bytes, settings: Settings, listed: str, most_numbers: int) -> tuple[object, int]:
+    """Parse JSON; returns it with at most `max_inputs` inputs, and the number of inputs sent.
 
     The inputs are in the field `listed`.
 
@@ -206,7 +206,8 @@ async def _parse(body: bytes, settings: Settings, listed: str, most: int) -> tup
     """
     max_values = MAX_VALUES + _VALUES_PER_INPUT * settings.max_inputs
     try:
-        parsed = await parse(body, max_items=max(MAX_INDICES, most) + 1, max_values=max_values)
+        most = max(MAX_INDICES, settings.max_inputs, most_numbers)
+        parsed = await parse(body, max_items=most + 1, max_values=max_values)
     except orjson.JSONDecodeError as error:
         raise Problem(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
@@ -228,6 +229,8 @@ async def _parse(body: bytes, settings: Settings, listed: str, most: int) -> tup
     if not (isinstance(parsed.value, dict) and isinstance(inputs, list)):
         return parsed.value, 0
     count = parsed.lengths.get(listed, len(inputs))
+    numbers = bool(inputs) and isinstance(inputs[0], int | float)
+    most = most_numbers if numbers else settings.max_inputs
     if count > most:
         parsed.value[listed] = inputs[:most]
     return parsed.value, count

@@ -14,6 +14,7 @@ import pytest
 
 from service.clients.keys import KeyFileError, Keys
 from service.problems import Problem
+from service.protocols.endpoints import ENDPOINTS
 from service.setting_values import parse_keys
 from tests.support.serving import ROUTES, Json, Service, assert_problem, read_answer, run_command, serve
 
@@ -340,8 +341,8 @@ def test_a_slip_in_the_name_of_the_setting_ends_the_start(slip: str, meant: str)
 
 
 def test_the_schema_says_where_a_key_is_asked_for(guarded: Service, service: Service) -> None:
-    """OpenAPI names the scheme on /encode, /attention and /info where keys are set, and nowhere else."""
-    for one, wanted in ((guarded, {"/encode", "/attention", "/info"}), (service, set())):
+    """OpenAPI names the scheme on inference routes and /info where keys are set, and nowhere else."""
+    for one, wanted in ((guarded, {*ENDPOINTS.inference_labels, "/info"}), (service, set())):
         schema = one.http.get("/openapi.json").json()
         asking = {p for p, item in schema["paths"].items() for o in item.values() if o.get("security")}
         assert asking == wanted

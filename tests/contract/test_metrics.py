@@ -12,7 +12,7 @@ import pytest
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.service.test_encode_plan import INFO
-from tests.support.serving import LONG, Json, Service, answered, parse_metrics, post, serve
+from tests.support.serving import LONG, ROUTES, Json, Service, answered, parse_metrics, post, serve
 
 MODEL = 'model="all-MiniLM-L6-v2"'
 
@@ -146,7 +146,7 @@ def moved(service: Service, path: str, body: Json, status: int) -> dict[str, flo
     } | {"size": response.num_bytes_downloaded}
 
 
-@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
+@pytest.mark.parametrize("path", ROUTES)
 def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: str) -> None:
     """Inputs, tokens, cuts, batches, bytes and stages add up to what was asked and sent."""
     small = {} if path == "/encode" else {"layers": [0], "heads": [0], "queries": [0]}
@@ -171,7 +171,7 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
     assert not [name for name in change if name.startswith(still)]
 
 
-@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
+@pytest.mark.parametrize("path", ROUTES)
 def test_server_timing_agrees_with_the_metrics(quiet: Service, path: str) -> None:
     """What an answer says of its stages is what the histograms took in, and no more than the whole time."""
     small = {} if path == "/encode" else {"layers": [0], "heads": [0], "queries": [0]}

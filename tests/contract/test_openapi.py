@@ -6,6 +6,7 @@ import jsonschema_rs
 import openapi_spec_validator
 import pytest
 
+from service.protocols.endpoints import ENDPOINTS
 from service.protocols.native.examples import EXAMPLES
 from tests.contract.test_invalid_requests import ATTENTION, BOTH, ENCODE
 from tests.service.test_problems import TABLE
@@ -43,7 +44,8 @@ def test_it_is_a_schema_of_openapi_3_1(schema: Json) -> None:
     """Version, title, every route, and every reference leads somewhere."""
     assert schema["openapi"].startswith("3.1")
     assert schema["info"]["title"] == "headlight"
-    assert set(schema["paths"]) == {*ROUTES, "/livez", "/readyz", "/health", "/info", "/metrics"}
+    operations = {"/livez", "/readyz", "/health", "/info", "/metrics"}
+    assert set(schema["paths"]) == operations | set(ENDPOINTS.inference_labels)
 
     def references(part: Any) -> Any:
         if isinstance(part, dict):
@@ -72,7 +74,7 @@ def test_operations_have_short_names(schema: Json) -> None:
     }
 
 
-@pytest.mark.parametrize(("path", "name"), [(path, name) for path in ROUTES for name in EXAMPLES[path]])
+@pytest.mark.parametrize(("path", "name"), [(path, name) for path in EXAMPLES for name in EXAMPLES[path]])
 def test_every_example_runs(schema: Json, service: Service, path: str, name: str) -> None:
     """Each whole request that the schema shows is answered as the schema says."""
     content = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]
@@ -85,7 +87,7 @@ def test_every_example_runs(schema: Json, service: Service, path: str, name: str
     assert answer.is_valid(response.json())
 
 
-@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
 def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None:
     """Each status with its kinds, as problem documents."""
     responses = schema["paths"][path]["post"]["responses"]
@@ -101,22 +103,33 @@ def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None
         assert "Retry-After" in responses[hurried]["headers"]
 
 
-@pytest.mark.parametrize("path", ROUTES)
+FEWER_FORMATS = {
+    "/similarity": [JSON, NPZ, SAFETENSORS],
+    "/tokenize": [JSON, NDJSON],
+    "/decode": [JSON],
+}
+
+
+@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
 def test_every_format_and_the_type_of_arrays_are_documented(schema: Json, path: str) -> None:
-    """The 200 has all content types, JSON first, and the query parameter its values."""
+    """The 200 has all content types, JSON first; where there are arrays, the query parameter its values."""
     operation = schema["paths"][path]["post"]
-    assert list(operation["responses"]["200"]["content"]) == [JSON, NPZ, SAFETENSORS, NDJSON]
+    formats = FEWER_FORMATS.get(path, [JSON, NPZ, SAFETENSORS, NDJSON])
+    assert list(operation["responses"]["200"]["content"]) == formats
+    if NPZ not in formats:
+        assert "parameters" not in operation
+        return
     (dtype,) = operation["parameters"]
     assert (dtype["name"], dtype["in"], dtype["required"]) == ("dtype", "query", False)
     assert dtype["schema"]["enum"] == ["float32", "float16", "uint8"]
 
 
-@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
 def test_every_field_is_described(schema: Json, path: str) -> None:
     """A reader of the schema needs no other document."""
     name = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     body = schema["components"]["schemas"][name.rpartition("/")[2]]
-    assert body["required"] == ["inputs"]
+    assert body["required"] == [{"/similarity": "texts", "/decode": "token_ids"}.get(path, "inputs")]
     assert body["additionalProperties"] is False
     assert all(field["description"] for field in body["properties"].values())
 
@@ -128,6 +141,11 @@ GOOD: list[tuple[str, Json]] = [
     ("/attention", {"inputs": "a"}),
     ("/attention", {"inputs": ["a"], "layers": "all", "heads": [0, -1], "aggregate": "mean"}),
     ("/attention", {"inputs": [["a", ""]], "queries": [0], "keys": "all", "decimals": 9}),
+    ("/similarity", {"texts": ["a", ""], "function": "dot"}),
+    ("/similarity", {"texts": ["a"], "source": ""}),
+    ("/tokenize", {"inputs": [["a", "b"]], "special_tokens": "drop"}),
+    ("/decode", {"token_ids": [[101.0], []], "skip_special_tokens": False}),
+    ("/decode", {"token_ids": [101]}),
 ]
 
 

@@ -16,7 +16,7 @@ from service.settings import Settings
 from tests.deploy.gateway_schemas import SCHEMAS
 from tests.deploy.kustomize import Manifest, build, find
 from tests.references.checkpoints import SUITED, write_bert
-from tests.support.serving import ROOT, ROUTES
+from tests.support.serving import ROOT
 
 MANIFESTS = build(ROOT / "deploy" / "kubernetes" / "overlays" / "own-model")
 POD = find(MANIFESTS, "Deployment")["spec"]["template"]["spec"]
@@ -123,7 +123,8 @@ def test_clients_reach_what_is_for_them_and_nothing_else() -> None:
     """Inference and its documents; not the metrics, which ask for no key."""
     (rule,) = find(MANIFESTS, "HTTPRoute")["spec"]["rules"]
     paths = {match["path"]["value"] for match in rule["matches"]}
-    assert {*ROUTES, "/info"} <= paths <= {*ROUTES, *ENDPOINTS.operations_labels}
+    inference = set(ENDPOINTS.inference_labels)
+    assert inference | {"/info"} <= paths <= inference | set(ENDPOINTS.operations_labels)
     assert "/metrics" not in paths
 
 

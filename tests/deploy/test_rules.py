@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.protocols.endpoints import ENDPOINTS
 from tests.deploy.watching import (
     DASHBOARDS,
     OPERATIONS,
@@ -103,6 +104,17 @@ def test_a_recorded_name_is_formed_as_others_are_and_used(record: str) -> None:
 def test_rules_are_made_of_series_that_exist() -> None:
     """A metric that was renamed would leave its alarms silent for ever."""
     assert unknown_names(rule_expressions()) == []
+
+
+def test_every_inference_route_counts() -> None:
+    """Rules and panels that select routes select all on which a model is asked for something."""
+    expressions = [*rule_expressions(), *(e for name in DASHBOARDS for e in panel_expressions(name))]
+    selected = {
+        (e.where, routes) for e in expressions for routes in re.findall(r'\broute=~"(/[^"]*)"', e.promql)
+    }
+    assert len(selected) > 10
+    for where, routes in selected:
+        assert set(routes.split("|")) == set(ENDPOINTS.inference_labels), where
 
 
 def test_names_of_series_are_told_from_functions_and_labels() -> None:

@@ -16,8 +16,9 @@ from model.families.table import FAMILIES
 from service.lifecycle import VERSION
 from service.problems import KINDS
 from service.protocols.endpoints import ENDPOINTS
+from service.protocols.native.decode import DecodedItem
 from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
-from service.protocols.native.schemas import AttentionRequest, EncodeRequest
+from service.protocols.native.similarity import SimilarityResponse
 from service.settings import PREFIX, Settings
 from service.telemetry.metrics import Metrics
 from tests.support.serving import ROOT, Service
@@ -88,7 +89,7 @@ def test_every_json_response_shown_is_compared() -> None:
     blocks = sum(document.read_text(encoding="utf-8").count("```json\n") for document in DOCUMENTS)
     assert len(examples()) == blocks
     whole = {example.path for example in examples() if OMITTED not in example.answer}
-    assert whole >= {"/encode", "/attention", "/livez", "/readyz", "/info"}
+    assert whole >= {*ENDPOINTS.inference_labels, "/livez", "/readyz", "/info"}
 
 
 def test_an_example_that_differs_is_found() -> None:
@@ -215,7 +216,9 @@ def test_every_problem_is_documented(kind: str) -> None:
 
 def test_every_field_is_documented() -> None:
     """docs/api.md names each field of the requests and each column of the answers."""
-    for model in (EncodeRequest, AttentionRequest, TokenColumns, EncodeItem, AttentionItem, Summary):
+    requests = [endpoint.request for endpoint in ENDPOINTS if endpoint.request is not None]
+    responses = (SimilarityResponse, DecodedItem)
+    for model in (*requests, TokenColumns, EncodeItem, AttentionItem, Summary, *responses):
         for name, field in model.model_fields.items():
             assert f"`{field.alias or name}`" in API or name == "index"
 

@@ -91,13 +91,24 @@ def test_every_module_finds_its_place(tmp_path: Path, prefix: str) -> None:
     write(tmp_path, "sentence_bert_config.json", {"max_seq_length": 99, "do_lower_case": True})
     write(tmp_path, "tokenizer_config.json", {"model_max_length": 512})
     prompts = {"query": "q: ", "passage": ""}
-    general = {"prompts": prompts, "default_prompt_name": "query"}
+    general = {"prompts": prompts, "default_prompt_name": "query", "similarity_fn_name": "dot"}
     write(tmp_path, "config_sentence_transformers.json", general)
     layout = read_layout(tmp_path)
     assert layout.dense == (tmp_path / "2_Dense", tmp_path / "3_Dense")
     assert (layout.normalize, layout.include_prompt, layout.lower_case) == (True, False, True)
     assert (layout.prompts, layout.default_prompt_name) == (prompts, "query")
+    assert layout.similarity == "dot"
     assert layout.max_length == 99
+
+
+@pytest.mark.parametrize("general", [{}, {"similarity_fn_name": None}])
+def test_vectors_are_compared_by_their_cosine_where_no_function_is_named(
+    tmp_path: Path, general: dict[str, Any]
+) -> None:
+    """As sentence-transformers does; it writes null where nobody chose."""
+    write_modules(tmp_path, f"{BEFORE}.Transformer")
+    write(tmp_path, "config_sentence_transformers.json", general)
+    assert read_layout(tmp_path).similarity == "cosine"
 
 
 def test_an_old_pooling_file_can_leave_the_prompt_out(tmp_path: Path) -> None:

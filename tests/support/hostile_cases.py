@@ -97,6 +97,11 @@ CASES: dict[str, tuple[Damage, str]] = {
         edit(ST, default_prompt_name=["query"]),
         "default_prompt_name is ['query']",
     ),
+    "an unknown similarity": (
+        edit(ST, similarity_fn_name="hamming"),
+        "similarity_fn_name is 'hamming'; it must be one of",
+    ),
+    "a similarity that is a list": (edit(ST, similarity_fn_name=["dot"]), "similarity_fn_name is ['dot']"),
     "prompts in a list": (edit(ST, prompts=["a"]), "prompts is ['a']; it must map names to texts"),
     "prompts that are a text": (
         edit(ST, prompts="query: "),

@@ -31,8 +31,8 @@ class DecodeRequest(Options):
 
     listed: ClassVar[str] = "token_ids"
     formats: ClassVar[tuple[Format, ...]] = ("json",)
-    most_listed: ClassVar[int] = MAX_IDS
-    """The items of the list, which may be the ids of one text, or lists of which there are `MAX_INPUTS`."""
+    most_numbers: ClassVar[int] = MAX_IDS
+    """How many ids the list may have, unless it has lists of them."""
 
     model: StrictStr | None = MODEL
     token_ids: TokenIds = Field(

@@ -1,7 +1,6 @@
 """The types of request fields: each is checked with an error that names the field."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
@@ -80,12 +79,12 @@ def _text_list(value: object, info: ValidationInfo) -> Sequence[str]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
 class IdLists:
     """Lists of token ids; `flat` says that there is one, sent without a list around it."""
 
-    lists: Sequence[Sequence[int]]
-    flat: bool = False
+    # Not a dataclass, which pydantic would add to the API's schema.
+    def __init__(self, lists: Sequence[Sequence[int]], *, flat: bool = False) -> None:
+        self.lists, self.flat = lists, flat
 
     def __len__(self) -> int:
         return len(self.lists)
@@ -113,9 +112,20 @@ def _id_lists(value: object, info: ValidationInfo) -> IdLists:
 
 
 def _ids(value: list[object], field: str) -> Sequence[int]:
-    if set(map(type, value)) <= {int}:  # ten times as fast as to look at each
+    """Accept whole numbers, at a tenth of the time that it takes to look at each: there may be thousands."""
+    types = set(map(type, value))
+    if types <= {int}:
         return cast(Sequence[int], value)
-    return [_whole_number(item, f"{field}.{i}") for i, item in enumerate(value)]
+    if types <= {int, float}:
+        whole = list(map(int, cast(list[float], value)))
+        if whole == value:
+            return whole
+    wrong = next(i for i, item in enumerate(value) if not _is_whole(item))
+    raise invalid(f"{field}.{wrong}", "must be an integer")
+
+
+def _is_whole(item: object) -> bool:
+    return type(item) is int or (isinstance(item, float) and item.is_integer())
 
 
 _INTEGERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": MAX_INDICES}
