@@ -1,4 +1,4 @@
-"""Complete example requests for the schema and its page: each runs unchanged with any model."""
+"""Complete example requests for the schema and its page: each runs with any model of its route."""
 
 from typing import Any
 
@@ -54,6 +54,14 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             summary=True,
             statistics=["entropy", "previous", "argmax_previous"],
             maps=False,
+        ),
+    },
+    "/predict": {
+        "text": _example("The labels of a text", inputs=_SENTENCE),
+        "pair": _example(
+            "The labels of a pair, and one head's attention",
+            inputs=[_PAIR],
+            attention={"layers": [-1], "heads": [0]},
         ),
     },
     "/similarity": {

@@ -119,7 +119,8 @@ def smaller_maps(maps: AttentionOptions, parsed: ParsedRequest[Any], prefix: str
         ways += [f"`{prefix}aggregate` the heads"] if maps.aggregate == "none" else []
         ways += [f"set `{prefix}top_k`"] if maps.top_k is None else []
         if parsed.format not in BINARY:
-            ways += [f"lower `{prefix}decimals`", "accept application/x-npz"]
+            ways += [f"lower `{prefix}decimals`"]
+            ways += ["accept application/x-npz"] if "npz" in parsed.body.formats else []
         elif parsed.dtype == "float32":
             ways.append("add ?dtype=float16" if maps.weights == "score" else "add ?dtype=uint8")
     return ways
