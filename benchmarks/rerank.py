@@ -10,7 +10,8 @@ ports of the loopback interface:
   `--peer` is its command, and without it headlight is measured alone.
 
 They take turns within each round, in reversed order every other round; a process without the turn is paused.
-Ratios are formed within a round. The scores of both servers are compared before the measurement; an error in
+Ratios are formed within a round. Processor time per pair is measured too: it depends little on what else runs
+on the machine. The scores of both servers are compared before the measurement; an error in
 an answer ends the program.
 
     python -m benchmarks.rerank --peer infinity_emb [--rounds 3] [--seconds 8]
@@ -18,6 +19,7 @@ an answer ends the program.
 
 import argparse
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -25,6 +27,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -55,6 +58,14 @@ _CLOSE = 0.02
 Body = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Turn:
+    """Pairs per second, and the processor time of the server per pair."""
+
+    pairs_per_s: float
+    cpu_ms: float
+
+
 def main() -> None:
     """Write the model, start the servers, let them take turns, end them, and print."""
     arguments = parse_arguments()
@@ -82,7 +93,7 @@ def main() -> None:
         common.print_facts("Machine", facts)
         rounds = list(alternating(contestants, arguments.rounds, arguments.seconds))
     print_rounds(rounds)
-    values = [turns[RERANK] / turns[ENCODE] for turns in rounds]
+    values = [turns[RERANK].pairs_per_s / turns[ENCODE].pairs_per_s for turns in rounds]
     common.print_checks([common.Check("pairs/s, /rerank / /encode", values, OF_ENCODE)])
 
 
@@ -153,13 +164,13 @@ def furthest(headlight: Server, peer: Server, request: Body) -> float:
     return largest
 
 
-def drive(server: Server, route: str, bodies: Sequence[Body], connections: int, seconds: int) -> float:
-    """Load a route over some connections, each with one request at a time; returns pairs per second.
+def drive(server: Server, route: str, bodies: Sequence[Body], connections: int, seconds: int) -> Turn:
+    """Load a route over some connections, each with one request at a time.
 
     The last requests are waited for, and the time until then counts.
     """
     contents = cycle([json.dumps(body).encode() for body in bodies])
-    start = time.perf_counter()
+    start, before = time.perf_counter(), cpu_s(server)
 
     def send(client: httpx.Client) -> int:
         answered = 0
@@ -174,21 +185,32 @@ def drive(server: Server, route: str, bodies: Sequence[Body], connections: int, 
         ThreadPoolExecutor(connections) as pool,
     ):
         answered = sum(pool.map(send, [client] * connections))
-    return answered * _TEXTS / (time.perf_counter() - start)
+    pairs = answered * _TEXTS
+    return Turn(pairs / (time.perf_counter() - start), 1e3 * (cpu_s(server) - before) / pairs)
 
 
-def print_rounds(rounds: Sequence[Mapping[str, float]]) -> None:
-    """Print pairs per second of each contestant, and the ratios to `/rerank`."""
-    rates = {name: [turns[name] for turns in rounds] for name in rounds[0]}
+def cpu_s(server: Server) -> float:
+    """Read the processor time of a server's process, user and system, in seconds."""
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def print_rounds(rounds: Sequence[Mapping[str, Turn]]) -> None:
+    """Print what each contestant did and took, and the ratios to it."""
+    rates = {name: [turns[name].pairs_per_s for turns in rounds] for name in rounds[0]}
+    times = {name: [turns[name].cpu_ms for turns in rounds] for name in rounds[0]}
     rows = [
         [
             name,
-            f"{np.median(values):.1f}",
-            "" if name == RERANK else common.ratio(rates[RERANK], values),
+            f"{np.median(rates[name]):.1f}",
+            "" if name == RERANK else common.ratio(rates[RERANK], rates[name]),
+            f"{np.median(times[name]):.1f}",
+            "" if name == RERANK else common.ratio(times[name], times[RERANK]),
         ]
-        for name, values in rates.items()
+        for name in rates
     ]
-    common.print_table(f"Medians of {len(rounds)} rounds", ["route", "pairs/s", "/rerank to it"], rows)
+    header = ["route", "pairs/s", "/rerank to it", "CPU ms/pair", "it to /rerank"]
+    common.print_table(f"Medians of {len(rounds)} rounds, and [quartiles]", header, rows)
 
 
 if __name__ == "__main__":
