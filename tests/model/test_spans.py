@@ -1,6 +1,5 @@
 """Entities of labelled tokens, against the pipeline of `transformers`."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np

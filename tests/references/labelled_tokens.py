@@ -1,4 +1,4 @@
-"""Token classifiers of random weights, and the entities that the pipeline of `transformers` finds with them."""
+"""Token classifiers of random weights, and the entities that `transformers` finds with them."""
 
 import json
 import warnings
