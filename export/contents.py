@@ -13,7 +13,10 @@ from model.files import read_json
 from model.onnx.file import MANIFEST
 
 # Files to copy, if they exist, from the model's folder, the transformer's, and each other module's.
-_GENERAL = ("modules.json", "config_sentence_transformers.json", "LICENSE", "LICENSE.txt", "NOTICE")
+_GENERAL = (
+    *("modules.json", "config_sentence_transformers.json", "artifact.metadata"),
+    *("LICENSE", "LICENSE.txt", "NOTICE"),
+)
 _TRANSFORMER = (
     "config.json",
     "sentence_bert_config.json",
@@ -53,7 +56,7 @@ def add_tokenizer(folder: ModelFolder, target: Path) -> None:
 def _other_modules(source: Path) -> Iterator[Path]:
     """Yield the folders of the modules after the transformer."""
     for entry in read_json(source / "modules.json", optional=True, kind=list):
-        if str(entry["type"]).rpartition(".")[2] != "Transformer":
+        if not str(entry["type"]).endswith("Transformer"):
             yield source / entry["path"]
 
 

@@ -18,6 +18,7 @@ from model.contract import (
     Batch,
     Encoding,
     FloatArray,
+    LogitsWant,
     ModelInfo,
     Output,
     SentenceWant,
@@ -34,11 +35,12 @@ Quantity = Literal[
     "summaries",
     "sentence vectors",
     "1 - sentence cosine",
+    "logits",
 ]
-"""The quantities that are compared. Differences are absolute, except for scores, value norms and summaries:
-these are divided by the largest number if it is more than 1."""
+"""The quantities that are compared. Differences are absolute, except for scores, value norms, summaries and
+logits: these are divided by the largest number if it is more than 1."""
 
-_RELATIVE = ("scores", "value norms", "summaries")
+_RELATIVE = ("scores", "value norms", "summaries", "logits")
 _WEIGHTS: dict[Weights, Quantity] = {
     "probability": "attention",
     "score": "scores",
@@ -173,8 +175,14 @@ def _wants(info: ModelInfo, batch: Sequence[Encoding]) -> Iterator[list[Want]]:
     at_once = max(1, _ROOM // numbers)
     parts = [tuple(range(info.layers))[i : i + at_once] for i in range(0, info.layers, at_once)]
     pooling = SentenceWant(info.pooling, (info.layers,), info.normalize)
+    classifies = info.head is not None and info.head.labels
     # First without observations: a graph may then use different products (int8).
-    yield [Want(sentence=pooling, token_layers=tuple(range(info.layers + 1))) for _ in batch]
+    first_want = Want(
+        sentence=pooling,
+        token_layers=tuple(range(info.layers + 1)),
+        heads=(LogitsWant(),) if classifies else (),
+    )
+    yield [first_want for _ in batch]
     first, *others = parts
     yield [
         Want(
@@ -205,6 +213,8 @@ def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantit
         yield "1 - sentence cosine", _below_one(ours.sentence, theirs.sentence)
     if ours.tokens is not None:
         yield "hidden states", _distance("hidden states", ours.tokens, theirs.tokens)
+    for name, logits in ours.heads.items():
+        yield "logits", _distance("logits", logits, theirs.heads.get(name))
     if ours.attention is not None and want.attention is not None:
         what = _WEIGHTS[want.attention.weights]
         yield what, _distance(what, ours.attention, theirs.attention)

@@ -41,6 +41,7 @@ _EXACT: Mapping[Quantity, float] = {
     "summaries": 1e-4,
     "sentence vectors": 1e-4,
     "1 - sentence cosine": 1e-6,
+    "logits": 1e-4,
 }
 # The size of hidden states and vectors depends on the model, so no absolute float16 bound fits all models.
 _HALF: Mapping[Quantity, float] = {

@@ -34,6 +34,8 @@ PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "l
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
 """What a model's head predicts from the last hidden state: see `docs/models.md`."""
+Activation = Literal["softmax", "sigmoid", "identity"]
+"""How logits become scores."""
 Role = Literal["query", "document"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 """How two sentence vectors are compared: `model/heads/similarity.py` defines each."""
@@ -49,6 +51,9 @@ class Encoding:
     `special` marks tokens added by the tokenizer: a literal "[SEP]" in a text is not special.
     `prompt_length` is the number of leading tokens, special ones included, that belong to the prompt.
     `original_length` is the number of tokens before truncation.
+
+    Only texts with a role in late interaction have the last two: `vector_rows` are the tokens with a vector,
+    and `unattended` is the number of last tokens that attend to the others, but that no token attends to.
     """
 
     token_ids: list[int]
@@ -60,6 +65,8 @@ class Encoding:
     truncated: bool
     original_length: int
     prompt_length: int = 0
+    vector_rows: tuple[int, ...] = ()
+    unattended: int = 0
 
     def __len__(self) -> int:
         """Return the number of tokens that are run."""
@@ -235,6 +242,8 @@ class Batch:
     segment_ids: NDArray[np.int64]
     cu_seqlens: NDArray[np.int64]
     wants: tuple[Want, ...]
+    unattended: tuple[int, ...] = ()
+    """For each sequence, how many last tokens no token attends to; empty if none has any."""
 
     @classmethod
     def pack(cls, encodings: Sequence[Encoding], wants: Sequence[Want]) -> "Batch":
@@ -245,6 +254,7 @@ class Batch:
             segment_ids=np.array([i for e in encodings for i in e.segment_ids], dtype=np.int64),
             cu_seqlens=np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
             wants=tuple(wants),
+            unattended=tuple(e.unattended for e in encodings) if any(e.unattended for e in encodings) else (),
         )
 
     def __len__(self) -> int:
@@ -257,12 +267,12 @@ class HeadInfo:
     """Describes the head of a model.
 
     `labels` are those of a classifier, in the order of its logits. `activation` turns logits into scores.
-    `size` is that of the vectors of late interaction.
+    `size` is that of the vectors of late interaction, or the number of words that can be predicted.
     """
 
     kind: HeadKind
     labels: tuple[str, ...] = ()
-    activation: Literal["softmax", "sigmoid", "identity"] = "identity"
+    activation: Activation = "identity"
     size: int | None = None
 
 

@@ -48,6 +48,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     found = list_tensors(folder.layout.transformer)
     folder = _with_frequencies(folder, found)
     predictor = read_predictor(folder, _canonical(found, folder.family, folder.layout.transformer))
+    folder.check_head(predictor.info if predictor else None)
     return Checkpoint(folder, _load_encoder(folder, found, predictor), predictor)
 
 
@@ -118,7 +119,7 @@ def _match(
     _check_refused(tensors, family, place)
     names = family.sources(shapes, folder.raw, tensors)
     used = {part.name for parts in names.values() for part in parts}
-    predicting = set() if predictor is None else used_names(family.predictors[predictor.info.kind], tensors)
+    predicting = set() if predictor is None else used_names(family, predictor.info.kind, tensors)
     unused = tensors.keys() - used - predicting
     heads = {n for n in unused if any(fnmatch(n, pattern) for pattern in family.heads)}
     unexpected = [n for n in unused - heads if not any(fnmatch(n, pattern) for pattern in family.dropped)]

@@ -22,8 +22,11 @@ _TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
 
 
-def read_dense(folders: Sequence[Path], size: int) -> tuple[Dense, ...]:
-    """Load the layers in these folders; the first takes vectors of `size`. Raises CheckpointError."""
+def read_dense(folders: Sequence[Path], size: int, *, level: str = "sentence_embedding") -> tuple[Dense, ...]:
+    """Load the layers in these folders; the first takes vectors of `size`. Raises CheckpointError.
+
+    `level` is what they map: sentence_embedding, or token_embeddings.
+    """
     layers = []
     for folder in folders:
         config = read_json(folder / "config.json")
@@ -33,7 +36,7 @@ def read_dense(folders: Sequence[Path], size: int) -> tuple[Dense, ...]:
                 f"{folder / 'config.json'}: in_features is {shown(inputs)} and out_features {shown(outputs)}"
                 f"; in_features must be {size}, and out_features from 1 to {_MOST_FEATURES}."
             )
-        layers.append(_read(folder, config))
+        layers.append(_read(folder, config, level))
         size = config["out_features"]
     return tuple(layers)
 
@@ -42,14 +45,14 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_FEATURES
 
 
-def _read(folder: Path, config: Mapping[str, Any]) -> Dense:
+def _read(folder: Path, config: Mapping[str, Any], level: str) -> Dense:
     file = folder / "config.json"
     activation = _activation(file, config.get("activation_function", f"{_TORCH}.modules.activation.Tanh"))
     names = [config.get(key) for key in ("module_input_name", "module_output_name")]
-    if any(name not in (None, "sentence_embedding") for name in names):
+    if any(name not in (None, level) for name in names):
         raise CheckpointError(
             f"{file}: a Dense layer from {_plain(names[0])} to {_plain(names[1])} is not supported, only one "
-            "from sentence_embedding to sentence_embedding."
+            f"from {level} to {level}."
         )
     inputs, outputs = config["in_features"], config["out_features"]
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}

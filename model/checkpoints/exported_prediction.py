@@ -49,7 +49,9 @@ def read_exported(folder: Path) -> Predictor | None:
             described = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         layers = tuple(_layer(i, one, tensors) for i, one in enumerate(described["layers"]))
-        info = HeadInfo(described["kind"], tuple(described["labels"]), described["activation"])
+        sized = described["kind"] in ("masked_words", "late_interaction")
+        size = len(layers[-1].weight) if sized else None
+        info = HeadInfo(described["kind"], tuple(described["labels"]), described["activation"], size)
         return Predictor(info, described["pooling"], layers)
     except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; export the model again.") from error

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.dense import read_dense
+from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
 from model.contract import Encoding, HeadInfo, ModelInfo, PoolingMode
 from model.encoder.config import EncoderConfig
@@ -20,6 +21,7 @@ from model.files import present, read_json, reason, shown
 from model.heads.dense import Dense
 from model.tokenization.building import build_tokenizer
 from model.tokenization.file import read_tokenizer
+from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
 _DEFAULT_LENGTH = 512
@@ -43,6 +45,29 @@ class ModelFolder:
     tokenizer: TextTokenizer
     dense: tuple[Dense, ...]
     layout: Layout
+    token_dense: tuple[Dense, ...] = ()
+    """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
+
+    @property
+    def head(self) -> HeadInfo | None:
+        """What the model predicts with its modules alone."""
+        if not self.token_dense:
+            return None
+        return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
+
+    @property
+    def hides_expansion(self) -> bool:
+        """Whether queries have tokens that no token attends to."""
+        query = self.layout.roles.get("query")
+        return query is not None and query.expansion is not None and not query.attended
+
+    def check_head(self, predicts: HeadInfo | None) -> None:
+        """Raise CheckpointError if modules need a prediction that the weights do not have."""
+        if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
+            raise CheckpointError(
+                f"{self.path}: SpladePooling needs the weights that predict words, and they are missing: use "
+                "a checkpoint whose architecture ends in ForMaskedLM, with all its weights."
+            )
 
     @property
     def family(self) -> Family:
@@ -65,7 +90,7 @@ class ModelFolder:
     ) -> ModelInfo:
         """Describe the model and how it runs, for `/info`; `task` is the one it was exported for.
 
-        `head` is what it predicts.
+        `head` is what it predicts beyond what its modules do.
         """
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.config.hidden_size * len(pooling)
@@ -89,7 +114,7 @@ class ModelFolder:
             exposes_attention=exposes_attention,
             tasks=() if task is None else (task,),
             default_task=task,
-            head=head,
+            head=head or self.head,
             similarity=self.layout.similarity,
         )
 
@@ -121,8 +146,13 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
             f"{config.vocab_size}: use the tokenizer and the weights of one model."
         )
     dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
+    token_dense = read_dense(layout.token_dense, config.hidden_size, level="token_embeddings")
+    if layout.roles:
+        check_roles(file, config, layout.roles)
+        for role, rules in layout.roles.items():
+            tokenizer.roles[role] = RoleTokenizer(whole, rules, max_length=tokenizer.max_length, file=source)
     _try_tokenizer(source, tokenizer, layout, config)
-    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout)
+    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)
 
 
 def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path, Tokenizer]:

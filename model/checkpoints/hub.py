@@ -20,11 +20,11 @@ _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
-    *("model.safetensors.index.json", "manifest.json"),
+    *("model.safetensors.index.json", "manifest.json", "artifact.metadata"),
 )
 """What a folder is read by, beside its weights; the others say which weights there are."""
-_EXPORTED = ("model.onnx", "model.onnx.data")
-"""The graph of an exported folder, which is beside its tokenizer."""
+_EXPORTED = ("model.onnx", "model.onnx.data", "prediction.safetensors")
+"""The graph of an exported folder, and what it predicts with, which are beside its tokenizer."""
 _GRAPH = ("onnx/model.onnx", "onnx/model.onnx_data", "onnx/model.onnx.data")
 """Of possibly many graphs of another exporter, the one to run."""
 _REPORT_S = 10.0

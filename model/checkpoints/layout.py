@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from model.contract import SIMILARITIES, PoolingMode, Similarity
+from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
+from model.checkpoints.splade import read_splade
+from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, read_json, reason, shown
+from model.heads.sparse import Splade
+from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
 _MODES_BEFORE_5_4: dict[str, PoolingMode] = {
@@ -38,7 +42,9 @@ MODES: dict[str, PoolingMode] = {
 _MODULES = 64
 _NO_LIMIT = 10**9
 """A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
-_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
+_ORDER = ("Transformer", "Pooling", "Dense", "Normalize", "SpladePooling")
+_TRANSFORMERS = {"MLMTransformer": "Transformer"}
+"""Kinds of modules that hold a transformer under another name."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,9 @@ class Layout:
     `transformer` holds config.json, the weights and the tokenizer; `dense` are the folders of linear
     layers after the pooling; `max_length` is the model's own limit in tokens, special ones included,
     None if the folder does not give one; `lower_case` requests lower-casing before tokenizing; `similarity`
-    is the function that compares sentence vectors.
+    is the function that compares sentence vectors. `splade` says how predicted words are pooled, None if the
+    folder does not. `roles` are those of late interaction, and `token_dense` the folders of the linear layers
+    that make its vectors of tokens.
     """
 
     transformer: Path
@@ -61,15 +69,21 @@ class Layout:
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity: Similarity = "cosine"
+    splade: Splade | None = None
+    roles: Mapping[Role, RoleRules] = field(default_factory=dict)
+    token_dense: tuple[Path, ...] = ()
 
 
 def read_layout(folder: Path) -> Layout:
     """Read the layout of a checkpoint folder; raises CheckpointError if it is not one."""
     modules_file = folder / "modules.json"
     if not present(modules_file):
-        return Layout(transformer=folder, max_length=_max_length(folder, {}))
+        return Layout(
+            transformer=folder, max_length=_max_length(folder, {}), roles=read_stanford_roles(folder)
+        )
     modules = _modules(folder, modules_file)
     paths = dict(modules)
+    linear = tuple(path for kind, path in modules if kind == "Dense")
     transformer = paths["Transformer"]
     sentence_file = transformer / "sentence_bert_config.json"
     sentence_config = read_json(sentence_file, optional=True)
@@ -77,17 +91,21 @@ def read_layout(folder: Path) -> Layout:
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
     prompts, default_prompt_name = _prompts(general_file, general)
+    roles = read_pylate_roles(folder, transformer)
     return Layout(
         transformer=transformer,
         pooling=pooling,
         include_prompt=include_prompt,
-        dense=tuple(path for kind, path in modules if kind == "Dense"),
+        dense=() if roles else linear,
         normalize="Normalize" in paths,
         max_length=_max_length(transformer, sentence_config),
         lower_case=_switch(sentence_file, sentence_config, "do_lower_case", default=False),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         similarity=_similarity(general_file, general),
+        splade=read_splade(paths["SpladePooling"]) if "SpladePooling" in paths else None,
+        roles=roles,
+        token_dense=linear if roles else (),
     )
 
 
@@ -100,13 +118,16 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(f"{file}: every module needs a type and a path ({reason(error)}).") from error
     if any(not isinstance(part, str) for both in named for part in both):
         raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
-    kinds = [kind.rpartition(".")[2] for kind, _ in named]
+    last = [kind.rpartition(".")[2] for kind, _ in named]
+    kinds = [_TRANSFORMERS.get(kind, kind) for kind in last]
     expected = [kind for kind in _ORDER for _ in range(kinds.count(kind))]
     once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
+    once = once and ("SpladePooling" not in kinds or len(kinds) == 2)
     if "Transformer" not in kinds or kinds != expected or not once or len(kinds) > _MODULES:
         raise CheckpointError(
-            f"{file} lists {_listed(kinds)}: headlight serves one Transformer, then at most one Pooling, any "
-            f"number of Dense and at most one Normalize, in this order, up to {_MODULES} modules in all."
+            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, any "
+            f"number of Dense and at most one Normalize, in this order, up to {_MODULES} modules in all; or "
+            "one Transformer and one SpladePooling."
         )
     places = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, places, strict=True))

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from model.checkpoints.cross_encoder import is_cross_encoder, read_activation
 from model.checkpoints.folder import ModelFolder
+from model.checkpoints.late_interaction import STANFORD
 from model.checkpoints.weights import FLOATS, Stored, read_tensors
-from model.contract import FloatArray, HeadInfo, HeadKind
+from model.contract import Activation, FloatArray, HeadInfo, HeadKind
 from model.errors import CheckpointError
-from model.families.predictors import LinearNames, NormNames, PredictorTable
+from model.families.family import Family
+from model.families.predictors import LATE_INTERACTION, LinearNames, NormNames, PredictorTable
 from model.files import shown
 from model.heads.predictor import LayerNorm, Linear, Predictor
 
@@ -16,6 +19,7 @@ _KINDS: dict[str, HeadKind] = {
     "ForTokenClassification": "token_classification",
     "ForMaskedLM": "masked_words",
     "ForPreTraining": "masked_words",
+    STANFORD: "late_interaction",
 }
 """How the names of architectures end, and what these predict."""
 _PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
@@ -34,11 +38,17 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
 
     None for a plain encoder, and for a kind of prediction that its family has no table for. Words are only
     predicted if all their tensors are stored: encoders that were trained by predicting words may name that
-    architecture without them. Raises CheckpointError.
+    architecture without them. Raises CheckpointError, also for a cross-encoder of other modules: as an
+    encoder of sentences, it would rank by vectors that mean nothing.
     """
     kind = find_kind(folder.raw)
-    table = None if kind is None else folder.family.predictors.get(kind)
-    if kind is None or table is None:
+    table = None if kind is None else find_table(folder.family, kind)
+    if (kind != "classification" or table is None) and is_cross_encoder(folder.path):
+        raise CheckpointError(
+            f"{folder.path}: config_sentence_transformers.json says CrossEncoder, and headlight runs those "
+            "whose architecture in config.json ends in ForSequenceClassification, of most families."
+        )
+    if kind is None or table is None or folder.layout.token_dense:
         return None
     if missing := [layer.weight[0] for layer in table.layers if _stored(layer.weight, stored) is None]:
         if kind == "masked_words":
@@ -49,7 +59,9 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
         )
     try:
         layers = tuple(_layer(layer, stored, folder.raw) for layer in table.layers)
-        info = _describe(kind, folder.raw, len(layers[-1].weight))
+        only = kind == "classification" and len(layers[-1].weight) == 1
+        activation = read_activation(folder.path, folder.raw) if only else None
+        info = _describe(kind, folder.raw, len(layers[-1].weight), activation)
         pooling = table.pooling(folder.raw)
     except CheckpointError as error:
         raise CheckpointError(f"{folder.layout.transformer}: {error}") from error
@@ -57,8 +69,16 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
     return Predictor(info, pooling, layers)
 
 
-def used_names(table: PredictorTable, stored: Mapping[str, Stored]) -> set[str]:
-    """Return the names of the tensors that a table's layers are read from."""
+def find_table(family: Family, kind: HeadKind) -> PredictorTable | None:
+    """Return the layers of a family's checkpoints that predict something, None if they cannot."""
+    return LATE_INTERACTION if kind == "late_interaction" else family.predictors.get(kind)
+
+
+def used_names(family: Family, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
+    """Return the names of the tensors that the layers which predict something are read from."""
+    table = find_table(family, kind)
+    if table is None:
+        return set()
     found = (_stored(names, stored) for layer in table.layers for names in (layer.weight, layer.bias))
     return {one.name for one in found if one is not None}
 
@@ -101,15 +121,20 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
         size = rows
 
 
-def _describe(kind: HeadKind, config: Mapping[str, Any], outputs: int) -> HeadInfo:
-    if kind == "masked_words":
-        return HeadInfo(kind)
+def _describe(
+    kind: HeadKind, config: Mapping[str, Any], outputs: int, activation: Activation | None
+) -> HeadInfo:
+    """Describe a head; `activation` is what a cross-encoder's folder says of its only label."""
+    if kind in ("masked_words", "late_interaction"):
+        return HeadInfo(kind, size=outputs)
     labels = _labels(config, outputs)
     if kind == "token_classification":
         return HeadInfo(kind, labels, "softmax")
     problem = config.get("problem_type")
     if problem is not None and problem not in _PROBLEMS:
         raise CheckpointError(f"problem_type is {shown(problem)}; it must be one of {', '.join(_PROBLEMS)}.")
+    if activation is not None:
+        return HeadInfo(kind, labels, activation)
     if problem == "regression":
         return HeadInfo(kind, labels, "identity")
     several = problem == "multi_label_classification" or outputs == 1

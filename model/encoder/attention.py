@@ -24,7 +24,7 @@ from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
 from model.encoder.padded_runs import attend_in_padded_runs
 from model.encoder.parts import LayerConfig
-from model.encoder.positions import by_query_and_key, rotate
+from model.encoder.positions import by_query_and_key, rotate, visible
 
 Indices = slice | NDArray[np.int64] | Tensor
 """A selection along an axis: a slice of neighbours, or positions (int64)."""
@@ -72,29 +72,6 @@ def similarity_scores(
             # The product form of the distance would lose half the digits where q is near k.
             exact = "donot_use_mm_for_euclid_dist"
             return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
-
-
-def visible(
-    length: int,
-    device: torch.device,
-    *,
-    causal: bool = False,
-    window: int = 0,
-    queries: Tensor | None = None,
-) -> Tensor | None:
-    """Which keys each query attends to: bool (queries, N); None if all of them.
-
-    Causal: none after the query. With a window: none more than `window` positions away. `queries` int64 are
-    positions, all N by default.
-    """
-    if not causal and not window:
-        return None
-    keys = torch.arange(length, device=device)
-    distance = keys[None, :] - (keys if queries is None else queries)[:, None]
-    if not window:
-        return distance <= 0
-    near = distance.abs() <= window
-    return near & (distance <= 0) if causal else near
 
 
 def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -271,7 +248,8 @@ class SelfAttention(nn.Module):
             if not run.length:
                 continue
             rows = slice(run.start, run.stop)
-            heads = self._attend(_by_head(q[rows], run), _by_head(k[rows], run), _by_head(v[rows], run), bias)
+            q_run, k_run, v_run = (_by_head(x[rows], run) for x in (q, k, v))
+            heads = self._attend(q_run, k_run, v_run, bias, run.unattended)
             # (b, H, n, D) back to (b, n, H, D)
             mixed[rows].view(run.count, run.length, *q.shape[1:]).copy_(heads.transpose(1, 2))
         return mixed
@@ -284,7 +262,7 @@ class SelfAttention(nn.Module):
     def packed(self, packing: Packing) -> bool:
         """Whether sequences of all lengths attend in one FlashAttention call on CUDA (Dao 2023)."""
         place = self.qkv
-        if place.device.type != "cuda" or not packing.tokens or not self.plain:
+        if place.device.type != "cuda" or not packing.tokens or not self.plain or packing.unattended:
             return False
         suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
         return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
@@ -293,11 +271,12 @@ class SelfAttention(nn.Module):
         """Whether these sequences attend in padded runs: bfloat16 on a CPU, without masks or biases."""
         place, short = self.qkv, max(packing.lengths, default=0) <= _LONGEST
         suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
-        return suited and short and self.plain
+        return suited and short and self.plain and not packing.unattended
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None) -> Tensor:
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, unattended: int) -> Tensor:
         config, length = self.config, q.shape[-2]
-        see = partial(visible, length, q.device, causal=config.causal, window=self.layer.window)
+        causal, window = config.causal, self.layer.window
+        see = partial(visible, length, q.device, causal=causal, window=window, unattended=unattended)
         if isinstance(bias, PositionVectors):
             return attend_disentangled(
                 q, k, v, bias.within(length), config.score_scale, lambda rows: see(queries=rows)

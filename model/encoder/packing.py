@@ -17,6 +17,8 @@ from model.encoder.padded_runs import PaddedRun, make_padded_runs
 class Run:
     """`count` consecutive sequences of equal `length`, starting at packed token `start`.
 
+    No token attends to the last `unattended` tokens of each.
+
     The tokens of a run are a (count, length) rectangle without padding, so batched products run on a view
     of them. Sorting a batch by length makes runs few and long.
     """
@@ -24,6 +26,7 @@ class Run:
     start: int
     count: int
     length: int
+    unattended: int = 0
 
     @property
     def stop(self) -> int:
@@ -33,15 +36,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Packing:
-    """The position of each sequence in a packed batch."""
+    """The position of each sequence in a packed batch.
+
+    `unattended` says for each how many of its last tokens attend to the others, but are attended to by none;
+    it is empty if there are no such tokens.
+    """
 
     lengths: tuple[int, ...]
+    unattended: tuple[int, ...] = ()
     _boundaries: dict[torch.device, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, lengths: Iterable[int]) -> "Packing":
+    def of(cls, lengths: Iterable[int], unattended: Iterable[int] = ()) -> "Packing":
         """Describe sequences of these lengths, end to end."""
-        return cls(tuple(lengths))
+        return cls(tuple(lengths), tuple(unattended))
 
     @cached_property
     def starts(self) -> Sequence[int]:
@@ -55,10 +63,11 @@ class Packing:
 
     @cached_property
     def runs(self) -> Sequence[Run]:
-        """Consecutive sequences of equal length, grouped."""
+        """Consecutive sequences of equal length, and as many unattended tokens, grouped."""
         runs, start = [], 0
-        for length, group in groupby(self.lengths):
-            run = Run(start, sum(1 for _ in group), length)
+        unattended = self.unattended or (0,) * len(self.lengths)
+        for (length, hidden), group in groupby(zip(self.lengths, unattended, strict=True)):
+            run = Run(start, sum(1 for _ in group), length, hidden)
             runs.append(run)
             start = run.stop
         return runs

@@ -112,3 +112,27 @@ def alibi_slopes(heads: int) -> list[float]:
     own = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
     further = [2.0 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
     return own + further[: heads - power]
+
+
+def visible(
+    length: int,
+    device: torch.device,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    queries: Tensor | None = None,
+    unattended: int = 0,
+) -> Tensor | None:
+    """Which keys each query attends to: bool (queries, N); None if all of them.
+
+    Causal: none after the query. With a window: none more than `window` positions away. None of the last
+    `unattended` keys. `queries` int64 are positions, all N by default.
+    """
+    if not causal and not window and not unattended:
+        return None
+    keys = torch.arange(length, device=device)
+    distance = keys[None, :] - (keys if queries is None else queries)[:, None]
+    seen = distance.abs() <= window if window else torch.ones_like(distance, dtype=torch.bool)
+    if causal:
+        seen &= distance <= 0
+    return seen & (keys < length - unattended) if unattended else seen

@@ -101,3 +101,7 @@ def pooled_by(
 
 def _below(names: tuple[str, ...], part: str) -> tuple[str, ...]:
     return tuple(f"{name}.{part}" for name in names)
+
+
+LATE_INTERACTION = PredictorTable((linear("linear"),))
+"""The layer of checkpoints in the form of Stanford's ColBERT, of any family."""

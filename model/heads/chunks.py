@@ -32,4 +32,7 @@ def _means(hidden: FloatArray, spans: Sequence[tuple[int, int]]) -> FloatArray:
         raise ValueError("a chunk has no tokens to pool")
     sums = np.zeros((len(hidden) + 1, hidden.shape[1]))
     np.cumsum(hidden, axis=0, out=sums[1:])
-    return ((sums[after] - sums[first]) / (after - first)[:, None]).astype(np.float32)
+    means = sums[after]
+    means -= sums[first]
+    means /= (after - first)[:, None]
+    return means.astype(np.float32)

@@ -1,28 +1,51 @@
 """Runs the heads that sequences want, on their last hidden states, for every backend."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
 
 from model.arrays import Operations
-from model.contract import ChunksWant, FloatArray, LogitsWant, Want
+from model.contract import ChunksWant, FloatArray, LogitsWant, SparseWant, TokenVectorsWant, Want
 from model.heads.chunks import chunk_vectors
+from model.heads.late_interaction import Layers, token_vectors
 from model.heads.logits import predict
 from model.heads.predictor import Predictor
+from model.heads.sparse import Splade, largest_words, word_weights
 
 Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """What a model has above its encoder: layers after the pooling, and a predictor in arrays of `ops`."""
+    """What a model has above its encoder: layers after the pooling, and a predictor in arrays of `ops`.
+
+    `splade` says how predicted words are pooled; `token_dense` makes the vectors of late interaction, from
+    arrays of numpy, if the predictor does not.
+    """
 
     ops: Operations
     dense: Sequence[Callable[[FloatArray], FloatArray]]
     predictor: Predictor | None = None
+    splade: Splade = field(default_factory=Splade)
+    token_dense: Layers = ()
+
+    @property
+    def predicting(self) -> Predictor:
+        """The predictor; raises ValueError if there is none."""
+        if self.predictor is None:
+            raise ValueError("the model predicts nothing")
+        return self.predictor
+
+    @property
+    def projection(self) -> Layers:
+        """The layers from hidden states of tokens to the vectors of late interaction."""
+        if self.token_dense or self.predictor is None:
+            return self.token_dense
+        predictor, ops = self.predictor, self.ops
+        return (lambda states: ops.numpy(predictor(ops.array(states), ops)),)
 
 
 def head_outputs(
@@ -38,19 +61,36 @@ def head_outputs(
     states = {i: last_state(i) for i in wanting}
     outputs: dict[int, Arrays] = defaultdict(dict)
     classified: list[int] = []
+    sparse: dict[int, SparseWant] = {}
     for i in wanting:
         for head in wants[i].heads:
             match head:
                 case ChunksWant():
                     outputs[i]["chunks"] = chunk_vectors(states[i], head, heads.dense)
+                case TokenVectorsWant():
+                    outputs[i]["token_vectors"] = token_vectors(states[i], head, heads.projection)
                 case LogitsWant():
                     classified.append(i)
-                case _:
-                    raise NotImplementedError(f"no head computes {type(head).__name__}")
-    if classified:
-        if heads.predictor is None:
-            raise ValueError("the model predicts nothing")
-        logits = predict(heads.predictor, [states[i] for i in classified], heads.ops)
-        for i, arrays in zip(classified, logits, strict=True):
-            outputs[i] |= arrays
+                case SparseWant():
+                    sparse[i] = head
+    for i, arrays in (*_classes(classified, states, heads), *_words(sparse, states, heads)):
+        outputs[i] |= arrays
     return outputs
+
+
+def _classes(
+    members: Sequence[int], states: Mapping[int, FloatArray], heads: Heads
+) -> Iterable[tuple[int, Arrays]]:
+    if not members:
+        return ()
+    return zip(members, predict(heads.predicting, [states[i] for i in members], heads.ops), strict=True)
+
+
+def _words(
+    wants: Mapping[int, SparseWant], states: Mapping[int, FloatArray], heads: Heads
+) -> Iterable[tuple[int, Arrays]]:
+    if not wants:
+        return
+    weights = word_weights(heads.predicting, [states[i] for i in wants], heads.splade, heads.ops)
+    for (i, want), some in zip(wants.items(), weights, strict=True):
+        yield i, largest_words(some, want.top_k)

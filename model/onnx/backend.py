@@ -13,6 +13,7 @@ from model.checkpoints.folder import ModelFolder
 from model.contract import Batch, ModelInfo, Output, Want
 from model.errors import CheckpointError, Unsupported
 from model.heads.running import Heads
+from model.heads.sparse import Splade
 from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
 from model.onnx.fetches import Fetches, choose_fetches
@@ -56,7 +57,10 @@ class OnnxBackend:
             check_whole(file)
         self._folder = folder
         predictor = read_exported(folder.path)
-        self._heads = Heads(NUMPY, folder.dense, predictor)
+        folder.check_head(predictor.info if predictor else None)
+        self._heads = Heads(
+            NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
+        )
         self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()

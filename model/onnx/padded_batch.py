@@ -50,6 +50,8 @@ class PaddedBatch:
         self._wants = [batch.wants[i] for i in members]
         self._lengths = (batch.cu_seqlens[1:] - batch.cu_seqlens[:-1])[list(members)]
         self._real = np.arange(length) < self._lengths[:, None]  # (B, N)
+        hidden = np.array([batch.unattended[i] for i in members] if batch.unattended else 0, np.int64)
+        self._attended = np.arange(length) < (self._lengths - hidden)[:, None]  # (B, N)
         place = np.concatenate([np.arange(*batch.cu_seqlens[i : i + 2]) for i in members])
         self._input_ids, self._segment_ids = (
             self._laid_out(x[place]) for x in (batch.input_ids, batch.segment_ids)
@@ -71,7 +73,7 @@ class PaddedBatch:
         """The inputs that every exported BERT has, each int64 (B, N)."""
         return {
             graph.INPUT_IDS: self._input_ids,
-            graph.ATTENTION_MASK: self._real.astype(np.int64),
+            graph.ATTENTION_MASK: self._attended.astype(np.int64),
             graph.TOKEN_TYPE_IDS: self._segment_ids,
         }
 

@@ -20,6 +20,7 @@ from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags
 from model.heads.running import Heads, head_outputs
+from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
 from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
@@ -49,7 +50,7 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
-    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it, else float32; on CUDA, a 16-bit type.
+    """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it faster, else float32; on CUDA, 16 bits.
 
     Raises Unsupported for a dtype that PyTorch does not run on the device.
     """
@@ -68,10 +69,10 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     if not native:
         return "float32"
     try:
-        find_kernels(torch.bfloat16)
+        kernels = find_kernels(torch.bfloat16)
     except NoKernels:
         return "float32"
-    return "bfloat16"
+    return "bfloat16" if kernels.multiplies_pairs else "float32"
 
 
 @contextmanager
@@ -108,18 +109,30 @@ class TorchBackend:
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         self.encoder.reduce_precision(_DTYPES[dtype])
-        self._kernels, no_kernels = self._choose_kernels(native=native)
+        self._kernels, no_kernels = self._choose_kernels(
+            native=native, attends=not checkpoint.folder.hides_expansion
+        )
         if self._kernels is None:
             self.encoder.prepack()
         self.dense = checkpoint.folder.dense
         ops = TensorOperations(self.device)
         predictor = checkpoint.predictor
-        self._heads = Heads(ops, self.dense, None if predictor is None else predictor.on(ops))
+        self._heads = Heads(
+            ops,
+            self.dense,
+            None if predictor is None else predictor.on(ops),
+            checkpoint.folder.layout.splade or Splade(),
+            checkpoint.folder.token_dense,
+        )
         adapters = self.encoder.config.adapters
         self._tasks = {name: i for i, name in enumerate(adapters.tasks if adapters else ())}
         self.info: ModelInfo = replace(
-            checkpoint.folder.describe(backend="torch", device=device, dtype=dtype),
-            head=None if predictor is None else predictor.info,
+            checkpoint.folder.describe(
+                backend="torch",
+                device=device,
+                dtype=dtype,
+                head=None if predictor is None else predictor.info,
+            ),
             kernels=None if self._kernels is None else self._kernels.instructions,
             no_kernels=no_kernels,
             tasks=tuple(self._tasks),
@@ -130,10 +143,15 @@ class TorchBackend:
         self._threads = threads
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
-    def _choose_kernels(self, *, native: bool) -> tuple[Kernels | None, str | None]:
-        """Run the blocks on native kernels if possible; returns the kernels, or the reason for none."""
+    def _choose_kernels(self, *, native: bool, attends: bool) -> tuple[Kernels | None, str | None]:
+        """Run the blocks on native kernels if possible; returns the kernels, or the reason for none.
+
+        Unless the model `attends` to every token, they cannot run it.
+        """
         if not native:
             return None, "the settings turn them off"
+        if not attends:
+            return None, "queries are filled up with tokens that no token attends to"
         try:
             return run_on_kernels(self.encoder), None
         except NoKernels as error:
@@ -182,7 +200,9 @@ class TorchBackend:
         numbers: dict[tuple[AttentionWant | None, SummaryWant | None], int] = {}
         selected = [numbers.setdefault((want.attention, want.summary), len(numbers)) for want in batch.wants]
         order = sorted(members, key=lambda i: (task[i] or 0, lengths[i], selected[i]))
-        packing = Packing.of(lengths[i] for i in order)
+        packing = Packing.of(
+            (lengths[i] for i in order), (batch.unattended[i] for i in order) if batch.unattended else ()
+        )
         wants = [batch.wants[i] for i in order]
         tokens = np.zeros(self._rows(packing.tokens), np.int64)  # padding rows repeat the first token
         shifts = [bounds[i] - start for i, start in zip(order, packing.starts, strict=False)]

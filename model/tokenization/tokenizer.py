@@ -6,12 +6,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
 
-from model.contract import Encoding
+from model.contract import Encoding, Role
 from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
@@ -35,6 +35,31 @@ class Truncation:
     side: Side = "right"
 
 
+class Steps(Protocol):
+    """Tokenizes texts in a way of its own."""
+
+    @property
+    def added(self) -> int:
+        """The most tokens that a text has beyond those of its characters."""
+        ...
+
+    def encode(
+        self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
+    ) -> list[Encoding]:
+        """Tokenize texts; see `TextTokenizer.encode`."""
+        ...
+
+    def steps(
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation | None = None,
+        prompt: str = "",
+        room: Room = lambda _: nullcontext(),
+    ) -> Generator[None, None, list[Encoding]]:
+        """Tokenize texts in steps; see `TextTokenizer.steps`."""
+        ...
+
+
 class TextTokenizer:
     """A `tokenizer.json` with the model's own limit. Several threads may use it.
 
@@ -48,6 +73,8 @@ class TextTokenizer:
         tokenizer.no_truncation()
         self.max_length = max_length
         self.subwords = Subwords.of(tokenizer)
+        self.roles: dict[Role, Steps] = {}
+        """How queries and documents are tokenized, of a model for late interaction."""
         self._whole = tokenizer
         self._step = 2 * piece
         self._long = LongTexts.of(tokenizer, max_length, piece)
@@ -74,6 +101,13 @@ class TextTokenizer:
             present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
             tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
         return cls(tokenizer, max_length)
+
+    added = 0
+    """No text has more tokens than bytes, apart from special ones."""
+
+    def of(self, role: Role | None) -> Steps:
+        """Return what tokenizes texts of a role, one of `roles`; None: texts without one."""
+        return self if role is None else self.roles[role]
 
     def save(self, path: Path) -> None:
         """Write it as a `tokenizer.json`."""

@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, TypeVar
@@ -22,8 +24,9 @@ from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
-from service.serialization.answer_size import bound
+from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Item
+from service.serialization.precision import Precision
 from service.settings import Settings
 
 T = TypeVar("T")
@@ -44,6 +47,7 @@ class Exchange:
     seconds: float
     until: float
     tokenize_s: float = 0.0
+    _body_charged: bool = False
 
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
@@ -81,29 +85,36 @@ class Exchange:
         truncation: Truncation,
         prompt: str = "",
         field: Callable[[int], str] = "inputs.{}".format,
+        query: str = "",
     ) -> list[Encoding]:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
-        `field` names the field of a text by its index, for errors.
+        `field` names the field of a text by its index, for errors. `query` is a text that a request has once
+        and that is part of all texts: the 413 holds for it as it does for the prompt. A request may call this
+        several times.
         """
-        prompts = len(prompt.encode()) * len(texts)
-        _check_prompts(prompts, self.state.settings)
+        repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
+        _check_repeated("query" if query else "prompt", repeated, self.state.settings)
         permit, memory, record = self.context.permit, self.state.memory, self.context.record
-        body_bytes = permit.body_bytes
-        permit.body_bytes += prompts
+        body_bytes = 0 if self._body_charged else permit.body_bytes
+        self._body_charged = True
+        permit.body_bytes += repeated
         # At most one token per byte, and at most the model's limit per input.
         most = TOKEN_BYTES * min(permit.body_bytes, len(texts) * self.engine.info.max_length)
-        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * prompts + most)
-        record.stages.begin("tokenize")
+        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most)
+        if "tokenize" not in record.stages.begun:
+            record.stages.begin("tokenize")
         try:
-            encodings, self.tokenize_s = await self.engine.tokenize(
+            encodings, seconds = await self.engine.tokenize(
                 texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
             )
         except InputTooLong as error:
             where = field(int(error.field.rpartition(".")[2]))
             raise InputTooLong(field=where, actual=error.actual, limit=error.limit) from None
-        record.tokens = sum(map(len, encodings))
-        memory.release_part(permit, most - TOKEN_BYTES * record.tokens)
+        self.tokenize_s += seconds
+        tokens = sum(map(len, encodings))
+        record.tokens = (record.tokens or 0) + tokens
+        memory.release_part(permit, most - TOKEN_BYTES * tokens)
         return encodings
 
     def tokenized(self, seconds: float) -> None:
@@ -118,6 +129,8 @@ class Exchange:
         unit: bool = True,
         axes: Sequence[str] | None = None,
         listed: bool = True,
+        precision: Precision = "float32",
+        method: str | None = None,
     ) -> AnswerStyle:
         """Return how to write the response, in the negotiated format."""
         return AnswerStyle(
@@ -128,6 +141,8 @@ class Exchange:
             unit,
             None if axes is None else tuple(axes),
             listed,
+            precision,
+            method,
         )
 
     async def answer(
@@ -138,11 +153,10 @@ class Exchange:
         Raises the 413 for a response that could be too large before computing anything: `way_out` says how to
         make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
-        size = bound(style, encodings, [view.expected for view in views])
-        self.reserve_answer(style, size, way_out)
-        held = sum(view.expected.held_bytes for view in views)
-        self.state.memory.take(self.context.permit, held)
-        delivery = self.delivery(style, Work.of(encodings), size + held)
+        expected = [view.expected for view in views]
+        size, waiting = bound(style, encodings, expected), waiting_bytes(style, expected)
+        self.reserve_answer(style, size, way_out, waiting=waiting)
+        delivery = self.delivery(style, Work.of(encodings), size + waiting)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
@@ -167,14 +181,33 @@ class Exchange:
         delivery.computed(result)
         return result
 
+    async def run_each(
+        self,
+        delivery: Delivery,
+        encodings: Sequence[Encoding],
+        wants: Sequence[Want],
+        take: Callable[[int, Output], None],
+    ) -> None:
+        """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
+        self.context.record.stages.begin("queue")
+        start, waited_s = time.perf_counter(), None
+        async with aclosing(self.engine.stream(encodings, wants, self.context.permit)) as stream:
+            async for arrivals in stream:
+                waited_s = arrivals.queue_s if waited_s is None else waited_s
+                for index, output in arrivals.outputs:
+                    take(index, output)
+        queue_s = waited_s or 0.0
+        delivery.computed(Result([], queue_s, time.perf_counter() - start - queue_s))
+
     def reserve_arrays(self, shape: tuple[int, ...], *, copies: int) -> None:
         """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
         self.state.memory.take(self.context.permit, 4 * copies * math.prod(shape))
 
-    def reserve_answer(self, style: AnswerStyle, size: int, way_out: str) -> None:
+    def reserve_answer(self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0) -> None:
         """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
 
-        Raises the 413 if that exceeds the limit, and the 429 if too many large responses are in progress.
+        `waiting` are further bytes, of arrays that items are made of while they are written. Raises the 413
+        if `size` exceeds the limit, and the 429 if too many large responses are in progress.
         """
         limit = self.state.max_response_bytes
         if size > limit:
@@ -184,20 +217,20 @@ class Exchange:
                 members={"limit": limit, "actual": size},
             )
         try:
-            self.state.memory.take_answer(self.context.permit, style.growth * size)
+            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting)
         except Problem:
             self.state.readers.make_room()
             raise
 
 
-def _check_prompts(size: int, settings: Settings) -> None:
-    """Refuse a prompt that, repeated for each input, exceeds the size limit of a body."""
+def _check_repeated(field: str, size: int, settings: Settings) -> None:
+    """Refuse a prompt or a query that, repeated for each input, exceeds the size limit of a body."""
     if size > settings.max_body_bytes:
         raise Problem(
             "body-too-large",
-            f"The prompt, repeated for each input, has {size} bytes and the limit is "
-            f"{settings.max_body_bytes}: shorten the prompt, or send fewer inputs.",
-            members={"field": "prompt", "limit": settings.max_body_bytes, "actual": size},
+            f"The {field}, repeated for each input, has {size} bytes and the limit is "
+            f"{settings.max_body_bytes}: shorten the {field}, or send fewer inputs.",
+            members={"field": field, "limit": settings.max_body_bytes, "actual": size},
         )
 
 

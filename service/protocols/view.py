@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.contract import Output, Want
-from service.serialization.items import Expected, Item, present
+from service.serialization.items import VECTORS, Expected, Item, present
+from service.serialization.precision import Precision, quantize
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class View:
     want: Want
     columns: Mapping[str, Any]
     expected: Expected
+    precision: Precision = "float32"
+    """Of the vectors of the item."""
 
     def item(self, output: Output) -> Item:
         """Build this input's response item."""
@@ -28,4 +31,7 @@ class View:
             residual=None if top is None else top.residual,
             **output.heads,
         )
+        if self.precision != "float32":
+            vectors = VECTORS & arrays.keys()
+            arrays |= {name: quantize(arrays[name], self.precision) for name in vectors}
         return Item(self.columns, arrays, output.summary)

@@ -5,10 +5,12 @@ For binary formats it is close to the actual size. Compression is ignored.
 
 import math
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 
 from model.contract import Encoding
-from service.serialization.items import MAPS, AnswerStyle, Expected
+from service.serialization.items import MAPS, VECTORS, AnswerStyle, Expected
 from service.serialization.json_arrays import TABLE_DECIMALS, text_size
+from service.serialization.precision import stored_size
 
 # The longest text that orjson writes for a float32, with its comma: -1234567900000000.0 in general,
 # 0.0000123456789 for a probability.
@@ -17,6 +19,8 @@ _PROBABILITY_BYTES = 16
 # The digits of a position, a comma and a bracket; those of an int32 and a comma.
 _LABEL_BYTES = 10
 _INTEGER_BYTES = 12
+# The digits of an int8, with its sign and comma.
+_BYTE_BYTES = 5
 # Token columns: id, word id, segment id, special, offsets, with their commas, quotes and brackets.
 _TOKEN_BYTES = 64
 _ITEM_BYTES = 320
@@ -26,18 +30,32 @@ _ANSWER_BYTES = 256
 # The index and the name of a text, with their punctuation; and a control character.
 _LABELLED_BYTES = 40
 _ESCAPED_BYTES = 6
+# The fields of a ranked text, besides the text itself.
+_RANKED_BYTES = 128
 # In a file: an array's name, type and shape, twice in a ZIP.
 _MEMBER_BYTES = 400
 
 
 def bound(style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[Expected]) -> int:
     """Bound the bytes of an uncompressed response; `expected` has one entry per encoding."""
-    total = _ANSWER_BYTES + 6 * len(style.model)
-    for encoding, item in zip(encodings, expected, strict=True):
-        columns = _columns_bytes(style, encoding, item)
-        arrays = sum(_array_bytes(style, name, shape) for name, shape in item.arrays.items())
-        total += columns + _summary_bytes(style, item.summary) + arrays
-    return total
+    items = zip(encodings, expected, strict=True)
+    return _ANSWER_BYTES + 6 * len(style.model) + sum(bound_item(style, *item) for item in items)
+
+
+def bound_item(style: AnswerStyle, encoding: Encoding, expected: Expected) -> int:
+    """Bound one item of such a response."""
+    arrays = sum(_array_bytes(style, name, shape) for name, shape in expected.arrays.items())
+    return _columns_bytes(style, encoding, expected) + _summary_bytes(style, expected.summary) + arrays
+
+
+def bound_largest(style: AnswerStyle, items: Sequence[int], count: int) -> int:
+    """Bound a response that will have `count` of the items whose bounds are given."""
+    return _ANSWER_BYTES + 6 * len(style.model) + sum(nlargest(count, items))
+
+
+def bound_ranked(text: str) -> int:
+    """Bound the fields of a ranked text in JSON; `text` is empty if it is not returned."""
+    return _RANKED_BYTES + _ESCAPED_BYTES * len(text)
 
 
 def bound_alone(style: AnswerStyle, shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -69,11 +87,23 @@ def text_bytes(text: str) -> int:
     return len(text.encode()) + text.count('"') + text.count("\\")
 
 
+def waiting_bytes(style: AnswerStyle, expected: Sequence[Expected]) -> int:
+    """Count the bytes of arrays that wait for the others: vectors to be quantized, and what items hold."""
+    held = sum(item.held_bytes for item in expected)
+    if style.precision == "float32":
+        return held
+    shapes = (shape for item in expected for name, shape in item.arrays.items() if name in VECTORS)
+    return held + 4 * sum(map(math.prod, shapes))
+
+
 def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
     is_map = name in MAPS
+    quantized = name in VECTORS and style.precision != "float32"
+    if quantized:
+        shape = (*shape[:-1], stored_size(shape[-1], style.precision))
     if not style.binary:
         return _ITEM_BYTES + text_size(shape, _number_bytes(style, name))
-    itemsize = 4
+    itemsize = 1 if quantized else 4
     if is_map and style.dtype == "uint8":
         itemsize = 1
     elif is_map and style.unit and style.dtype == "float16":  # other values may overflow float16
@@ -84,6 +114,8 @@ def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
 def _number_bytes(style: AnswerStyle, name: str) -> int:
     if name == "top_keys":
         return _INTEGER_BYTES
+    if name in VECTORS and style.precision != "float32":
+        return _BYTE_BYTES
     if name not in MAPS or not style.unit:
         return _FLOAT_BYTES
     if style.decimals is not None and style.decimals <= TABLE_DECIMALS:

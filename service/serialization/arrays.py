@@ -137,9 +137,11 @@ def _stored_as(
     style: AnswerStyle, array: NDArray[Any], scale: float, *, is_map: bool
 ) -> tuple[np.dtype[Any], float]:
     """Choose an array's stored type; returns it and the maximum error."""
-    dtype = array.dtype  # int32 positions, or already the requested type
+    dtype = array.dtype
+    if not is_map and dtype != np.float32:
+        return dtype, 0.0  # int32 positions, or quantized vectors
     largest = 0.0
-    if style.dtype == "float16" and dtype != np.int32:
+    if style.dtype == "float16":
         # NumPy is slow to find the largest float16; for probabilities it is not needed, since 1 is exact.
         largest = _BELOW_ONE if is_map and style.unit else _largest(array)
     if dtype == np.float32 and style.dtype == "uint8" and is_map:

@@ -7,12 +7,17 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from model.contract import Encoding, FloatArray
+from service.serialization.precision import Precision
 
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
 
 MAPS = frozenset(("attention", "top_weights", "residual"))
 """Arrays that `decimals` rounds in JSON and that `uint8` quantizes; the others are sent unchanged."""
+VECTORS = frozenset(("embedding", "chunks"))
+"""Arrays that have the `precision` of the response."""
+NESTED = {"chunks": "embeddings"}
+"""Arrays that JSON puts into the column of their name, which is an object, and their name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +25,9 @@ class Item:
     """The result for one input.
 
     `columns` are ready for orjson. `arrays` are written in order; their dtype is float32, int32 (positions),
-    or for maps the array type of the response: float16, or round(255·p) in uint8. `summary` has float32
-    arrays of shape (layers, heads), which stay float32 in binary formats whatever the array type.
+    for maps the array type of the response: float16, or round(255·p) in uint8, and for vectors the dtype of
+    the response's precision. `summary` has float32 arrays of shape (layers, heads), which stay float32 in
+    binary formats whatever the array type.
     """
 
     columns: Mapping[str, Any]
@@ -33,10 +39,10 @@ class Item:
 class Expected:
     """The maximum size of one item, known before anything is computed.
 
-    `arrays` are shapes; `labels` counts the integers in additional column lists, `text_bytes` the UTF-8 bytes
-    of additional strings, of which there are at most as many as tokens; `summary` has the shape of each
-    statistic. `column_bytes` bounds further columns as JSON; `held_bytes` counts arrays that are held until
-    the item is written, but are not part of it.
+    `arrays` are shapes as computed, of vectors before they are quantized; `labels` counts the integers in
+    additional column lists, `text_bytes` the UTF-8 bytes of additional strings, of which there are at most as
+    many as tokens; `summary` has the shape of each statistic. `column_bytes` bounds further
+    columns as JSON; `held_bytes` counts arrays that wait until the item is made of them.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -54,6 +60,7 @@ class AnswerStyle:
     `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
     float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
     under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
+    `precision` is that of the vectors, `method` how texts were ranked.
     """
 
     model: str
@@ -63,11 +70,15 @@ class AnswerStyle:
     unit: bool = True
     axes: tuple[str, ...] | None = None
     listed: bool = True
+    precision: Precision = "float32"
+    method: str | None = None
 
     @property
     def head(self) -> dict[str, Any]:
         """The fields before the items."""
-        return {"model": self.model} if self.axes is None else {"model": self.model, "axes": self.axes}
+        precision = None if self.precision == "float32" else self.precision
+        fields = {"model": self.model, "method": self.method, "precision": precision, "axes": self.axes}
+        return {name: value for name, value in fields.items() if value is not None}
 
     @property
     def growth(self) -> int:

@@ -27,7 +27,7 @@ _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 def array_text(
     array: NDArray[Any], decimals: int | None, *, unit: bool = False
 ) -> Iterator[bytes | memoryview]:
-    """Write an array of float32 or int32, of any shape, as nested lists, in pieces.
+    """Write an array of float32 or integers, of any shape, as nested lists, in pieces.
 
     `decimals` (1 to 9) rounds to the nearest, None writes the shortest text that parses to the same float32.
     Numbers of a `unit` array are clipped to [0, 1]; those of other arrays must be finite.

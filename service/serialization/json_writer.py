@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from service.serialization.items import MAPS, AnswerStyle, Item
+from service.serialization.items import MAPS, NESTED, AnswerStyle, Item
 from service.serialization.json_arrays import array_text, plain
 
 Piece = bytes | memoryview
@@ -83,10 +83,15 @@ def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
 
 def _members(style: AnswerStyle, item: Item) -> Iterator[Piece]:
     """Write an item without its closing brace."""
-    yield orjson.dumps(item.columns)[:-1]
+    nested = NESTED.keys() & item.arrays.keys()
+    yield orjson.dumps({name: x for name, x in item.columns.items() if name not in nested})[:-1]
     for name, array in item.arrays.items():
         yield b',"%s":' % name.encode()
+        if name in nested:
+            yield orjson.dumps(item.columns[name])[:-1] + b',"%s":' % NESTED[name].encode()
         yield from array_text(array, _decimals(style, name), unit=style.unit)
+        if name in nested:
+            yield b"}"
     if item.summary is not None:
         for i, (name, array) in enumerate(item.summary.items()):
             yield b'%s"%s":' % (b"," if i else b',"summary":{', name.encode())
@@ -98,7 +103,8 @@ def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:
     """Convert an item for orjson."""
     tree = dict(item.columns)
     for name, array in item.arrays.items():
-        tree[name] = plain(array, _decimals(style, name))
+        numbers = plain(array, _decimals(style, name))
+        tree[name] = {**item.columns[name], NESTED[name]: numbers} if name in NESTED else numbers
     if item.summary is not None:
         tree["summary"] = {name: plain(array, style.decimals) for name, array in item.summary.items()}
     return tree

@@ -15,7 +15,7 @@ from service.serialization.json_writer import Piece
 METADATA_KEY = "headlight"
 """The metadata key that holds the rest of the response."""
 
-_TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "uint8": "U8"}
+_TYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int8": "I8", "uint8": "U8"}
 _ALIGNMENT = 8
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from headlight_client import AsyncHeadlight, Headlight, HeadlightError, calls
+from headlight_client import AsyncHeadlight, Headlight, HeadlightError, routes
 from model.tokenization import tokenizer
 from service.protocols.native import schemas
 from tests.support.backends import both_backends
@@ -60,8 +60,8 @@ def test_every_field_is_a_parameter(client: Any) -> None:
     whole = {"dtype", "progress"}
     assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
     assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
-    assert typing.get_args(calls.Pooling) == typing.get_args(schemas.Pooling)
-    assert typing.get_args(calls.Side) == typing.get_args(tokenizer.Side)
+    assert typing.get_args(routes.Pooling) == typing.get_args(schemas.Pooling)
+    assert typing.get_args(routes.Side) == typing.get_args(tokenizer.Side)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])

@@ -15,11 +15,11 @@ from model.encoder.attention import (
     fused_attention,
     probabilities,
     similarity_scores,
-    visible,
 )
 from model.encoder.config import EncoderConfig, Similarity
 from model.encoder.packing import Packing
 from model.encoder.parts import LayerConfig
+from model.encoder.positions import visible
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import similarity, softmax
 from tests.support.product import Array, encode, naive, observed_maps, random_encoder

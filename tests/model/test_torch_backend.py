@@ -15,12 +15,13 @@ from model.contract import AttentionWant, Batch, Encoding, SentenceWant, Summary
 from model.encoder.block import Block
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend, choose_device, choose_dtype
-from model.pytorch.kernels.library import NoKernels
+from model.pytorch.kernels.library import Instructions, Kernels, NoKernels
 from model.pytorch.kernels.stack import NativeStack
 from model.tokenization.tokenizer import TextTokenizer
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.backends import PLAIN, instructions, small
+from tests.support.kernel import stand_ins
 from tests.support.product import minilm, run, want_all
 
 
@@ -146,13 +147,27 @@ def test_float16_needs_a_gpu() -> None:
     assert choose_dtype("auto", "cpu") in ("float32", "bfloat16")
 
 
-def test_auto_is_bfloat16_only_where_kernels_run_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("instructions", "chosen"), [("amx", "bfloat16"), ("avx512_bf16", "bfloat16"), ("avx512", "float32")]
+)
+def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
+    instructions: Instructions, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a CPU PyTorch's own kernels never run in bfloat16 unasked; turned off, ours are not looked for."""
     asked: list[torch.dtype] = []
-    monkeypatch.setattr("model.pytorch.backend.find_kernels", asked.append)
-    assert choose_dtype("auto", "cpu") == "bfloat16"
+
+    def find(dtype: torch.dtype) -> Kernels:
+        asked.append(dtype)
+        return stand_ins(products=True)._replace(instructions=instructions)
+
+    monkeypatch.setattr("model.pytorch.backend.find_kernels", find)
+    assert choose_dtype("auto", "cpu") == chosen
     assert choose_dtype("auto", "cpu", native=False) == "float32"
     assert asked == [torch.bfloat16]
+
+
+def test_auto_is_float32_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor that they do not support."""
 
     def find_none(_: torch.dtype) -> None:
         raise NoKernels("there are none")

@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.contract import Encoding
-from service.serialization.answer_size import bound
+from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Expected, Item, columns
 from service.serialization.json_writer import last_line, lines
+from service.serialization.precision import Precision, quantize
 from service.serialization.writing import write, write_whole
 from tests.support.doubles import tokenizer
 
@@ -74,6 +75,43 @@ def test_vectors_are_never_larger_than_their_bound(
         style = AnswerStyle(MODEL, format_name, dtype)
         items = [Item(columns(i, encoding), arrays) for i in range(count)]
         assert size(style, items) <= bound(style, [encoding] * count, [expected(arrays)] * count)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
+@pytest.mark.parametrize("format_name", FORMATS)
+@given(value=st.sampled_from([-1.0, -0.9, 0.0, 1.0, -1.00000034e-05]), count=st.integers(0, 200))
+def test_chunks_and_quantized_vectors_are_never_larger_than_their_bound(
+    format_name: Any, precision: Precision, value: float, count: int
+) -> None:
+    """Integers of one byte, as text or not, and the places of chunks in a long text."""
+    vectors = {
+        "embedding": np.full(160, value, dtype=np.float32),
+        "chunks": np.full((count, 24), value, dtype=np.float32),
+    }
+    places = {"offsets": [[2_000_000] * 2] * count, "token_spans": [[2_000_000] * 2] * count}
+    counted = expected(vectors, labels=4 * count)
+    arrays = {name: quantize(array, precision) for name, array in vectors.items()}
+    item = Item(columns(0, WORST) | {"chunks": places}, arrays)
+    style = AnswerStyle(MODEL, format_name, precision=precision)
+    written, limit = size(style, [item]), bound(style, [WORST], [counted])
+    assert written <= limit
+    floats = 4 * sum(array.size for array in vectors.values())
+    assert waiting_bytes(style, [counted]) == (0 if precision == "float32" else floats)
+
+
+@pytest.mark.parametrize("precision", ["int8", "ubinary"])
+@pytest.mark.parametrize("format_name", ["npz", "safetensors"])
+def test_the_size_of_a_file_of_quantized_chunks_is_known_almost_exactly(
+    format_name: Any, precision: Precision
+) -> None:
+    """A byte for each component or for eight of them, not the four of the vectors that they come from."""
+    (encoding,) = tokenizer().encode(["word " * 10])
+    vectors = np.full((1000, 768), 0.5, np.float32)
+    places = {"offsets": [[100_000] * 2] * 1000, "token_spans": [[1000] * 2] * 1000}
+    item = Item(columns(0, encoding) | {"chunks": places}, {"chunks": quantize(vectors, precision)})
+    style = AnswerStyle(MODEL, format_name, precision=precision)
+    limit = bound(style, [encoding], [Expected({"chunks": vectors.shape}, labels=4000)])
+    assert size(style, [item]) <= limit <= 1.15 * size(style, [item])
 
 
 @pytest.mark.parametrize("decimals", [1, 3, 6, 7, 9])

@@ -40,6 +40,8 @@ class Answer(Sequence[T]):
     usage: Mapping[str, int]
     max_error: float | None
     request_ids: tuple[str, ...]
+    method: str | None = None
+    """How texts were ranked: "cross-encoder", "late-interaction" or "bi-encoder"."""
 
     @property
     def request_id(self) -> str | None:
@@ -187,12 +189,13 @@ def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
         usage=dict(usage),
         max_error=None if None in errors else max(error for error in errors if error is not None),
         request_ids=tuple(name for answer in answers for name in answer.request_ids),
+        method=answers[0].method,
     )
 
 
 def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
     """Parse an item of `/encode`; raises KeyError, TypeError or ValueError if it is invalid."""
-    return Encoded(**_columns(item, scale))
+    return Encoded(**token_columns(item, scale))
 
 
 def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMaps:
@@ -205,7 +208,7 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
     rows = shape[:-1]
     word_offsets = item.get("word_offsets")
     return AttentionMaps(
-        **_columns(item, scale),
+        **token_columns(item, scale),
         **labels,
         axes=tuple(axes),
         attention=_floats(item.get("attention"), scale, shape),
@@ -225,7 +228,8 @@ def _summary(item: Json) -> dict[str, FloatArray] | None:
     return {name: np.asarray(values, np.float32) for name, values in statistics.items()} or None
 
 
-def _columns(item: Json, scale: float) -> dict[str, Any]:
+def token_columns(item: Json, scale: float) -> dict[str, Any]:
+    """Parse the fields that items of all routes have in common; raises as the others do."""
     count = len(item["tokens"])
     return {
         "index": item["index"],

@@ -9,19 +9,21 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from headlight_client.answers import Answer, AttentionMaps, Encoded
-from headlight_client.calls import Call, Lines, Routes
+from headlight_client.answers import Answer, AttentionMaps, Encoded, Tokens
+from headlight_client.calls import Call, Lines
 from headlight_client.errors import (
     HeadlightError,
     connection_errors,
 )
 from headlight_client.info import Info, Waiting, read_info
 from headlight_client.many import is_small, parts_of, run_in_thread, send_all, without_info
+from headlight_client.predictions import Predicted, Ranked, Similarities
 from headlight_client.retry import Progress, Retries
+from headlight_client.routes import Routes
 from headlight_client.sending import AsyncSender, Connection, Sender, where
 from headlight_client.splitting import TOO_LARGE, TOO_LATE, WHOLE, Limits, Parts
 
-T = TypeVar("T", bound=Encoded | AttentionMaps)
+T = TypeVar("T")
 
 URL = "http://127.0.0.1:8000"
 TIMEOUT = httpx.Timeout(60.0, connect=5.0)
@@ -34,6 +36,11 @@ class Headlight(
         Answer[AttentionMaps],
         Generator[Encoded, None, None],
         Generator[AttentionMaps, None, None],
+        Answer[Predicted],
+        Answer[Ranked],
+        Similarities,
+        Answer[Tokens],
+        Answer[str],
     ]
 ):
     """A thread-safe client of one service; a context manager that closes its connections.
@@ -90,7 +97,7 @@ class Headlight(
             try:
                 return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
             except HeadlightError as error:
-                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
+                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1 or not call.divisible:
                     raise
                 refused = error
         parts = parts_of(call, self._limits(call), self._connection.concurrency, refused)
@@ -151,6 +158,11 @@ class AsyncHeadlight(
         Awaitable[Answer[AttentionMaps]],
         AsyncGenerator[Encoded, None],
         AsyncGenerator[AttentionMaps, None],
+        Awaitable[Answer[Predicted]],
+        Awaitable[Answer[Ranked]],
+        Awaitable[Similarities],
+        Awaitable[Answer[Tokens]],
+        Awaitable[Answer[str]],
     ]
 ):
     """`Headlight` for asyncio: await the calls, and read streams with `async for`."""
@@ -206,7 +218,7 @@ class AsyncHeadlight(
             try:
                 return await self._send_part(call, call.rows)
             except HeadlightError as error:
-                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
+                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1 or not call.divisible:
                     raise
                 refused = error
         parts = parts_of(call, await self._limits(call), self._connection.concurrency, refused)

@@ -33,6 +33,14 @@ def listed(inputs: object) -> list[str] | list[Pair]:
     return rows
 
 
+def id_lists(token_ids: Any) -> list[list[int]]:
+    """List lists of token ids; one list of numbers is one text. Raises InputsError."""
+    rows = _rows(token_ids)
+    if not rows:
+        raise InputsError("token_ids is empty: pass at least one list of ids.", "token_ids")
+    return [rows] if all(isinstance(row, int) for row in rows) else [list(row) for row in rows]
+
+
 def _refuse(inputs: object) -> None:
     """Reject objects whose rows are not an ordered sequence of texts."""
     name = type(inputs).__name__

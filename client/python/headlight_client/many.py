@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
-from headlight_client.answers import Answer, AttentionMaps, Encoded, joined
+from headlight_client.answers import Answer
 from headlight_client.calls import Call
 from headlight_client.errors import HeadlightError
 from headlight_client.retry import RETRIED, Progress
 from headlight_client.splitting import MAX_INPUTS, Limits, Parts
 
-T = TypeVar("T", bound=Encoded | AttentionMaps)
+T = TypeVar("T")
 R = TypeVar("R")
 
 _UNAUTHORIZED = 401
@@ -24,10 +24,12 @@ _LOOK_S = 0.2
 
 
 def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
-    """Whether to send a call in one request, and split it only if the service refuses that.
+    """Whether to send a call in one request, and split it only if the service refuses that, if ever.
 
     `info` is the document of `/info`, if already fetched.
     """
+    if not call.divisible:
+        return True
     limits = Limits.of(info or {}, call.model)
     size = call.frame_bytes + sum(map(len, call.inputs)) + len(call.inputs)
     fits = len(call.inputs) <= min(limits.inputs, MAX_INPUTS) and size <= limits.body_bytes
@@ -76,7 +78,7 @@ async def send_all(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    return joined([answers[start] for start in sorted(answers)])
+    return call.merge([answers[start] for start in sorted(answers)])
 
 
 def run_in_thread(work: Callable[[], Coroutine[Any, Any, R]]) -> R:

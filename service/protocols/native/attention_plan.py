@@ -48,6 +48,8 @@ class AttentionPlan:
     info: ModelInfo
     prefix: str
     """Of the options' names in errors."""
+    listed: str
+    """The field of the inputs, for errors."""
     _resolved: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -163,7 +165,7 @@ class AttentionPlan:
         self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
     ) -> tuple[int, ...]:
         """Resolve a list of positions, once for all inputs of the same length."""
-        place_of = f"inputs.{index}"
+        place_of = f"{self.listed}.{index}"
         if (option, count) not in self._resolved:
             available = f"{place_of} has {count} {self.request.level}s"
             self._resolved[option, count] = resolve(
@@ -208,11 +210,12 @@ def plan_attention(
     dtype: MapDtype = "float32",
     *,
     prefix: str = "",
+    listed: str = "inputs",
 ) -> AttentionPlan:
     """Check which attention is asked for against the model; raises OutOfRange, Unsupported or Problem.
 
     `embeddings` are what else is computed; `dtype` is that of maps in the response. `prefix` is where the
-    options are in a body, as "attention." is.
+    options are in a body, as "attention." is, and `listed` is the field of the inputs.
     """
     check_exposes(info, "attention", "model")
     layers, heads = (
@@ -224,4 +227,4 @@ def plan_attention(
             ("heads", options.heads, info.heads),
         )
     )
-    return AttentionPlan(layers, heads, embeddings, options, dtype, info, prefix)
+    return AttentionPlan(layers, heads, embeddings, options, dtype, info, prefix, listed)

@@ -1,14 +1,17 @@
 """Plans which embeddings each sequence must return; checks every index."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.errors import OutOfRange, Unsupported
+from model.tokenization.tokenizer import Text
 from service.problems import Problem, cut
+from service.protocols.native.chunks import Chunking, ChunkPlan
 from service.protocols.native.schemas import EmbeddingOptions, PromptRequest, TaskRequest
 from service.protocols.view import View
 from service.serialization.items import Expected, columns
+from service.serialization.precision import BITS, STEPS, Precision
 
 _MODES: dict[str, tuple[PoolingMode, ...]] = {
     "mean": ("mean",),
@@ -23,7 +26,7 @@ _MODES: dict[str, tuple[PoolingMode, ...]] = {
 
 @dataclass(frozen=True)
 class EncodePlan:
-    """The embeddings that each sequence returns; the same for all except for the prompt's length."""
+    """The embeddings that each sequence returns; the same for all except for prompts and chunks."""
 
     sentence: SentenceWant | None
     token_layers: tuple[int, ...]
@@ -34,13 +37,23 @@ class EncodePlan:
     include_prompt: bool
     task: str | None = None
     """The task of every sequence."""
+    precision: Precision = "float32"
+    chunks: ChunkPlan | None = None
 
-    def view(self, index: int, encoding: Encoding) -> View:
-        """Plan one sequence."""
-        return View(self.want(encoding), columns(index, encoding), Expected(self.shapes(encoding)))
+    def view(self, index: int, encoding: Encoding, text: Text) -> View:
+        """Plan one sequence; raises the 422 for a chunk that it does not have."""
+        item_columns, shapes, want = columns(index, encoding), self.shapes(encoding), self.want(encoding)
+        labels = 0
+        if self.chunks is not None and isinstance(text, str):
+            parts = self.chunks.split(index, encoding, text)
+            want = replace(want, heads=(self.chunks.want(parts),))
+            item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
+            shapes["chunks"] = (len(parts.tokens), self.chunks.size)
+            labels = 4 * len(parts.tokens)
+        return View(want, item_columns, Expected(shapes, labels=labels), self.precision)
 
     def want(self, encoding: Encoding) -> Want:
-        """Return what must be computed for one sequence."""
+        """Return what must be computed for one sequence, without chunks."""
         sentence = self.sentence
         if sentence is not None and encoding.prompt_length and not self.include_prompt:
             skip = min(encoding.prompt_length, len(encoding) - 1)
@@ -60,49 +73,101 @@ class EncodePlan:
 
 
 def plan_encode(options: EmbeddingOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
-    """Check the requested embeddings against the model; raises OutOfRange or Unsupported.
+    """Check the requested embeddings against the model; raises OutOfRange, Unsupported or a Problem.
 
     `task` is as `choose_task` returns it.
     """
-    states = info.layers + 1
-    available = f"there are {states} hidden states"
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
-        token_layers = resolve(options.layers, states, option="layers", available=available)
-        _check_given(info, token_layers, "layers")
-    if "sentence" not in options.outputs:
-        return EncodePlan(None, token_layers, 0, 0, info.hidden_size, info.include_prompt, task)
-    layers = resolve(options.pooling_layers, states, option="pooling_layers", available=available)
-    _check_given(info, layers, "pooling_layers")
-    modes = _MODES[options.pooling] if options.pooling else info.pooling
-    size = pooled_size = info.hidden_size * len(modes) * len(layers)
-    if info.dense:
-        if size != info.hidden_size * len(info.pooling):
-            raise Unsupported(
-                "This model has a linear layer after its pooling, which requires vectors of "
-                f"{info.hidden_size * len(info.pooling)} components, not {size}: choose one pooling layer "
-                "and a pooling of that size.",
-                field="pooling_layers" if len(layers) > 1 else "pooling",
-            )
-        size = info.sentence_size
-    if options.dimensions is not None and options.dimensions > size:
-        raise OutOfRange(
-            f"dimensions is {options.dimensions} and the vectors have {size} components: choose 1 to {size}.",
-            field="dimensions",
-            actual=options.dimensions,
-            allowed=(1, size),
-        )
-    normalize = info.normalize if options.normalize is None else options.normalize
-    sentence = SentenceWant(modes, layers, normalize, options.dimensions)
+        token_layers = _resolve_states(options.layers, info, "layers")
+    chunks = None if options.chunks is None else _plan_chunks(options.chunks, options, info)
+    sentence, size, pooled_size = None, 0, 0
+    if "sentence" in options.outputs:
+        sentence, size, pooled_size = _plan_sentence(options, info)
+    sizes = [size] * (sentence is not None) + ([] if chunks is None else [chunks.size])
+    _check_precision(options, sizes, normalize=_normalizes(options, info))
     return EncodePlan(
         sentence,
         token_layers,
-        options.dimensions or size,
+        size,
         pooled_size,
         info.hidden_size,
         info.include_prompt,
         task,
+        options.precision,
+        chunks,
     )
+
+
+def _plan_sentence(options: EmbeddingOptions, info: ModelInfo) -> tuple[SentenceWant, int, int]:
+    """Return the want, the components of a vector, and those before a dense layer or `dimensions`."""
+    layers = _resolve_states(options.pooling_layers, info, "pooling_layers")
+    modes = _MODES[options.pooling] if options.pooling else info.pooling
+    pooled_size = info.hidden_size * len(modes) * len(layers)
+    if info.dense and pooled_size != info.hidden_size * len(info.pooling):
+        raise Unsupported(
+            "This model has a linear layer after its pooling, which requires vectors of "
+            f"{info.hidden_size * len(info.pooling)} components, not {pooled_size}: choose one pooling layer "
+            "and a pooling of that size.",
+            field="pooling_layers" if len(layers) > 1 else "pooling",
+        )
+    size = _cut(info.sentence_size if info.dense else pooled_size, options.dimensions)
+    sentence = SentenceWant(modes, layers, _normalizes(options, info), options.dimensions)
+    return sentence, size, pooled_size
+
+
+def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo) -> ChunkPlan:
+    if options.pooling and _MODES[options.pooling] not in (("mean",), info.pooling):
+        raise Problem(
+            "invalid-request",
+            f'pooling is "{options.pooling}", and chunks are pooled with "mean": leave one of them out.',
+            members={"field": "pooling", "actual": options.pooling, "allowed": ["mean"]},
+        )
+    if info.dense and len(info.pooling) > 1:
+        raise Unsupported(
+            "This model has a linear layer after its pooling, which requires vectors of "
+            f"{info.hidden_size * len(info.pooling)} components; the mean over a chunk has "
+            f"{info.hidden_size}: leave chunks out.",
+            field="chunks",
+        )
+    size = _cut(info.sentence_size if info.dense else info.hidden_size, options.dimensions)
+    return ChunkPlan(chunking, size, _normalizes(options, info), options.dimensions)
+
+
+def _normalizes(options: EmbeddingOptions, info: ModelInfo) -> bool:
+    return info.normalize if options.normalize is None else options.normalize
+
+
+def _cut(size: int, dimensions: int | None) -> int:
+    """Return the components that are left of `size`; raises OutOfRange if there are too few."""
+    if dimensions is not None and dimensions > size:
+        raise OutOfRange(
+            f"dimensions is {dimensions} and the vectors have {size} components: choose 1 to {size}.",
+            field="dimensions",
+            actual=dimensions,
+            allowed=(1, size),
+        )
+    return dimensions or size
+
+
+def _check_precision(options: EmbeddingOptions, sizes: Sequence[int], *, normalize: bool) -> None:
+    """Raise the 422 for a precision that vectors of these sizes cannot have."""
+    precision = options.precision
+    if precision in STEPS and not normalize:
+        raise Problem(
+            "invalid-request",
+            f'normalize is false, and the precision "{precision}" has steps for vectors of unit length: set '
+            '"normalize": true, or choose another precision.',
+            members={"field": "normalize", "actual": False, "allowed": [True]},
+        )
+    odd = next((size for size in sizes if size % 8), None)
+    if precision in BITS and odd is not None:
+        raise Problem(
+            "invalid-request",
+            f'precision is "{precision}", which packs 8 components into a byte, and the vectors have {odd}: '
+            "set `dimensions` to a multiple of 8.",
+            members={"field": "dimensions", "actual": odd},
+        )
 
 
 def check_exposes(info: ModelInfo, what: str, field: str) -> None:
@@ -115,9 +180,13 @@ def check_exposes(info: ModelInfo, what: str, field: str) -> None:
         )
 
 
-def _check_given(info: ModelInfo, layers: Sequence[int], field: str) -> None:
+def _resolve_states(indices: Sequence[int], info: ModelInfo, option: str) -> tuple[int, ...]:
+    """Convert indices of hidden states; raises OutOfRange, and Unsupported for one that is not returned."""
+    states = info.layers + 1
+    layers = resolve(indices, states, option=option, available=f"there are {states} hidden states")
     if any(layer != info.layers for layer in layers):
-        check_exposes(info, "other hidden states", field)
+        check_exposes(info, "other hidden states", option)
+    return layers
 
 
 def resolve(

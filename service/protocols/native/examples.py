@@ -28,6 +28,13 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             normalize=True,
             dimensions=8,
         ),
+        "binary": _example("A vector with one bit for each component", inputs=_SENTENCE, precision="ubinary"),
+        "chunks": _example(
+            "A vector for each sentence of a text, from one pass over all of it",
+            inputs="The cat sat on the mat. It slept.",
+            outputs=[],
+            chunks="sentences",
+        ),
     },
     "/attention": {
         "head": _example("One head of one layer", inputs=_SENTENCE, layers=[0], heads=[0]),
@@ -62,6 +69,20 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             "The labels of a pair, and one head's attention",
             inputs=[_PAIR],
             attention={"layers": [-1], "heads": [0]},
+        ),
+    },
+    "/rerank": {
+        "texts": _example(
+            "Texts in the order in which they match a query",
+            query=_PAIR[0],
+            texts=["The cat sat on the mat.", _PAIR[1]],
+        ),
+        "best": _example(
+            "The best text",
+            query=_PAIR[0],
+            texts=["The cat sat on the mat.", _PAIR[1]],
+            top_n=1,
+            return_texts=True,
         ),
     },
     "/similarity": {

@@ -21,10 +21,11 @@ def invalid(field: str, message: str) -> PydanticCustomError:
 
 def _whole(value: object, info: ValidationInfo) -> int:
     """Accept whole numbers (6 and 6.0), but no booleans or strings."""
-    return _whole_number(value, str(info.field_name))
+    return whole_number(value, str(info.field_name))
 
 
-def _whole_number(value: object, field: str) -> int:
+def whole_number(value: object, field: str) -> int:
+    """Check the value of a field as `WholeNumber` does."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise invalid(field, "must be an integer")
     return int(value)
@@ -36,7 +37,7 @@ def _indices(value: object, info: ValidationInfo) -> Indices:
         raise invalid(field, "must be a list of at least one integer")
     if len(value) > MAX_INDICES:
         raise invalid(field, f"has {len(value)} items and the limit is {MAX_INDICES}")
-    return tuple(_whole_number(item, f"{field}.{i}") for i, item in enumerate(value))
+    return tuple(whole_number(item, f"{field}.{i}") for i, item in enumerate(value))
 
 
 def _all_or_indices(value: object, info: ValidationInfo) -> Literal["all"] | Indices:
@@ -76,6 +77,15 @@ def _text_list(value: object, info: ValidationInfo) -> Sequence[str]:
     for i, item in enumerate(value):
         if not isinstance(item, str):
             raise invalid(f"{field}.{i}", "must be a string")
+    return value
+
+
+def _non_empty_text(value: object, info: ValidationInfo) -> str:
+    field = str(info.field_name)
+    if not isinstance(value, str):
+        raise invalid(field, "must be a string")
+    if not value:
+        raise invalid(field, "is empty: send a text of at least one character")
     return value
 
 
@@ -155,6 +165,9 @@ TokenIds = Annotated[
     IdLists,
     PlainValidator(_id_lists),
     WithJsonSchema({"anyOf": [{**_IDS, "minItems": 1}, {"type": "array", "items": _IDS, "minItems": 1}]}),
+]
+NonEmptyText = Annotated[
+    str, BeforeValidator(_non_empty_text), WithJsonSchema({"type": "string", "minLength": 1})
 ]
 TextList = Annotated[
     Sequence[str],

@@ -26,7 +26,7 @@ from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.encode_plan import plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import PositiveNumber, invalid
-from service.protocols.native.needed_head import check_head
+from service.protocols.needed_head import check_head
 from service.protocols.native.responses import MapsItem, Usage
 from service.protocols.native.routes import any_of, planning_steps, smaller_maps
 from service.protocols.native.schemas import AttentionOptions, EmbeddingOptions, ModelRequest, WithInputs

@@ -30,19 +30,37 @@ class Usage(BaseModel):
     input_tokens: int = Field(ge=0, description="Tokens run, without padding.")
 
 
+class ChunkVectors(BaseModel):
+    """The chunks of one text, in lists of equal length."""
+
+    offsets: list[tuple[int, int]] = Field(
+        description="`[start, end]` of each chunk in the text, in Unicode code points."
+    )
+    token_spans: list[tuple[int, int]] = Field(
+        description="`[first, after]`: positions of the tokens whose mean the vector is."
+    )
+    embeddings: list[list[float]] = Field(description="(chunks, dimensions).")
+
+
 class EncodeItem(TokenColumns):
     """The vectors of one input."""
 
-    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
+    embedding: list[float] | None = Field(
+        None, description="(dimensions,), with `sentence` in `outputs`; a list of integers with `precision`."
+    )
     token_embeddings: list[list[list[float]]] | None = Field(
         None, description="(layers, tokens, hidden), with `tokens` in `outputs`."
     )
+    chunks: ChunkVectors | None = Field(None, description="With `chunks`, the vector of each part.")
 
 
 class EncodeResponse(BaseModel):
     """The response of `/encode`."""
 
     model: str
+    precision: Literal["int8", "uint8", "binary", "ubinary"] | None = Field(
+        None, description="Of `embedding` and `chunks`; absent for float32."
+    )
     data: list[EncodeItem]
     usage: Usage
 

@@ -7,14 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding
-from model.tokenization.tokenizer import Truncation
+from model.tokenization.tokenizer import Text, Truncation
 from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.encode_plan import choose_prompt, choose_task, plan_encode
+from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
@@ -23,11 +23,15 @@ from service.protocols.native.schemas import (
     EncodeRequest,
     InputsRequest,
 )
+from service.protocols.view import View
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)
 
 # Python steps to find a token's word and whether it is kept.
 _STEPS_PER_TOKEN = 5
+# Python steps to find a chunk's tokens, and the bytes of its two pairs of numbers (measured).
+_STEPS_PER_CHUNK = 30
+_CHUNK_BYTES = 400
 
 
 async def encode(request: Request) -> Response:
@@ -84,11 +88,30 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     info = exchange.engine.info
     plan = plan_encode(body.embeddings, info, choose_task(body, info))
     encodings = await _tokenize(exchange, body)
-    views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
-    way_out = (
-        "send fewer inputs, choose fewer `layers` or `pooling_layers`, or leave `tokens` out of `outputs`"
-    )
-    return await exchange.answer(exchange.style(), encodings, views, way_out)
+    views = await _plan_items(exchange, plan, encodings, body.inputs)
+    way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
+    way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
+    way_out += "or leave `tokens` out of `outputs`"
+    return await exchange.answer(exchange.style(precision=plan.precision), encodings, views, way_out)
+
+
+async def _plan_items(
+    exchange: Exchange, plan: EncodePlan, encodings: Sequence[Encoding], texts: Sequence[Text]
+) -> list[View]:
+    """Plan each input; texts are split into chunks, in memory that is reserved first."""
+    inputs = [*enumerate(zip(encodings, texts, strict=True))]
+    if plan.chunks is None:
+        return [plan.view(i, *one) for i, one in inputs]
+    most = sum(map(plan.chunks.most, encodings))
+    memory, permit = exchange.state.memory, exchange.context.permit
+    memory.take(permit, _CHUNK_BYTES * most)
+    steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_CHUNK * most
+    if plan.chunks.chunking == "sentences":
+        steps += sum(map(len, texts))
+    views = await exchange.off_loop(lambda: [plan.view(i, *one) for i, one in inputs], steps=steps)
+    found = sum(len(view.columns["chunks"]["offsets"]) for view in views)
+    memory.release_part(permit, _CHUNK_BYTES * (most - found))
+    return views
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:

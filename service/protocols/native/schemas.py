@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_
 from model.contract import STATISTICS, Aggregate, Statistic, Weights
 from model.tokenization.tokenizer import Side
 from service.http.negotiation import FORMATS
+from service.protocols.native.chunks import Chunking, ChunksField
 from service.protocols.native.fields import (
     AllOrIndices,
     IndexList,
@@ -18,6 +19,7 @@ from service.protocols.native.fields import (
     invalid,
 )
 from service.serialization.items import Format
+from service.serialization.precision import Precision
 
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 
@@ -115,10 +117,13 @@ DIMENSIONS = Field(
 _OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k")
 
 
+_OF_VECTORS = ("pooling", "pooling_layers", "normalize", "dimensions", "precision")
+
+
 def _check_pooled(request: Options, outputs: Sequence[str]) -> None:
     if "sentence" in outputs:
         return
-    for field in ("pooling", "pooling_layers", "normalize", "dimensions"):
+    for field in _OF_VECTORS:
         if request.is_overridden(field):
             raise invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
 
@@ -133,6 +138,8 @@ class EmbeddingOptions:
     dimensions: int | None
     pooling_layers: Sequence[int] = (-1,)
     layers: Sequence[int] = (-1,)
+    precision: Precision = "float32"
+    chunks: Chunking | None = None
 
 
 class EncodeRequest(InputsRequest):
@@ -141,9 +148,8 @@ class EncodeRequest(InputsRequest):
     # Defaults are tuples: pydantic copies a list for each request.
     outputs: tuple[Output, ...] = Field(
         ("sentence",),
-        min_length=1,
         max_length=2,
-        description="The pooled vector, contextual token vectors, or both.",
+        description="The pooled vector, contextual token vectors, or both; `[]` only with `chunks`.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
@@ -156,19 +162,55 @@ class EncodeRequest(InputsRequest):
         description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
         "negative numbers count from the end.",
     )
+    precision: Precision = Field(
+        "float32",
+        description="Of sentence vectors and chunks. `int8` and `uint8` are steps of 1/127 and need "
+        "normalized vectors; `binary` and `ubinary` have one bit for each component, in bytes.",
+    )
+    chunks: ChunksField | None = Field(
+        None,
+        description="Vectors of parts of each text, from one pass over all of it (late chunking, Günther et "
+        'al. 2024): `"sentences"`, windows of tokens such as `{"tokens": 64, "overlap": 16}`, or of a single '
+        "text a list of `[start, end]` in Unicode code points. A vector is the mean over the tokens that "
+        "begin in the chunk.",
+    )
 
     @model_validator(mode="after")
     def _effective(self) -> "EncodeRequest":
-        _check_pooled(self, self.outputs)
+        if self.chunks is not None:
+            self._check_chunked()
+        elif not self.outputs:
+            raise invalid("outputs", 'must not be empty without chunks: choose "sentence", "tokens" or both')
+        else:
+            _check_pooled(self, self.outputs)
         if "tokens" not in self.outputs and self.is_overridden("layers"):
             raise invalid("layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"')
         return self
+
+    def _check_chunked(self) -> None:
+        if not isinstance(self.inputs[0], str):
+            raise invalid("chunks", "are parts of single texts, and inputs has pairs: send texts")
+        if isinstance(self.chunks, tuple) and len(self.inputs) > 1:
+            raise invalid(
+                "chunks",
+                f"lists parts of one text, and there are {len(self.inputs)} inputs: send one text per "
+                'request, or choose "sentences" or {"tokens": n}',
+            )
+        if self.is_overridden("pooling_layers"):
+            raise invalid("pooling_layers", "must be [-1] with chunks, which pool the last hidden state")
 
     @property
     def embeddings(self) -> EmbeddingOptions:
         """The requested embeddings."""
         return EmbeddingOptions(
-            self.outputs, self.pooling, self.normalize, self.dimensions, self.pooling_layers, self.layers
+            self.outputs,
+            self.pooling,
+            self.normalize,
+            self.dimensions,
+            self.pooling_layers,
+            self.layers,
+            self.precision,
+            self.chunks,
         )
 
 

@@ -18,7 +18,7 @@ from model.onnx.backend import OnnxBackend
 from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance
-from tests.references.families import Written, change_config, write_model
+from tests.references.families import VOCABULARY, Written, change_config, write_model
 from tests.support.families import SIZES, sample
 from tests.support.product import run
 
@@ -110,7 +110,7 @@ def test_masked_words_are_the_reference_s(name: str, tmp_path: Path) -> None:
     written = write(tmp_path, name, "MaskedLM", tie_word_embeddings=True)
     checkpoint = load_checkpoint(tmp_path)
     assert checkpoint.predictor is not None
-    assert checkpoint.predictor.info == HeadInfo("masked_words")
+    assert checkpoint.predictor.info == HeadInfo("masked_words", size=VOCABULARY)
     backend = TorchBackend(checkpoint, device="cpu", dtype="float32")
     check(written, backend, "token_logits", 1e-5)
 

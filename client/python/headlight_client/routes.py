@@ -1,0 +1,290 @@
+"""The routes of the service as methods, without sending anything."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
+
+from headlight_client.answers import attention_maps, encoded
+from headlight_client.calls import ACCEPT_JSON, ACCEPT_LINES, ACCEPT_WHOLE, Call, call_of
+from headlight_client.inputs import Inputs
+from headlight_client.predictions import SimilarityCall, best, decoded, predicted, ranked, tokens_of
+
+Indices = Sequence[int]
+Side = Literal["right", "left"]
+Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
+Outputs = Sequence[Literal["sentence", "tokens"]]
+Statistic = Literal[
+    "entropy",
+    "confidence",
+    "mean_distance",
+    "self",
+    "previous",
+    "next",
+    "special",
+    "argmax_self",
+    "argmax_previous",
+    "argmax_next",
+]
+
+EncodeT = TypeVar("EncodeT")
+PredictT = TypeVar("PredictT")
+RankT = TypeVar("RankT")
+SimilarityT = TypeVar("SimilarityT")
+TokenizeT = TypeVar("TokenizeT")
+DecodeT = TypeVar("DecodeT")
+AttentionT = TypeVar("AttentionT")
+EncodeStreamT = TypeVar("EncodeStreamT")
+AttentionStreamT = TypeVar("AttentionStreamT")
+
+
+class Routes(
+    ABC,
+    Generic[
+        EncodeT,
+        AttentionT,
+        EncodeStreamT,
+        AttentionStreamT,
+        PredictT,
+        RankT,
+        SimilarityT,
+        TokenizeT,
+        DecodeT,
+    ],
+):
+    """The routes of the service. Options left out, or None, have the service's defaults.
+
+    `inputs` is a text, or any number of texts or pairs of texts: a list, an array, a column of a data frame,
+    a generator. Inputs that exceed the limits of one request are sent in several, `concurrency` at a time;
+    items are in the order of the inputs, and `item.index` counts over all of them. The first request that
+    fails cancels the others, and `error.rows` has its inputs.
+
+    All raise HeadlightError: HeadlightConnectionError if the connection fails, HeadlightTimeout if it is too
+    slow; and InputsError, before anything is sent, if an input is not a text.
+    """
+
+    @abstractmethod
+    def _fetch(self, call: Call[Any]) -> Any:
+        """Send a call and parse the whole response."""
+
+    @abstractmethod
+    def _stream(self, call: Call[Any]) -> Any:
+        """Send a call and parse the items as they arrive."""
+
+    def encode(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        task: str | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        pooling_layers: Indices | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        layers: Indices | None = None,
+        dtype: Literal["float32", "float16"] | None = None,
+        progress: bool = False,
+    ) -> EncodeT:
+        """`POST /encode`: sentence vectors, or with `outputs` token vectors.
+
+        `dtype` is the type used for transfer; arrays are always float32 here. `progress` draws a bar (tqdm).
+
+            answer = client.encode(frame["text"], normalize=True, progress=True)
+            answer.embeddings  # (texts, dimensions), float32
+        """
+        return self._fetch(call_of("/encode", ACCEPT_WHOLE, encoded, locals()))
+
+    def stream_encode(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        task: str | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        pooling_layers: Indices | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        layers: Indices | None = None,
+    ) -> EncodeStreamT:
+        """Like `encode`, but yields each item as soon as it is ready, in any order: see `item.index`.
+
+        Results are not kept in memory; one request is in flight at a time. The first is sent when the first
+        item is requested; closing the iterator cancels the current one.
+        """
+        return self._stream(call_of("/encode", ACCEPT_LINES, encoded, locals()))
+
+    def attention(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        task: str | None = None,
+        layers: Literal["all"] | Indices | None = None,
+        heads: Literal["all"] | Indices | None = None,
+        weights: Literal["probability", "score", "value_norm"] | None = None,
+        aggregate: Literal["none", "mean", "max", "rollout"] | None = None,
+        special_tokens: Literal["keep", "drop"] | None = None,
+        level: Literal["token", "word"] | None = None,
+        queries: Literal["all"] | Indices | None = None,
+        keys: Literal["all"] | Indices | None = None,
+        renormalize: bool | None = None,
+        top_k: int | None = None,
+        summary: bool | None = None,
+        statistics: Sequence[Statistic] | None = None,
+        maps: bool | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        dtype: Literal["float32", "float16", "uint8"] | None = None,
+        progress: bool = False,
+    ) -> AttentionT:
+        """`POST /attention`: maps, (layer, head, query, key) by default.
+
+        `dtype` is the type used to transfer maps; arrays are always float32 here, and the answer's
+        `max_error` bounds the error. `progress` draws a bar (tqdm).
+
+            for item in client.attention(texts, layers=[3], heads=[1]):
+                item.attention  # (1, 1, tokens, tokens), float32
+        """
+        return self._fetch(call_of("/attention", ACCEPT_WHOLE, attention_maps, locals()))
+
+    def stream_attention(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        task: str | None = None,
+        layers: Literal["all"] | Indices | None = None,
+        heads: Literal["all"] | Indices | None = None,
+        weights: Literal["probability", "score", "value_norm"] | None = None,
+        aggregate: Literal["none", "mean", "max", "rollout"] | None = None,
+        special_tokens: Literal["keep", "drop"] | None = None,
+        level: Literal["token", "word"] | None = None,
+        queries: Literal["all"] | Indices | None = None,
+        keys: Literal["all"] | Indices | None = None,
+        renormalize: bool | None = None,
+        top_k: int | None = None,
+        summary: bool | None = None,
+        statistics: Sequence[Statistic] | None = None,
+        maps: bool | None = None,
+        outputs: Outputs | None = None,
+        pooling: Pooling | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        decimals: int | None = None,
+    ) -> AttentionStreamT:
+        """Like `attention`, but yields each item as soon as it is ready, in any order: see `item.index`.
+
+        Numbers are rounded to `decimals`, 6 by default. One request is in flight at a time: the first is sent
+        when the first item is requested; closing the iterator cancels the current one.
+        """
+        return self._stream(call_of("/attention", ACCEPT_LINES, attention_maps, locals()))
+
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        raw_scores: bool | None = None,
+        top_k: int | None = None,
+        aggregation: Literal["none", "simple", "first", "average", "max"] | None = None,
+        attention: Mapping[str, Any] | None = None,
+        progress: bool = False,
+    ) -> PredictT:
+        """`POST /predict`: classes of texts, or of their tokens, with scores.
+
+        `attention` has the options of `attention`, whose maps are then in `item.maps`.
+
+            for item in client.predict(texts, top_k=1):
+                item.labels[0].label, item.labels[0].score
+        """
+        return self._fetch(call_of("/predict", ACCEPT_JSON, predicted, locals()))
+
+    def rerank(
+        self,
+        query: str,
+        texts: Iterable[str],
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        top_n: int | None = None,
+        return_texts: bool | None = None,
+        raw_scores: bool | None = None,
+        attention: Mapping[str, Any] | None = None,
+        progress: bool = False,
+    ) -> RankT:
+        """`POST /rerank`: any number of texts, the best match of a query first.
+
+        for item in client.rerank("Who wrote Hamlet?", texts, top_n=3):
+            texts[item.index], item.score
+        """
+        call = call_of("/rerank", ACCEPT_JSON, ranked, locals(), "texts")
+        return self._fetch(replace(call, complete=False, merge=partial(best, top_n=top_n)))
+
+    def similarity(
+        self,
+        texts: Iterable[str],
+        source: str | None = None,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        function: Literal["cosine", "dot", "euclidean", "manhattan"] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        task: str | None = None,
+    ) -> SimilarityT:
+        """`POST /similarity`: of texts to a source, or without one of all texts to each other.
+
+        client.similarity(texts).similarities  # (texts, texts), float32
+        """
+        call = call_of("/similarity", ACCEPT_WHOLE, decoded, locals(), "texts")
+        return self._fetch(SimilarityCall(**vars(call) | {"divisible": False}))
+
+    def tokenize(
+        self,
+        inputs: Inputs,
+        *,
+        model: str | None = None,
+        truncate: bool | None = None,
+        truncation_side: Side | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        special_tokens: Literal["keep", "drop"] | None = None,
+        progress: bool = False,
+    ) -> TokenizeT:
+        """`POST /tokenize`: the tokens that the model would run."""
+        return self._fetch(call_of("/tokenize", ACCEPT_JSON, tokens_of, locals()))
+
+    def decode(
+        self,
+        token_ids: Sequence[int] | Sequence[Sequence[int]],
+        *,
+        model: str | None = None,
+        skip_special_tokens: bool | None = None,
+    ) -> DecodeT:
+        """`POST /decode`: the text of each list of token ids."""
+        return self._fetch(call_of("/decode", ACCEPT_JSON, decoded, locals(), "token_ids"))

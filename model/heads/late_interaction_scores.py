@@ -1,0 +1,41 @@
+"""How well texts match a query by the vectors of their tokens (late interaction)."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from model.contract import FloatArray
+
+_BLOCK_NUMBERS = 2**20
+"""Dot products in one block: four megabytes."""
+
+
+def max_sim(query: FloatArray, texts: Sequence[FloatArray]) -> FloatArray:
+    """Compute MaxSim of a query (Q, E) with each text (N, E): float32 (texts,).
+
+    For each token of the query the largest dot product with a token of the text, summed over the query's
+    tokens (Khattab & Zaharia 2020, §3.3). A text without tokens scores 0. Runs in blocks of texts, so that
+    memory does not grow with their number.
+    """
+    scores = np.zeros(len(texts), np.float32)
+    for block in _blocks([len(text) for text in texts], _BLOCK_NUMBERS // max(1, len(query))):
+        vectors = np.concatenate([texts[i] for i in block])
+        starts = list(accumulate((len(texts[i]) for i in block), initial=0))[:-1]
+        scores[block] = np.maximum.reduceat(vectors @ query.T, starts).sum(axis=1)
+    return scores
+
+
+def _blocks(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Group the indices of texts with tokens, up to `most` tokens a group, or one longer text."""
+    block: list[int] = []
+    tokens = 0
+    for index, length in enumerate(lengths):
+        if block and tokens + length > most:
+            yield block
+            block, tokens = [], 0
+        if length:
+            block.append(index)
+            tokens += length
+    if block:
+        yield block

@@ -1,0 +1,82 @@
+"""Sparse vectors over the vocabulary from predicted words: SPLADE (Formal et al. 2021, 2022)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.arrays import Array, Operations
+from model.contract import FloatArray
+from model.heads.predictor import Linear, Predictor, apply
+
+_LOGITS_AT_ONCE = 2**20
+_FEWEST_WORDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Splade:
+    """How the logits of a sequence's tokens become one weight for each word.
+
+    The weight is the maximum, or the sum, over all tokens (special ones included) of log(1 + relu(logit)), or
+    of log(1 + log(1 + relu(logit))) if the logarithm is applied `twice`.
+    """
+
+    pooling: Literal["max", "sum"] = "max"
+    twice: bool = False
+
+
+def word_weights(
+    predictor: Predictor, states: Sequence[FloatArray], splade: Splade, ops: Operations
+) -> Iterator[FloatArray]:
+    """Compute the weight of each word for sequences with these last hidden states, (N, C) each: (V,) each.
+
+    The logits of all words never are in memory together, at T·V numbers: the last layer runs for some words
+    of all tokens at a time.
+    """
+    lengths = [len(state) for state in states]
+    x = ops.array(np.concatenate(states))  # (T, C)
+    for layer in predictor.layers[:-1]:
+        x = apply(layer, x, ops)
+    last = predictor.layers[-1]
+    if not isinstance(last, Linear):
+        raise TypeError("words are predicted by a linear layer")
+    weights = np.empty((len(states), len(last.weight)), np.float32)  # (B, V)
+    starts = [0, *accumulate(lengths)][:-1]
+    step = max(_FEWEST_WORDS, _LOGITS_AT_ONCE // max(1, sum(lengths)))
+    for first in range(0, weights.shape[1], step):
+        words = slice(first, first + step)
+        bias = None if last.bias is None else last.bias[words]
+        logits = ops.linear(x, last.weight[words], bias)  # (T, words)
+        weights[:, words] = _pooled(ops.activate(logits, last.activation), starts, sum(lengths), splade, ops)
+    yield from weights if splade.pooling == "sum" else _logarithms(weights, splade)
+
+
+def _pooled(
+    logits: Array, starts: Sequence[int], tokens: int, splade: Splade, ops: Operations
+) -> NDArray[Any]:
+    if splade.pooling == "sum":
+        logits = ops.array(_logarithms(ops.numpy(logits), splade))
+    return ops.numpy(ops.reduce_rows(logits, slice(0, tokens), starts, splade.pooling))
+
+
+def _logarithms(logits: FloatArray, splade: Splade) -> FloatArray:
+    """Log(1 + relu(x)), once or twice: it grows with x, so a maximum may be taken before it."""
+    weights = np.log1p(np.maximum(logits, 0))
+    return np.log1p(weights) if splade.twice else weights
+
+
+def largest_words(weights: FloatArray, top_k: int | None) -> dict[str, NDArray[Any]]:
+    """Choose the `top_k` largest of weights (V,), or all above 0, as arrays that `SparseWant` describes.
+
+    A NaN counts as the largest, so that it reaches the check of outputs.
+    """
+    above = np.flatnonzero(~(weights <= 0))
+    if top_k is not None and top_k < len(above):
+        least = np.partition(weights[above], len(above) - top_k)[len(above) - top_k]
+        above = above[~(weights[above] < least)]
+    ranked = np.where(np.isnan(weights[above]), np.inf, weights[above])
+    order = above[np.argsort(-ranked, kind="stable")][:top_k]
+    return {"sparse_ids": order.astype(np.int32), "sparse_weights": weights[order]}

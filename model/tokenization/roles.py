@@ -1,0 +1,132 @@
+"""Tokenizes queries and documents for late interaction (Khattab & Zaharia 2020, §3.2).
+
+A marker after the first token tells the two roles apart. Queries may be filled up to a fixed length with the
+mask token, which gives them further vectors to search with; documents leave the vectors of some tokens out.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from tokenizers import Tokenizer
+
+from model.contract import Encoding
+from model.errors import CheckpointError, InputTooLong
+from model.files import shown
+from model.tokenization.long_text import Room
+from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RoleRules:
+    """How a text of a role becomes tokens.
+
+    `length` is the most tokens it may have, the marker and special ones included. `marker` is inserted after
+    the first token ("": none). A text is filled up to `length` with the token `expansion` (None: it is not),
+    to which no token attends unless `attended`. Tokens of `skipped` get no vectors; words that are not in the
+    vocabulary are skipped nowhere.
+    """
+
+    length: int
+    marker: str = ""
+    expansion: str | None = None
+    attended: bool = False
+    skipped: tuple[str, ...] = ()
+
+
+class RoleTokenizer:
+    """Tokenizes texts of one role. Several threads may use it."""
+
+    def __init__(self, tokenizer: Tokenizer, rules: RoleRules, *, max_length: int, file: Path) -> None:
+        """Look up the tokens of `rules` in the tokenizer of a file.
+
+        `max_length` is what the model reads. Raises CheckpointError for tokens that are not in the
+        vocabulary, and for a length without room for text.
+        """
+        self.max_length = min(rules.length, max_length)
+        self._rules = rules
+        self._marker, self._expansion = (
+            None if token in ("", None) else _number(tokenizer, str(token), file)
+            for token in (rules.marker, rules.expansion)
+        )
+        inserted = int(self._marker is not None)
+        special = tokenizer.num_special_tokens_to_add(is_pair=False) + inserted
+        if self.max_length <= special:
+            raise CheckpointError(
+                f"{file}: texts of a role in late interaction have {self.max_length} tokens, of which "
+                f"{special} are special: no room for text."
+            )
+        self._inserted = inserted
+        self._texts = TextTokenizer(tokenizer, self.max_length - inserted)
+        found = (tokenizer.token_to_id(word) for word in rules.skipped)
+        self._skipped = frozenset(number for number in found if number is not None)
+
+    @property
+    def added(self) -> int:
+        """The most tokens that a text has beyond its own."""
+        return self.max_length if self._expansion is not None else self._inserted
+
+    def encode(
+        self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
+    ) -> list[Encoding]:
+        """Tokenize texts as `TextTokenizer.encode` does, for this role."""
+        steps = self.steps(texts, truncation, prompt)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def steps(
+        self,
+        texts: Sequence[Text],
+        truncation: Truncation | None = None,
+        prompt: str = "",
+        room: Room = lambda _: nullcontext(),
+    ) -> Generator[None, None, list[Encoding]]:
+        """Do what `encode` does, in steps of a few milliseconds; see `TextTokenizer.steps`."""
+        try:
+            encodings = yield from self._texts.steps(texts, truncation, prompt, room)
+        except InputTooLong as error:
+            raise InputTooLong(
+                field=error.field, actual=error.actual + self._inserted, limit=self.max_length
+            ) from None
+        return [self._finished(encoding) for encoding in encodings]
+
+    def _finished(self, encoding: Encoding) -> Encoding:
+        """Insert the marker, fill up with the expansion, and choose the tokens with vectors."""
+        length = len(encoding) + self._inserted
+        filled = 0 if self._expansion is None else self.max_length - length
+        ids = self._extended(encoding.token_ids, self._marker, self._expansion, filled)
+        marker, expansion = self._rules.marker, self._rules.expansion or ""
+        return replace(
+            encoding,
+            token_ids=ids,
+            segment_ids=self._extended(encoding.segment_ids, 0, 0, filled),
+            tokens=self._extended(encoding.tokens, marker, expansion, filled),
+            offsets=self._extended(encoding.offsets, (0, 0), (0, 0), filled),
+            word_ids=self._extended(encoding.word_ids, None, None, filled),
+            special=self._extended(encoding.special, True, True, filled),  # noqa: FBT003
+            original_length=encoding.original_length + self._inserted,
+            prompt_length=encoding.prompt_length + self._inserted if encoding.prompt_length else 0,
+            vector_rows=tuple(i for i, number in enumerate(ids) if number not in self._skipped),
+            unattended=0 if self._rules.attended else filled,
+        )
+
+    def _extended(self, column: list[T], marker: T | None, last: T | None, count: int) -> list[T]:
+        inserted = [marker] * self._inserted
+        return [*column[:1], *inserted, *column[1:], *[last] * count]  # type: ignore[list-item]
+
+
+def _number(tokenizer: Tokenizer, token: str, file: Path) -> int:
+    number: int | None = tokenizer.token_to_id(token)
+    if number is None:
+        raise CheckpointError(
+            f"{file} does not have the token {shown(token)}, which queries or documents of late interaction "
+            "need: use the tokenizer that was saved with the model."
+        )
+    return number

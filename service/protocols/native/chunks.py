@@ -1,0 +1,239 @@
+"""Late chunking: how a request splits its texts, and the tokens of each part.
+
+A token belongs to the chunk that holds its first character, white space aside: some tokenizers count the
+space before a word as part of it. Special tokens and those of a prompt belong to none.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import PlainValidator, WithJsonSchema
+
+from model.contract import ChunksWant, Encoding
+from model.tokenization.sentences import sentences
+from service.http.json_body import MAX_INDICES
+from service.problems import Problem, cut
+from service.protocols.native.fields import invalid, whole_number
+
+Span = tuple[int, int]
+"""A half-open range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Chunks of `tokens` tokens each; each but the first repeats the last `overlap` of the one before."""
+
+    tokens: int
+    overlap: int
+
+    def spans(self, count: int) -> Iterator[Span]:
+        """Yield the windows over `count` tokens; the last may be shorter."""
+        step = self.tokens - self.overlap
+        for first in range(0, max(count - self.overlap, min(count, 1)), step):
+            yield first, min(first + self.tokens, count)
+
+
+Chunking = Literal["sentences"] | Windows | tuple[Span, ...]
+
+
+def _chunking(value: object) -> Chunking:
+    if value == "sentences":
+        return "sentences"
+    if isinstance(value, dict):
+        return _windows(value)
+    if isinstance(value, list) and value:
+        if len(value) > MAX_INDICES:
+            raise invalid("chunks", f"has {len(value)} items and the limit is {MAX_INDICES}")
+        return tuple(_span(i, span) for i, span in enumerate(value))
+    raise invalid(
+        "chunks",
+        'must be "sentences", an object such as {"tokens": 64, "overlap": 16}, or a list of at least one '
+        "[start, end]",
+    )
+
+
+def _windows(value: dict[str, object]) -> Windows:
+    if unknown := value.keys() - {"tokens", "overlap"}:
+        raise invalid("chunks", f'has the unknown field "{cut(min(unknown))}": choose tokens and overlap')
+    if "tokens" not in value:
+        raise invalid("chunks.tokens", "is missing: say how many tokens a chunk has")
+    tokens = whole_number(value["tokens"], "chunks.tokens")
+    overlap = whole_number(value.get("overlap", 0), "chunks.overlap")
+    if tokens < 1:
+        raise invalid("chunks.tokens", f"is {tokens}, and a chunk has at least 1 token")
+    if not 0 <= overlap < tokens:
+        raise invalid("chunks.overlap", f"is {overlap}: choose 0 to {tokens - 1}, less than tokens")
+    return Windows(tokens, overlap)
+
+
+def _span(number: int, value: object) -> Span:
+    # Thousands of spans are checked on the event loop: those without a fault take a microsecond each.
+    if not isinstance(value, list) or len(value) != 2:
+        raise invalid(f"chunks.{number}", "must be [start, end], in Unicode code points of the text")
+    start, end = value
+    if not type(start) is type(end) is int:
+        start, end = (whole_number(one, f"chunks.{number}") for one in value)
+    if not 0 <= start < end:
+        raise invalid(f"chunks.{number}", f"is [{start}, {end}]: start must be at least 0 and less than end")
+    return start, end
+
+
+_INTEGERS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2}
+_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"const": "sentences", "type": "string"},
+        {
+            "type": "object",
+            "properties": {
+                "tokens": {"type": "integer", "minimum": 1},
+                "overlap": {"type": "integer", "minimum": 0, "default": 0},
+            },
+            "required": ["tokens"],
+            "additionalProperties": False,
+        },
+        {"type": "array", "items": _INTEGERS, "minItems": 1, "maxItems": MAX_INDICES},
+    ]
+}
+# A `Chunking`: the types of its annotation would be listed in the schema of the API.
+ChunksField = Annotated[Any, PlainValidator(_chunking), WithJsonSchema(_SCHEMA)]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The chunks of one text: `offsets` in code points, and the `tokens` of each."""
+
+    offsets: Sequence[Span]
+    tokens: Sequence[Span]
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """How the texts of a request are split, and the vectors of `size` components that their chunks get."""
+
+    chunking: Chunking
+    size: int
+    normalize: bool
+    dimensions: int | None
+
+    def want(self, parts: Parts) -> ChunksWant:
+        """Return what must be computed for one text."""
+        return ChunksWant(tuple(parts.tokens), self.normalize, self.dimensions)
+
+    def most(self, encoding: Encoding) -> int:
+        """Bound the chunks of one text, before it is split."""
+        return len(self.chunking) if isinstance(self.chunking, tuple) else min(len(encoding), MAX_INDICES)
+
+    def split(self, index: int, encoding: Encoding, text: str) -> Parts:
+        """Split one text; raises the 422 for a chunk without tokens, and for too many chunks."""
+        tokens = _TextTokens(encoding, text)
+        if isinstance(self.chunking, tuple):
+            return Parts(self.chunking, [tokens.of_span(i, span) for i, span in enumerate(self.chunking)])
+        found = tokens.windows(self.chunking) if isinstance(self.chunking, Windows) else tokens.sentences()
+        offsets, spans = list[Span](), list[Span]()
+        for offset, span in found:
+            if len(spans) == MAX_INDICES:
+                raise _too_many(index, self.chunking)
+            offsets.append(offset)
+            spans.append(span)
+        return Parts(offsets, spans)
+
+
+@dataclass(frozen=True)
+class _TextTokens:
+    """The tokens of one text that are neither special nor of a prompt, and where each begins."""
+
+    encoding: Encoding
+    text: str
+
+    @cached_property
+    def positions(self) -> list[int]:
+        """Their positions among all tokens."""
+        special, prompt = self.encoding.special, self.encoding.prompt_length
+        return [i for i in range(prompt, len(special)) if not special[i]]
+
+    @cached_property
+    def starts(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """The first character of each that is not white space, in ascending order."""
+        starts = [self._start(i) for i in self.positions]
+        # Normalizers that reorder combining marks may let a token begin before the one to its left.
+        return np.maximum.accumulate(np.array(starts, np.int64))
+
+    def _start(self, token: int) -> int:
+        start, end = self.encoding.offsets[token]
+        if start == end or not self.text[start].isspace():
+            return start
+        piece = self.text[start:end]
+        return start + len(piece) - len(piece.lstrip()) if not piece.isspace() else start
+
+    def within(self, start: int, end: int) -> Span | None:
+        """Return the positions of the tokens that begin in [start, end); None if there are none."""
+        first, after = (int(i) for i in np.searchsorted(self.starts, (start, end)))
+        return (self.positions[first], self.positions[after - 1] + 1) if first < after else None
+
+    def of_span(self, number: int, span: Span) -> Span:
+        """Return the positions of the tokens of a listed chunk; raises the 422 if there are none."""
+        start, end = span
+        if end > len(self.text):
+            raise _refusal(
+                number,
+                span,
+                f"and the text has {len(self.text)} characters: count Unicode code points, not bytes, and "
+                "choose a span within the text",
+                limit=len(self.text),
+                actual=end,
+            )
+        found = self.within(start, end)
+        if found is None:
+            raise _refusal(number, span, self._why_empty(start, end))
+        return found
+
+    def _why_empty(self, start: int, end: int) -> str:
+        if self.text[start:end].isspace():
+            return "and there is only white space: leave it out"
+        outside = not self.positions or start > self.starts[-1] or end <= self.starts[0]
+        if self.encoding.truncated and outside:
+            return (
+                f"which truncation removed: {len(self.encoding)} of the text's "
+                f"{self.encoding.original_length} tokens ran. Send the text in several requests, or leave "
+                "the chunk out"
+            )
+        return "and no token begins there: a token belongs to the chunk of its first character. Widen it"
+
+    def windows(self, windows: Windows) -> Iterator[tuple[Span, Span]]:
+        """Yield the offsets and the positions of each window of tokens."""
+        ends = list(accumulate((self.encoding.offsets[i][1] for i in self.positions), max))
+        for first, after in windows.spans(len(self.positions)):
+            offsets = (int(self.starts[first]), ends[after - 1])
+            yield offsets, (self.positions[first], self.positions[after - 1] + 1)
+
+    def sentences(self) -> Iterator[tuple[Span, Span]]:
+        """Yield the offsets and the positions of each sentence of which a token was run."""
+        if not self.positions:
+            return
+        first, last = int(self.starts[0]), int(self.starts[-1])
+        for start, end in sentences(self.text):
+            if start > last:
+                return
+            if end > first and (found := self.within(start, end)):
+                yield (start, end), found
+
+
+def _refusal(number: int, span: Span, why: str, **members: int) -> Problem:
+    return Problem(
+        "invalid-request",
+        f"chunks.{number} is [{span[0]}, {span[1]}], {why}.",
+        members={"field": f"chunks.{number}", "actual": list(span), **members},
+    )
+
+
+def _too_many(index: int, chunking: Chunking) -> Problem:
+    smaller = "larger `tokens`" if isinstance(chunking, Windows) else '{"tokens": n}'
+    return Problem(
+        "invalid-request",
+        f"chunks splits inputs.{index} into more than {MAX_INDICES} chunks, the limit: choose {smaller}.",
+        members={"field": "chunks", "limit": MAX_INDICES},
+    )

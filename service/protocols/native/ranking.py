@@ -1,0 +1,92 @@
+"""How `/rerank` scores texts with each kind of model, and keeps the best."""
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Literal
+
+import numpy as np
+
+from model.contract import FloatArray, ModelInfo, Output
+from model.errors import Unsupported
+from service.engine.engine import Engine
+from service.problems import cut
+
+Method = Literal["cross-encoder", "late-interaction", "bi-encoder"]
+_LISTED = 10
+_DOCUMENT_PROMPTS = ("document", "passage")
+
+
+def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
+    """Return how a model ranks texts; raises Unsupported for one that sorts them into several classes.
+
+    The error names those of the served `engines` that rank texts.
+    """
+    method = _method_of(engine.info)
+    if method is not None:
+        return method
+    names = [name for name, other in engines.items() if _method_of(other.info) is not None]
+    more = "" if len(names) <= _LISTED else f" and {len(names) - _LISTED} more"
+    others = f", or choose from {', '.join(map(cut, names[:_LISTED]))}{more}" if names else ""
+    labels = 0 if engine.info.head is None else len(engine.info.head.labels)
+    raise Unsupported(
+        f'The model "{engine.name}" sorts texts into {labels} classes, which have no order: ask /predict for '
+        f"them{others}.",
+        field="model",
+    )
+
+
+def _method_of(info: ModelInfo) -> Method | None:
+    match info.head:
+        case None:
+            return "bi-encoder"
+        case head if head.kind == "classification":
+            return "cross-encoder" if len(head.labels) == 1 else None
+        case head if head.kind == "late_interaction":
+            return "late-interaction"
+        case _:
+            return "bi-encoder"
+
+
+def query_prompt(info: ModelInfo) -> str:
+    """Return the prompt that a bi-encoder reads before a query."""
+    return info.prompts.get("query", "")
+
+
+def document_prompt(info: ModelInfo) -> str:
+    """Return the prompt that a bi-encoder reads before the texts that it ranks."""
+    return next((info.prompts[name] for name in _DOCUMENT_PROMPTS if name in info.prompts), "")
+
+
+class Best:
+    """The `count` texts with the largest scores so far; of equal scores, those with the smallest index.
+
+    Keeps their outputs alone: the maps of all texts could take gigabytes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.outputs: dict[int, Output] = {}
+        self._count = count
+        self._heap: list[tuple[float, int]] = []
+
+    def add(self, index: int, score: float, output: Output) -> None:
+        """Take the score of a text, and its output if it is among the best."""
+        heappush(self._heap, (score, -index))
+        self.outputs[index] = output
+        if len(self._heap) > self._count:
+            _, worst = heappop(self._heap)
+            del self.outputs[-worst]
+
+    def ranked(self) -> list[tuple[int, float]]:
+        """Return the indices and scores, best first."""
+        return [(-index, score) for score, index in sorted(self._heap, reverse=True)]
+
+
+def ranked(scores: FloatArray, count: int) -> list[tuple[int, float]]:
+    """Return the indices and scores of the `count` best texts, best first, ties by index."""
+    order = np.argsort(-scores, kind="stable")[:count]
+    return list(zip(order.tolist(), shortest(scores[order]), strict=True))
+
+
+def shortest(scores: FloatArray) -> Sequence[float]:
+    """Convert float32 to numbers that JSON writes with the fewest digits that parse to the same float32."""
+    return [float(str(score)) for score in scores]
