@@ -76,7 +76,7 @@ def test_words_that_disagree_get_one_label() -> None:
     continues = [False, True, True]
     chosen = {
         grouping: find_spans(word, continues, labels, grouping) for grouping in ("first", "average", "max")
-    }  # type: ignore[arg-type]
+    }
     assert {grouping: span.label for grouping, (span,) in chosen.items()} == {
         "first": "A",
         "average": "B",
