@@ -57,7 +57,8 @@ def predictor(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """They and an encoder that predicts nothing."""
     encoder = tmp_path_factory.mktemp("models") / "encoder"
     write_bert(encoder, **SUITED)
-    folders = {name: each.folder for name, each in {**models.classifiers, **models.taggers}.items()}
+    folders = {name: each.folder for name, each in models.classifiers.items()}
+    folders |= {name: each.folder for name, each in models.taggers.items()}
     served = ",".join(f"{name}={folder}" for name, folder in {**folders, "encoder": encoder}.items())
     with serve(model=served, max_response_bytes=300_000) as started:
         yield started
@@ -99,7 +100,8 @@ def squeezed(text: str) -> str:
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_scores_are_those_of_the_pipeline(name: str, predictor: Service, models: Models) -> None:
     """Of every kind of problem, of texts and pairs, truncated as there; and as logits."""
-    for inputs in (TEXTS, PAIRS):
+    given: list[list[Any]] = [TEXTS, PAIRS]
+    for inputs in given:
         for raw in (False, True):
             answer = predict(predictor, inputs, model=name, raw_scores=raw)
             for item, text in zip(answer["data"], inputs, strict=True):
