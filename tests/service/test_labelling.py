@@ -24,7 +24,7 @@ from service.serialization.items import AnswerStyle, Expected, columns
 from tests.service.test_answer_size import FORMATS, MODEL, WORST, size
 
 TOKENS = 200
-LABELS = tuple(f"{i:02}" + "\x01" * 40 for i in range(40))
+LABELS = tuple(f"{i}" + "\x01" * 40 for i in range(100, 400))
 HEADS = {kind: HeadInfo(kind, LABELS, "softmax") for kind in get_args(HeadKind)}
 ENTITIES = EntityLabels(
     HEADS["token_classification"], SpanLabels.of(LABELS), "simple", Subwords(marked=True, unknown=None)
