@@ -75,6 +75,7 @@ def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> in
     size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * _text_bytes("".join(encoding.tokens))
     if item.labels or item.text_bytes or item.summary:
         size += _MORE_BYTES + item.labels * _LABEL_BYTES
+    size += quoting * item.json_bytes
     if item.text_bytes:
         size += quoting * (6 * item.text_bytes + 3 * len(encoding))
     return size
@@ -111,7 +112,7 @@ def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
 
 
 def _number_bytes(style: AnswerStyle, name: str) -> int:
-    if name == "top_keys":
+    if name in ("top_keys", "sparse_ids"):
         return _INTEGER_BYTES
     if name in VECTORS and style.precision != "float32":
         return _BYTE_BYTES

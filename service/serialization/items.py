@@ -16,8 +16,12 @@ MAPS = frozenset(("attention", "top_weights", "residual"))
 """Arrays that `decimals` rounds in JSON and that `uint8` quantizes; the others are sent unchanged."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
-NESTED = {"chunks": "embeddings"}
-"""Arrays that JSON puts into the column of their name, which is an object, and their name there."""
+NESTED = {
+    "chunks": ("chunks", "embeddings"),
+    "sparse_ids": ("sparse", "token_ids"),
+    "sparse_weights": ("sparse", "weights"),
+}
+"""Arrays that JSON puts into a column, which is an object: that column, and their name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,14 @@ class Expected:
 
     `arrays` are shapes as computed, of vectors before they are quantized; `labels` counts the integers in
     additional column lists, `text_bytes` the UTF-8 bytes of additional strings, of which there are at most as
-    many as tokens; `summary` has the shape of each statistic.
+    many as tokens; `json_bytes` are those of further columns in JSON; `summary` has the shape of each
+    statistic.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     labels: int = 0
     text_bytes: int = 0
+    json_bytes: int = 0
     summary: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
