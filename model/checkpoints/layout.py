@@ -102,7 +102,7 @@ def read_layout(folder: Path) -> Layout:
         lower_case=_switch(sentence_file, sentence_config, "do_lower_case", default=False),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
-        similarity=_similarity(general_file, general),
+        similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
         splade=read_splade(paths["SpladePooling"]) if "SpladePooling" in paths else None,
         roles=roles,
         token_dense=linear if roles else (),

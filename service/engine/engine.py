@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from model.contract import AttentionWant, Backend, Batch, Encoding, Output, SentenceWant, Want
+from model.contract import AttentionWant, Backend, Batch, Encoding, Output, Role, SentenceWant, Want
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Room
@@ -131,6 +131,10 @@ class Engine:
         """What turns the model's token ids into text."""
         return self._tokenizer.decoder
 
+    def added_tokens(self, role: Role | None) -> int:
+        """The most tokens that a text of a role has beyond one for each of its bytes."""
+        return self._tokenizer.of(role).added
+
     @property
     def max_batch_tokens(self) -> int:
         """The token budget of a batch: configured or measured, and halved each time memory ran out."""
@@ -188,23 +192,24 @@ class Engine:
         prompt: str,
         permit: Permit | None = None,
         room: Room = lambda _: nullcontext(),
+        role: Role | None = None,
     ) -> tuple[list[Encoding], float]:
         """Tokenize, off the event loop unless the body is small; returns the encodings and the seconds taken.
 
         Requests take turns, and a cancelled one stops. Meanwhile the request counts in the queue by the size
         of its body, which includes the prompt once per text; `room` reserves memory for texts that cannot be
-        tokenized in pieces. Raises InputTooLong, OverloadedError if the queue has no room, and what `room`
-        raises.
+        tokenized in pieces; `role` is that of the texts in late interaction. Raises InputTooLong,
+        OverloadedError if the queue has no room, and what `room` raises.
         """
         permit = permit or Permit()
         start = time.perf_counter()
         if 0 < permit.body_bytes <= _SMALL_BODY_BYTES:
-            encodings = self._tokenizer.encode(texts, truncation, prompt)
+            encodings = self._tokenizer.of(role).encode(texts, truncation, prompt)
         else:
             most = len(texts) * self.info.max_length  # longer texts are truncated
             expected = min(self._expected_tokens(permit), most)
             with self._queue.reserve(expected, self._throughput.tokens_per_s, permit.client):
-                steps = self._tokenizer.steps(texts, truncation, prompt, room)
+                steps = self._tokenizer.of(role).steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps)
         seconds = time.perf_counter() - start
         self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, Output, Want
+from model.contract import Encoding, Output, Role, Want
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Text, Truncation
 from service.engine.engine import Engine, Result
@@ -86,12 +86,13 @@ class Exchange:
         prompt: str = "",
         field: Callable[[int], str] = "inputs.{}".format,
         query: str = "",
+        role: Role | None = None,
     ) -> list[Encoding]:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
         `field` names the field of a text by its index, for errors. `query` is a text that a request has once
-        and that is part of all texts: the 413 holds for it as it does for the prompt. A request may call this
-        several times.
+        and that is part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the
+        texts, for a model of late interaction. A request may call this several times.
         """
         repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
         _check_repeated("query" if query else "prompt", repeated, self.state.settings)
@@ -99,14 +100,15 @@ class Exchange:
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
-        # At most one token per byte, and at most the model's limit per input.
-        most = TOKEN_BYTES * min(permit.body_bytes, len(texts) * self.engine.info.max_length)
+        # At most one token per byte and what a role adds, and at most the model's limit per input.
+        tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
+        most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most)
         if "tokenize" not in record.stages.begun:
             record.stages.begin("tokenize")
         try:
             encodings, seconds = await self.engine.tokenize(
-                texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size)
+                texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size), role
             )
         except InputTooLong as error:
             where = field(int(error.field.rpartition(".")[2]))

@@ -112,7 +112,7 @@ def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
 
 
 def _number_bytes(style: AnswerStyle, name: str) -> int:
-    if name == "top_keys":
+    if name in ("top_keys", "sparse_ids"):
         return _INTEGER_BYTES
     if name in VECTORS and style.precision != "float32":
         return _BYTE_BYTES

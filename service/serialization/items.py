@@ -16,8 +16,12 @@ MAPS = frozenset(("attention", "top_weights", "residual"))
 """Arrays that `decimals` rounds in JSON and that `uint8` quantizes; the others are sent unchanged."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
-NESTED = {"chunks": "embeddings"}
-"""Arrays that JSON puts into the column of their name, which is an object, and their name there."""
+NESTED = {
+    "chunks": ("chunks", "embeddings"),
+    "sparse_ids": ("sparse", "token_ids"),
+    "sparse_weights": ("sparse", "weights"),
+}
+"""Arrays that JSON puts into a column, which is an object: that column, and their name there."""
 
 
 @dataclass(frozen=True, slots=True)

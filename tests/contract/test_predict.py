@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +100,8 @@ def squeezed(text: str) -> str:
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_scores_are_those_of_the_pipeline(name: str, predictor: Service, models: Models) -> None:
     """Of every kind of problem, of texts and pairs, truncated as there; and as logits."""
-    given: list[list[Any]] = [TEXTS, PAIRS]
-    for inputs in given:
+    cases: list[Sequence[str | tuple[str, str]]] = [TEXTS, PAIRS]
+    for inputs in cases:
         for raw in (False, True):
             answer = predict(predictor, inputs, model=name, raw_scores=raw)
             for item, text in zip(answer["data"], inputs, strict=True):
