@@ -17,6 +17,7 @@ from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
 from model.tokenization.long_text import BYTES_PER_CHARACTER, LARGE_PIECE, Columns, LongTexts, Room
+from model.tokenization.subwords import Subwords
 
 Text = str | tuple[str, str]
 """One input: a text, or a text and its pair."""
@@ -71,6 +72,7 @@ class TextTokenizer:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
+        self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, Steps] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
         self._whole = tokenizer

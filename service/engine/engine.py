@@ -85,6 +85,7 @@ class Engine:
         self.name = name
         self.stuck = 0
         self.info = backend.info
+        self.subwords = tokenizer.subwords
         self._tokenizer = tokenizer
         self._backend = backend
         self._metrics = metrics

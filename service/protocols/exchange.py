@@ -158,7 +158,9 @@ class Exchange:
         expected = [view.expected for view in views]
         size = bound(style, encodings, expected)
         self.reserve_answer(style, size, way_out, waiting=waiting_bytes(style, expected))
-        delivery = self.delivery(style, Work.of(encodings), size)
+        held = sum(one.held_bytes for one in expected)
+        self.state.memory.take(self.context.permit, held)
+        delivery = self.delivery(style, Work.of(encodings), size + held)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
@@ -172,7 +174,7 @@ class Exchange:
         return await delivery.deliver(starmap(make_item, enumerate(result.outputs)))
 
     def delivery(self, style: AnswerStyle, work: Work, size: int) -> Delivery:
-        """Prepare the delivery of a response of at most `size` bytes."""
+        """Prepare the delivery of a response of at most `size` bytes, or made from arrays of that size."""
         self.context.record.stages["tokenize"] = self.tokenize_s
         return Delivery(self.request, self.context, self.state, self.engine.name, style, work, size)
 

@@ -1,7 +1,7 @@
 """The plan for one input of a request, whatever its protocol."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from model.contract import Output, Want
@@ -16,7 +16,7 @@ class View:
     want: Want
     columns: Mapping[str, Any]
     expected: Expected
-    precision: Precision = "float32"
+    precision: Precision = field(default="float32", kw_only=True)
     """Of the vectors of the item."""
 
     def item(self, output: Output) -> Item:

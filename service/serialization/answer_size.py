@@ -72,16 +72,15 @@ def bound_texts(style: AnswerStyle, text_bytes: int, items: int) -> int:
 def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> int:
     # In a safetensors header the JSON is itself a JSON string: each quote and backslash is escaped.
     quoting = 2 if style.format == "safetensors" else 1
-    size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * _text_bytes("".join(encoding.tokens))
+    size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * text_bytes("".join(encoding.tokens))
     if item.labels or item.text_bytes or item.summary:
         size += _MORE_BYTES + item.labels * _LABEL_BYTES
-    size += quoting * item.json_bytes
     if item.text_bytes:
         size += quoting * (6 * item.text_bytes + 3 * len(encoding))
-    return size
+    return size + quoting * item.column_bytes
 
 
-def _text_bytes(text: str) -> int:
+def text_bytes(text: str) -> int:
     """Bound a string in JSON, where a control character takes six bytes."""
     if not text.isprintable():
         return 6 * len(text)

@@ -45,15 +45,16 @@ class Expected:
 
     `arrays` are shapes as computed, of vectors before they are quantized; `labels` counts the integers in
     additional column lists, `text_bytes` the UTF-8 bytes of additional strings, of which there are at most as
-    many as tokens; `json_bytes` are those of further columns in JSON; `summary` has the shape of each
-    statistic.
+    many as tokens; `summary` has the shape of each statistic. `column_bytes` bounds further columns as JSON;
+    `held_bytes` counts arrays that are held until the item is written, but are not part of it.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     labels: int = 0
     text_bytes: int = 0
-    json_bytes: int = 0
     summary: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    column_bytes: int = 0
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

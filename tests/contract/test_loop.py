@@ -72,6 +72,13 @@ COSTLY: dict[str, tuple[bytes, int]] = {
     "ids and a text": (request_bytes("/decode", MOST_IDS[:-2] + b',"a"]}'), 422),
     "lists of ids": (request_bytes("/decode", b'{"token_ids":[%s[]]}' % (b"[]," * 32000)), 413),
     "lists of floats": (request_bytes("/decode", b'{"token_ids":[%s[]]}' % (b"[1.0]," * 16000)), 413),
+    "a text to rank": (
+        request_bytes(
+            "/rerank", b'{"query":"a","return_texts":true,"texts":["%s"]}' % (b"a\\u0001" * (BODY // 7))
+        ),
+        200,
+    ),
+    "texts to rank": (request_bytes("/rerank", filled('"a"', '{"query":"a","texts":[')), 413),
     "a path": (get("/" + "%c3" * (HEAD // 3)), 404),
     "ranges": (request_bytes("/docs/swagger-ui.css", b"", ["Range: bytes=" + "1-2," * 15_000], "GET"), 200),
 }

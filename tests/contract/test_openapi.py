@@ -104,6 +104,7 @@ def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None
 
 
 FEWER_FORMATS = {
+    "/rerank": [JSON],
     "/similarity": [JSON, NPZ, SAFETENSORS],
     "/tokenize": [JSON, NDJSON],
     "/decode": [JSON],
@@ -129,7 +130,8 @@ def test_every_field_is_described(schema: Json, path: str) -> None:
     """A reader of the schema needs no other document."""
     name = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     body = schema["components"]["schemas"][name.rpartition("/")[2]]
-    assert body["required"] == [{"/similarity": "texts", "/decode": "token_ids"}.get(path, "inputs")]
+    required = {"/rerank": ["query", "texts"], "/similarity": ["texts"], "/decode": ["token_ids"]}
+    assert body["required"] == required.get(path, ["inputs"])
     assert body["additionalProperties"] is False
     assert all(field["description"] for field in body["properties"].values())
 

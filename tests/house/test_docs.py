@@ -18,6 +18,7 @@ from service.lifecycle import VERSION
 from service.problems import KINDS
 from service.protocols.endpoints import ENDPOINTS
 from service.protocols.native.decode import DecodedItem
+from service.protocols.native.rerank import RankedItem, RerankResponse
 from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
 from service.protocols.native.similarity import SimilarityResponse
 from service.settings import PREFIX, Settings
@@ -217,10 +218,10 @@ def test_every_problem_is_documented(kind: str) -> None:
 
 def test_every_field_is_documented() -> None:
     """docs/api.md names each field of the requests and each column of the answers."""
-    requests = [endpoint.request for endpoint in ENDPOINTS if endpoint.request is not None]
-    responses: list[type[BaseModel]] = [TokenColumns, EncodeItem, AttentionItem, Summary]
-    responses += [SimilarityResponse, DecodedItem]
-    for model in (*requests, *responses):
+    models: list[type[BaseModel]] = [e.request for e in ENDPOINTS if e.request is not None]
+    models += [TokenColumns, EncodeItem, AttentionItem, Summary, SimilarityResponse, DecodedItem]
+    models += [RankedItem, RerankResponse]
+    for model in models:
         for name, field in model.model_fields.items():
             assert f"`{field.alias or name}`" in API or name in ("index", "usage")
 

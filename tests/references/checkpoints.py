@@ -116,13 +116,14 @@ def write_bert(folder: Path, *, architecture: str = "BertModel", seed: int = 0, 
     import transformers
 
     sizes = {
+        "vocab_size": write_tokenizer(folder),
         "hidden_size": 32,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "intermediate_size": 48,
         "max_position_embeddings": 64,
     }
-    config = transformers.BertConfig(vocab_size=write_tokenizer(folder), **{**sizes, **options})
+    config = transformers.BertConfig(**{**sizes, **options})
     torch.manual_seed(seed)
     model = getattr(transformers, architecture)(config)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Cross-encoders as sentence-transformers' `CrossEncoder` runs them, and the folders that it writes of them."""
+"""Cross-encoders as sentence-transformers' `CrossEncoder` runs them, and the folders that it writes."""
 
 import json
 from collections.abc import Sequence

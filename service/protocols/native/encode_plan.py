@@ -50,7 +50,7 @@ class EncodePlan:
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
             shapes["chunks"] = (len(parts.tokens), self.chunks.size)
             labels = 4 * len(parts.tokens)
-        return View(want, item_columns, Expected(shapes, labels=labels), self.precision)
+        return View(want, item_columns, Expected(shapes, labels=labels), precision=self.precision)
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""

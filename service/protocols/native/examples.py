@@ -1,4 +1,4 @@
-"""Complete example requests for the schema and its page: each runs unchanged with any model."""
+"""Complete example requests for the schema and its page: each runs with any model of its route."""
 
 from typing import Any
 
@@ -75,6 +75,14 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             texts=["The cat sat on the mat.", _PAIR[1]],
             top_n=1,
             return_texts=True,
+        ),
+    },
+    "/predict": {
+        "text": _example("The labels of a text", inputs=_SENTENCE),
+        "pair": _example(
+            "The labels of a pair, and one head's attention",
+            inputs=[_PAIR],
+            attention={"layers": [-1], "heads": [0]},
         ),
     },
     "/similarity": {

@@ -22,7 +22,10 @@ from service.protocols.native.attention_plan import AttentionPlan, plan_attentio
 from service.protocols.native.encode_plan import plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import NonEmptyText, PositiveNumber, TextList
-from service.protocols.native.ranking import (
+from service.protocols.native.responses import AttentionItem, Usage
+from service.protocols.native.routes import any_of, planning_steps, smaller_maps
+from service.protocols.native.schemas import AttentionOptions, EmbeddingOptions, ModelRequest
+from service.protocols.ranking import (
     Best,
     Method,
     choose_method,
@@ -31,9 +34,6 @@ from service.protocols.native.ranking import (
     ranked,
     shortest,
 )
-from service.protocols.native.responses import AttentionItem, Usage
-from service.protocols.native.routes import any_of, planning_steps, smaller_maps
-from service.protocols.native.schemas import AttentionOptions, EmbeddingOptions, ModelRequest
 from service.protocols.view import View
 from service.serialization.answer_size import bound_item, bound_largest, bound_ranked
 from service.serialization.items import AnswerStyle, Format, Item

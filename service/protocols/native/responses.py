@@ -105,8 +105,11 @@ class Summary(BaseModel):
     argmax_next: Statistic = Field(None, description="Share of rows with the largest weight on the next one.")
 
 
-class AttentionItem(TokenColumns):
-    """The maps of one input. `layers`, `heads`, `queries` and `keys` label the indices of `attention`."""
+class MapsItem(TokenColumns):
+    """The maps of one input, if it has any.
+
+    `layers`, `heads`, `queries` and `keys` label the indices of `attention`.
+    """
 
     words: list[str] | None = Field(None, description='Words of the whole input, with "level": "word".')
     word_offsets: list[tuple[int, int]] | None = Field(
@@ -116,10 +119,6 @@ class AttentionItem(TokenColumns):
     heads: list[int] | None = Field(None, description="Absent if the heads were aggregated.")
     queries: list[int] | None = Field(None, description='Absent with "maps": false, like `keys`.')
     keys: list[int] | None = None
-    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
-    token_embeddings: list[list[list[float]]] | None = Field(
-        None, description="(1, tokens, hidden), of the last layer, with `tokens` in `outputs`."
-    )
     attention: list[Any] | None = Field(None, description="Nested lists along `axes`.")
     top_keys: list[Any] | None = Field(
         None, description="With `top_k`, the positions of each row's largest weights, largest first."
@@ -127,6 +126,15 @@ class AttentionItem(TokenColumns):
     top_weights: list[Any] | None = Field(None, description="The weights at `top_keys`.")
     residual: list[Any] | None = Field(None, description="The rest of each row's weight.")
     summary: Summary | None = None
+
+
+class AttentionItem(MapsItem):
+    """The maps of one input, and embeddings from the same pass."""
+
+    embedding: list[float] | None = Field(None, description="(dimensions,), with `sentence` in `outputs`.")
+    token_embeddings: list[list[list[float]]] | None = Field(
+        None, description="(1, tokens, hidden), of the last layer, with `tokens` in `outputs`."
+    )
 
 
 class AttentionResponse(BaseModel):

@@ -38,7 +38,7 @@ class SparsePlan:
         expected = replace(
             view.expected,
             arrays={**view.expected.arrays, **words},
-            json_bytes=self.decoder.most_json_bytes(self.most),
+            column_bytes=self.decoder.most_json_bytes(self.most),
         )
         want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k)))
         return SparseView(want, view.columns, expected, view.precision, decoder=self.decoder)
