@@ -156,11 +156,9 @@ class Exchange:
         make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
         expected = [view.expected for view in views]
-        size = bound(style, encodings, expected)
-        self.reserve_answer(style, size, way_out, waiting=waiting_bytes(style, expected))
-        held = sum(one.held_bytes for one in expected)
-        self.state.memory.take(self.context.permit, held)
-        delivery = self.delivery(style, Work.of(encodings), size + held)
+        size, waiting = bound(style, encodings, expected), waiting_bytes(style, expected)
+        self.reserve_answer(style, size, way_out, waiting=waiting)
+        delivery = self.delivery(style, Work.of(encodings), size + waiting)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
@@ -210,8 +208,8 @@ class Exchange:
     def reserve_answer(self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0) -> None:
         """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
 
-        `waiting` are further bytes, of vectors that are quantized while they are written. Raises the 413 if
-        `size` exceeds the limit, and the 429 if too many large responses are in progress.
+        `waiting` are further bytes, of arrays that items are made of while they are written. Raises the 413
+        if `size` exceeds the limit, and the 429 if too many large responses are in progress.
         """
         limit = self.state.max_response_bytes
         if size > limit:

@@ -88,11 +88,12 @@ def text_bytes(text: str) -> int:
 
 
 def waiting_bytes(style: AnswerStyle, expected: Sequence[Expected]) -> int:
-    """Count the bytes of float32 vectors that wait to be quantized while the others are computed."""
+    """Count the bytes of arrays that wait for the others: vectors to be quantized, and what items hold."""
+    held = sum(item.held_bytes for item in expected)
     if style.precision == "float32":
-        return 0
+        return held
     shapes = (shape for item in expected for name, shape in item.arrays.items() if name in VECTORS)
-    return 4 * sum(map(math.prod, shapes))
+    return held + 4 * sum(map(math.prod, shapes))
 
 
 def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:

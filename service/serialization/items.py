@@ -45,8 +45,8 @@ class Expected:
 
     `arrays` are shapes as computed, of vectors before they are quantized; `labels` counts the integers in
     additional column lists, `text_bytes` the UTF-8 bytes of additional strings, of which there are at most as
-    many as tokens; `summary` has the shape of each statistic. `column_bytes` bounds further columns as JSON;
-    `held_bytes` counts arrays that are held until the item is written, but are not part of it.
+    many as tokens; `summary` has the shape of each statistic. `column_bytes` bounds further
+    columns as JSON; `held_bytes` counts arrays that wait until the item is made of them.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

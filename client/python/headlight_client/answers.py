@@ -131,12 +131,25 @@ class Chunks:
     """(chunks, 2): the tokens [first, after) of each chunk."""
 
 
+@dataclass(frozen=True, eq=False)
+class SparseVector:
+    """Weights of words of the vocabulary, largest first."""
+
+    token_ids: IntArray
+    tokens: list[str]
+    weights: FloatArray
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoded(Tokens):
     """The vectors of one input."""
 
     chunks: Chunks | None
     """With `chunks`."""
+    sparse: SparseVector | None
+    """With "sparse" in `outputs`."""
+    token_rows: list[int] | None
+    """With `role`: the token of each vector in `token_embeddings`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,7 +223,12 @@ def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
 
 def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
     """Parse an item of `/encode`; raises KeyError, TypeError or ValueError if it is invalid."""
-    return Encoded(**token_columns(item, scale), chunks=_chunks(item))
+    return Encoded(
+        **token_columns(item, scale),
+        chunks=_chunks(item),
+        sparse=_sparse(item),
+        token_rows=item.get("token_rows"),
+    )
 
 
 def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMaps:
@@ -279,6 +297,18 @@ def _chunks(item: Json) -> Chunks | None:
     offsets, spans = (np.asarray(chunks[name], np.int64).reshape(-1, 2) for name in names)
     vectors = np.atleast_2d(np.asarray(_vectors(chunks["embeddings"], item)))
     return Chunks(vectors[: len(offsets)], offsets, spans)  # a list of no chunks becomes one row
+
+
+def _sparse(item: Json) -> SparseVector | None:
+    """Parse a sparse vector, whose numbers are in JSON or in arrays of their own."""
+    sparse = item.get("sparse")
+    if sparse is None:
+        return None
+    ids, weights = (
+        item.get(array, sparse.get(name))
+        for array, name in (("sparse_ids", "token_ids"), ("sparse_weights", "weights"))
+    )
+    return SparseVector(np.asarray(ids, np.int64), sparse["tokens"], np.asarray(weights, np.float32))
 
 
 def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> FloatArray | None:

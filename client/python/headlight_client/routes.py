@@ -15,7 +15,7 @@ Indices = Sequence[int]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 Side = Literal["right", "left"]
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-Outputs = Sequence[Literal["sentence", "tokens"]]
+Outputs = Sequence[Literal["sentence", "tokens", "sparse"]]
 Statistic = Literal[
     "entropy",
     "confidence",
@@ -91,6 +91,8 @@ class Routes(
         layers: Indices | None = None,
         precision: Precision | None = None,
         chunks: Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]] | None = None,
+        role: Literal["query", "document"] | None = None,
+        top_k: int | None = None,
         dtype: Literal["float32", "float16"] | None = None,
         progress: bool = False,
     ) -> EncodeT:
@@ -121,6 +123,8 @@ class Routes(
         layers: Indices | None = None,
         precision: Precision | None = None,
         chunks: Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]] | None = None,
+        role: Literal["query", "document"] | None = None,
+        top_k: int | None = None,
     ) -> EncodeStreamT:
         """Like `encode`, but yields each item as soon as it is ready, in any order: see `item.index`.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from model.contract import Output, SparseWant
 from model.tokenization.decoding import Decoder
 from service.engine.engine import Engine
-from service.protocols.native.needed_head import check_head
+from service.protocols.needed_head import check_head
 from service.protocols.view import View
 from service.serialization.items import Item
 
@@ -41,7 +41,7 @@ class SparsePlan:
             column_bytes=self.decoder.most_json_bytes(self.most),
         )
         want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k)))
-        return SparseView(want, view.columns, expected, view.precision, decoder=self.decoder)
+        return SparseView(want, view.columns, expected, precision=view.precision, decoder=self.decoder)
 
 
 def plan_sparse(top_k: int | None, engine: Engine, engines: Mapping[str, Engine]) -> SparsePlan:

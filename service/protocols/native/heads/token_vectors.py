@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from model.contract import Encoding, Output
 from model.heads.late_interaction import want_vectors
 from service.engine.engine import Engine
-from service.protocols.native.needed_head import check_head
+from service.protocols.needed_head import check_head
 from service.protocols.view import View
 from service.serialization.items import Expected, Item, columns
 
