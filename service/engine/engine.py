@@ -185,6 +185,10 @@ class Engine:
         """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
         return min(self._throughput.expected_tokens(permit.body_bytes), self._largest_request)
 
+    def added_tokens(self, role: Role | None) -> int:
+        """Return the most tokens that a text of a role has beyond those of its characters."""
+        return self._tokenizer.of(role).added
+
     async def tokenize(
         self,
         texts: Sequence[Text],
@@ -201,15 +205,15 @@ class Engine:
         tokenized in pieces; `role` is that of the texts in late interaction. Raises InputTooLong,
         OverloadedError if the queue has no room, and what `room` raises.
         """
-        permit = permit or Permit()
+        permit, tokenizer = permit or Permit(), self._tokenizer.of(role)
         start = time.perf_counter()
         if 0 < permit.body_bytes <= _SMALL_BODY_BYTES:
-            encodings = self._tokenizer.of(role).encode(texts, truncation, prompt)
+            encodings = tokenizer.encode(texts, truncation, prompt)
         else:
             most = len(texts) * self.info.max_length  # longer texts are truncated
             expected = min(self._expected_tokens(permit), most)
             with self._queue.reserve(expected, self._throughput.tokens_per_s, permit.client):
-                steps = self._tokenizer.of(role).steps(texts, truncation, prompt, room)
+                steps = tokenizer.steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps)
         seconds = time.perf_counter() - start
         self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)

@@ -10,9 +10,10 @@ import pytest
 
 from export.pipeline import export
 from tests.conftest import PROMPTS
-from tests.references.checkpoints import Reference
+from tests.references.checkpoints import SUITED, Reference
 from tests.references.comparing import distance
 from tests.references.cross_encoder import IDENTITY, SIGMOID, CrossEncoder, write_cross_encoder
+from tests.references.late_interaction import LateInteraction, write_pylate
 from tests.support.families import SIZES
 from tests.support.serving import NDJSON, NPZ, Json, Service, answered, assert_problem, post, serve
 
@@ -55,10 +56,19 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, CrossEncoder]
 
 
 @pytest.fixture(scope="module")
-def rankers(folders: dict[str, CrossEncoder], prompted_folder: Path) -> Iterator[Service]:
-    """Them, and an encoder of sentences with prompts."""
+def colbert(tmp_path_factory: pytest.TempPathFactory) -> LateInteraction:
+    """A small model for late interaction."""
+    return write_pylate(tmp_path_factory.mktemp("late") / "colbert", **SUITED)
+
+
+@pytest.fixture(scope="module")
+def rankers(
+    folders: dict[str, CrossEncoder], colbert: LateInteraction, prompted_folder: Path
+) -> Iterator[Service]:
+    """Them, a model for late interaction, and an encoder of sentences with prompts."""
     models = [f"{name}={one.folder}" for name, one in folders.items()]
-    with serve(model=",".join([*models, f"prompted={prompted_folder}"]), max_response_bytes=10**6) as started:
+    models += [f"colbert={colbert.folder}", f"prompted={prompted_folder}"]
+    with serve(model=",".join(models), max_response_bytes=10**6) as started:
         yield started
 
 
@@ -183,6 +193,17 @@ def test_queries_and_texts_have_prompts_of_their_own(rankers: Service, prompted_
     assert distance(by_index(answer), cosines(vectors)) <= 1e-5
 
 
+def test_late_interaction_sums_the_best_matches(rankers: Service, colbert: LateInteraction) -> None:
+    """MaxSim of the reference's vectors of tokens, of every text that has some."""
+    ids, _, query = colbert.vectors(QUERY, is_query=True)
+    texts = [colbert.vectors(text, is_query=False) for text in TEXTS]
+    answer = rerank(rankers, model="colbert")
+    assert answer["method"] == "late-interaction"
+    expected = [(query @ vectors.T).max(1).sum() for _, _, vectors in texts]
+    assert distance(by_index(answer), expected) <= 1e-5 * len(query)
+    assert answer["usage"] == {"input_tokens": len(ids) + sum(len(tokens) for tokens, _, _ in texts)}
+
+
 # ------------------------------------------------------------------------------------ what is refused
 
 
@@ -209,9 +230,20 @@ def test_queries_and_texts_have_prompts_of_their_own(rankers: Service, prompted_
             {"model": "prompted", "raw_scores": True},
             "unsupported",
             "raw_scores",
-            "this model is a bi-encoder",
+            "the method of this model is bi-encoder",
         ),
-        ({"model": "prompted", "attention": {}}, "unsupported", "attention", "this model is a bi-encoder"),
+        (
+            {"model": "colbert", "raw_scores": True},
+            "unsupported",
+            "raw_scores",
+            "the method of this model is late-interaction",
+        ),
+        (
+            {"model": "prompted", "attention": {}},
+            "unsupported",
+            "attention",
+            "the method of this model is bi-encoder",
+        ),
         ({"truncate": False}, "input-too-long", "texts.3", "texts.3"),
         ({"model": "prompted", "truncate": False}, "input-too-long", "texts.3", "texts.3"),
         (

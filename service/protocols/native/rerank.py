@@ -1,6 +1,6 @@
 """`POST /rerank`: texts in the order in which they match a query."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,8 +9,10 @@ from pydantic import BaseModel, Field, StrictBool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output
+from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output, Want
 from model.errors import Unsupported
+from model.heads.late_interaction import want_vectors
+from model.heads.late_interaction_scores import max_sim
 from model.heads.scores import scores
 from model.heads.similarity import similarities
 from model.tokenization.tokenizer import Truncation
@@ -39,6 +41,7 @@ from service.serialization.answer_size import bound_item, bound_largest, bound_r
 from service.serialization.items import AnswerStyle, Format, Item
 
 _PREFIX = "attention."
+_TEXT_PLACE = "texts.{}".format
 _NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)
 _OWN_VECTORS = EmbeddingOptions(("sentence",), pooling=None, normalize=None, dimensions=None)
 # Copies of the vectors while they are compared: those of the batches, an array of them, one of unit length.
@@ -80,7 +83,8 @@ class RankedItem(BaseModel):
     text: str | None = _TEXT
     truncated: bool
     original_length: int = Field(
-        ge=0, description="Tokens before truncation: of the pair, or of the text with a bi-encoder."
+        ge=0,
+        description="Tokens before truncation: of the pair, or of the text if it runs alone.",
     )
 
 
@@ -104,7 +108,7 @@ class RerankResponse(BaseModel):
 
 
 async def rerank(request: Request) -> Response:
-    """Rank texts by how well they match a query, with a cross-encoder or any encoder of sentences."""
+    """Rank texts by how well they match a query, as pairs, by vectors of tokens or by sentence vectors."""
     parsed = await read_request(request, RerankRequest)
     check_count(parsed.count, request.app.state.service.settings, RerankRequest.listed)
     exchange = Exchange.open(request, parsed)
@@ -119,6 +123,8 @@ async def _rerank(exchange: Exchange, body: RerankRequest) -> Response:
             return await _with_attention(exchange, body, body.attention, head)
         return await _cross_encoder(exchange, body, head)
     _check_no_pairs(body, method)
+    if method == "late-interaction":
+        return await _late_interaction(exchange, body)
     return await _bi_encoder(exchange, body)
 
 
@@ -127,8 +133,8 @@ def _check_no_pairs(body: RerankRequest, method: Method) -> None:
     for option in ("raw_scores", "attention"):
         if body.is_overridden(option):
             raise Unsupported(
-                f"{option} is for cross-encoders, which read a query and a text as a pair, and this model is "
-                f"a {method}: leave it out.",
+                f"{option} is for cross-encoders, which read a query and a text as a pair, and the method of "
+                f"this model is {method}: leave it out.",
                 field=option,
             )
 
@@ -178,21 +184,61 @@ async def _bi_encoder(exchange: Exchange, body: RerankRequest) -> Response:
     info = exchange.engine.info
     plan = plan_encode(_OWN_VECTORS, info, info.default_task)
     exchange.reserve_arrays((1 + len(body.texts), plan.sentence_size), copies=_COPIES)
-    query, encodings = await _tokenize_apart(exchange, body)
-    answer = _Answer(exchange, body, exchange.style(method="bi-encoder"), encodings)
+    prompts = query_prompt(info), document_prompt(info)
+    truncation = _truncation(body)
+    if prompts[0] == prompts[1]:
+        every = [body.query, *body.texts]
+        encodings = await exchange.tokenize(every, truncation, prompts[0], _place)
+    else:
+        encodings = await exchange.tokenize([body.query], truncation, prompts[0], _place)
+        encodings += await exchange.tokenize(body.texts, truncation, prompts[1], _TEXT_PLACE)
+
+    def cosines(outputs: Sequence[Output]) -> FloatArray:
+        vectors = np.stack([output.sentence for output in outputs if output.sentence is not None])
+        found: FloatArray = similarities("cosine", vectors[:1], vectors[1:])[0]
+        return found
+
+    wants = [plan.want(encoding) for encoding in encodings]
+    products = len(encodings) * plan.sentence_size
+    return await _apart(exchange, body, "bi-encoder", encodings, wants, cosines, products)
+
+
+async def _late_interaction(exchange: Exchange, body: RerankRequest) -> Response:
+    """Score the texts by the vectors of their tokens and of the query's."""
+    head, truncation = exchange.engine.info.head, _truncation(body)
+    query = await exchange.tokenize([body.query], truncation, field=_place, role="query")
+    texts = await exchange.tokenize(body.texts, truncation, field=_TEXT_PLACE, role="document")
+    encodings = [*query, *texts]
+    size = 0 if head is None else head.size or 0
+    rows = sum(len(encoding.vector_rows) for encoding in encodings)
+    exchange.reserve_arrays((rows, size), copies=_COPIES)
+
+    def interactions(outputs: Sequence[Output]) -> FloatArray:
+        first, *others = (output.heads["token_vectors"] for output in outputs)
+        return max_sim(first, others)
+
+    wants = [want_vectors(encoding) for encoding in encodings]
+    products = rows * len(query[0].vector_rows) * size
+    return await _apart(exchange, body, "late-interaction", encodings, wants, interactions, products)
+
+
+async def _apart(
+    exchange: Exchange,
+    body: RerankRequest,
+    method: Method,
+    encodings: Sequence[Encoding],
+    wants: Sequence[Want],
+    compare: Callable[[Sequence[Output]], FloatArray],
+    products: int,
+) -> Response:
+    """Run the query, which comes first, and the texts in one go; `compare` scores the outputs."""
+    texts = encodings[1:]
+    answer = _Answer(exchange, body, exchange.style(method=method), texts)
     answer.reserve([bound_ranked(text) for text in answer.shown])
-    every = [query, *encodings]
-    work = replace(Work.of(encodings), tokens=sum(map(len, every)))
+    work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
     delivery = exchange.delivery(answer.style, work, answer.size)
-    result = await exchange.run(delivery, every, [plan.want(encoding) for encoding in every])
-
-    def compare() -> FloatArray:
-        vectors = np.stack([output.sentence for output in result.outputs if output.sentence is not None])
-        cosines: FloatArray = similarities("cosine", vectors[:1], vectors[1:])[0]
-        return cosines
-
-    products = len(every) * plan.sentence_size
-    found = await exchange.off_loop(compare, steps=products // _PRODUCTS_PER_STEP)
+    result = await exchange.run(delivery, encodings, wants)
+    found = await exchange.off_loop(lambda: compare(result.outputs), steps=products // _PRODUCTS_PER_STEP)
     return await delivery.deliver([answer.item(*one) for one in ranked(found, answer.count)])
 
 
@@ -201,15 +247,12 @@ async def _tokenize_pairs(exchange: Exchange, body: RerankRequest) -> list[Encod
     info = exchange.engine.info
     prompt = "" if info.default_prompt_name is None else info.prompts[info.default_prompt_name]
     pairs = [(body.query, text) for text in body.texts]
-    return await exchange.tokenize(pairs, _truncation(body), prompt, "texts.{}".format, body.query)
+    return await exchange.tokenize(pairs, _truncation(body), prompt, _TEXT_PLACE, body.query)
 
 
-async def _tokenize_apart(exchange: Exchange, body: RerankRequest) -> tuple[Encoding, list[Encoding]]:
-    """Tokenize the query and the texts, each after its prompt."""
-    info, truncation = exchange.engine.info, _truncation(body)
-    (query,) = await exchange.tokenize([body.query], truncation, query_prompt(info), lambda _: "query")
-    texts = await exchange.tokenize(body.texts, truncation, document_prompt(info), "texts.{}".format)
-    return query, texts
+def _place(index: int) -> str:
+    """Name the field of a text, the first of which is the query."""
+    return _TEXT_PLACE(index - 1) if index else "query"
 
 
 def _truncation(body: RerankRequest) -> Truncation:
