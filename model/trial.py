@@ -1,10 +1,13 @@
 """Runs a model once before it is served, so that a broken one fails at startup and not in a request."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from model.contract import Backend, Batch, SentenceWant, Want
+from model.contract import Backend, Batch, FloatArray, HeadWant, Output, SentenceWant, SparseWant, Want
 from model.errors import CheckpointError, ModelError
 from model.files import reason
+from model.heads.late_interaction import want_vectors
 from model.tokenization.tokenizer import TextTokenizer
 
 _TEXTS = ("What cannot work shows at once.", ("The first text", "and its pair"))
@@ -15,11 +18,16 @@ def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
     info = backend.info
     encodings = tokenizer.encode(_TEXTS)
     sentence = SentenceWant(info.pooling, (info.layers,), info.normalize)
-    wants = [Want(sentence, (info.layers,), task=task) for task in (None, *info.tasks)]
+    words: tuple[HeadWant, ...] = ()
+    if info.head is not None and info.head.kind == "masked_words":
+        words = (SparseWant(top_k=1),)
+    wants = [Want(sentence, (info.layers,), task=task, heads=words) for task in (None, *info.tasks)]
+    batches = [(encodings, [want] * len(encodings)) for want in wants]
+    for role in tokenizer.roles:
+        texts = tokenizer.of(role).encode(_TEXTS[:1])
+        batches.append((texts, [want_vectors(text) for text in texts]))
     try:
-        outputs = [
-            output for want in wants for output in backend.run(Batch.pack(encodings, [want] * len(encodings)))
-        ]
+        outputs = [output for batch in batches for output in backend.run(Batch.pack(*batch))]
     except ModelError:
         raise
     except Exception as error:  # each runtime has its own errors
@@ -27,9 +35,15 @@ def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
             f"{source} was loaded but cannot run a text, {type(error).__name__}: {reason(error)}; its files "
             "do not belong together, or are damaged: fetch the model again."
         ) from error
-    arrays = [array for output in outputs for array in (output.sentence, output.tokens) if array is not None]
+    arrays = [array for output in outputs for array in _arrays(output)]
     if not all(np.isfinite(array).all() for array in arrays):
         raise CheckpointError(
             f"{source} was loaded but gives a NaN or an infinity for a plain text: its weights are damaged, "
             f"or too large for {info.dtype}; fetch the model again, or try HEADLIGHT_DTYPE=float32."
         )
+
+
+def _arrays(output: Output) -> Iterator[FloatArray]:
+    """Yield the numbers of an output that may be wrong."""
+    yield from (array for array in (output.sentence, output.tokens) if array is not None)
+    yield from (array for array in output.heads.values() if array.dtype == np.float32)

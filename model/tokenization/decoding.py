@@ -19,6 +19,17 @@ class Decoder:
         # Not an array with a place for each id: a damaged file may have one of four billion.
         self._ids: NDArray[np.int64] = np.array([index for index, _ in tokens], np.int64)
         self._bytes: NDArray[np.int64] = np.array([size for _, size in tokens], np.int64)
+        lengths = np.array([_json_bytes(token) for token in vocabulary], np.int64)
+        self._longest: NDArray[np.int64] = np.sort(lengths)[::-1].cumsum()
+
+    def name(self, index: int) -> str:
+        """Return the token of an id, "" for an id without one: embeddings may have more rows than tokens."""
+        return self._tokenizer.id_to_token(index) or ""
+
+    def most_json_bytes(self, count: int) -> int:
+        """Bound the bytes of a list of `count` different tokens in JSON."""
+        listed = min(count, len(self._longest))
+        return 3 * count + (int(self._longest[listed - 1]) if listed else 0)
 
     def find_unknown(self, ids: Sequence[int]) -> int | None:
         """Return the position of the first id that no token has, None if there is none."""
@@ -41,3 +52,10 @@ class Decoder:
     def decode(self, lists: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]:
         """Return the text of each list of known ids; releases the interpreter lock."""
         return self._tokenizer.decode_batch(list(lists), skip_special_tokens=skip_special_tokens)
+
+
+def _json_bytes(token: str) -> int:
+    """Bound a token in JSON, where a control character takes six bytes."""
+    if not token.isprintable():
+        return 6 * len(token)
+    return len(token.encode()) + token.count('"') + token.count("\\")

@@ -131,6 +131,10 @@ class Engine:
         """What turns the model's token ids into text."""
         return self._tokenizer.decoder
 
+    def added_tokens(self, role: Role | None) -> int:
+        """The most tokens that a text of a role has beyond one for each of its bytes."""
+        return self._tokenizer.of(role).added
+
     @property
     def max_batch_tokens(self) -> int:
         """The token budget of a batch: configured or measured, and halved each time memory ran out."""
@@ -198,7 +202,7 @@ class Engine:
 
         Requests take turns, and a cancelled one stops. Meanwhile the request counts in the queue by the size
         of its body, which includes the prompt once per text; `room` reserves memory for texts that cannot be
-        tokenized in pieces. `role` is that of texts for late interaction. Raises InputTooLong,
+        tokenized in pieces; `role` is that of the texts in late interaction. Raises InputTooLong,
         OverloadedError if the queue has no room, and what `room` raises.
         """
         permit, tokenizer = permit or Permit(), self._tokenizer.of(role)

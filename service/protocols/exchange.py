@@ -91,8 +91,8 @@ class Exchange:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
         `field` names the field of a text by its index, for errors. `query` is a text that a request has once
-        and that is part of all texts: the 413 holds for it as it does for the prompt. `role` is that of texts
-        for late interaction. A request may call this several times.
+        and that is part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the
+        texts, for a model of late interaction. A request may call this several times.
         """
         repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
         _check_repeated("query" if query else "prompt", repeated, self.state.settings)
@@ -100,9 +100,9 @@ class Exchange:
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
-        # At most one token per byte and those of its role, and at most the model's limit per input.
-        added = len(texts) * self.engine.added_tokens(role)
-        most = TOKEN_BYTES * min(permit.body_bytes + added, len(texts) * self.engine.info.max_length)
+        # At most one token per byte and what a role adds, and at most the model's limit per input.
+        tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
+        most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
         memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most)
         if "tokenize" not in record.stages.begun:
             record.stages.begin("tokenize")
@@ -156,11 +156,9 @@ class Exchange:
         make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
         expected = [view.expected for view in views]
-        size = bound(style, encodings, expected)
-        self.reserve_answer(style, size, way_out, waiting=waiting_bytes(style, expected))
-        held = sum(one.held_bytes for one in expected)
-        self.state.memory.take(self.context.permit, held)
-        delivery = self.delivery(style, Work.of(encodings), size + held)
+        size, waiting = bound(style, encodings, expected), waiting_bytes(style, expected)
+        self.reserve_answer(style, size, way_out, waiting=waiting)
+        delivery = self.delivery(style, Work.of(encodings), size + waiting)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
@@ -210,8 +208,8 @@ class Exchange:
     def reserve_answer(self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0) -> None:
         """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
 
-        `waiting` are further bytes, of vectors that are quantized while they are written. Raises the 413 if
-        `size` exceeds the limit, and the 429 if too many large responses are in progress.
+        `waiting` are further bytes, of arrays that items are made of while they are written. Raises the 413
+        if `size` exceeds the limit, and the 429 if too many large responses are in progress.
         """
         limit = self.state.max_response_bytes
         if size > limit:

@@ -149,7 +149,7 @@ def _longest(head: HeadInfo) -> int:
     return max(len(orjson.dumps(label)) for label in head.labels)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LabelledView(View):
     """A view whose item also has labels, which are made of the logits when they are there."""
 
@@ -168,7 +168,7 @@ class LabelledView(View):
             held_bytes=view.expected.held_bytes + 4 * rows * labels,
         )
         want = replace(view.want, heads=(*view.want.heads, LogitsWant()))
-        return cls(want, view.columns, expected, labelling, reading)
+        return cls(want, view.columns, expected, labelling=labelling, reading=reading)
 
     def item(self, output: Output) -> Item:
         """Build this input's response item."""

@@ -88,11 +88,12 @@ def text_bytes(text: str) -> int:
 
 
 def waiting_bytes(style: AnswerStyle, expected: Sequence[Expected]) -> int:
-    """Count the bytes of float32 vectors that wait to be quantized while the others are computed."""
+    """Count the bytes of arrays that wait for the others: vectors to be quantized, and what items hold."""
+    held = sum(item.held_bytes for item in expected)
     if style.precision == "float32":
-        return 0
+        return held
     shapes = (shape for item in expected for name, shape in item.arrays.items() if name in VECTORS)
-    return 4 * sum(map(math.prod, shapes))
+    return held + 4 * sum(map(math.prod, shapes))
 
 
 def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
@@ -111,7 +112,7 @@ def _array_bytes(style: AnswerStyle, name: str, shape: tuple[int, ...]) -> int:
 
 
 def _number_bytes(style: AnswerStyle, name: str) -> int:
-    if name == "top_keys":
+    if name in ("top_keys", "sparse_ids"):
         return _INTEGER_BYTES
     if name in VECTORS and style.precision != "float32":
         return _BYTE_BYTES

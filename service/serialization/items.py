@@ -16,8 +16,12 @@ MAPS = frozenset(("attention", "top_weights", "residual"))
 """Arrays that `decimals` rounds in JSON and that `uint8` quantizes; the others are sent unchanged."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""
-NESTED = {"chunks": "embeddings"}
-"""Arrays that JSON puts into the column of their name, which is an object, and their name there."""
+NESTED = {
+    "chunks": ("chunks", "embeddings"),
+    "sparse_ids": ("sparse", "token_ids"),
+    "sparse_weights": ("sparse", "weights"),
+}
+"""Arrays that JSON puts into a column, which is an object: that column, and their name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ class Expected:
 
     `arrays` are shapes as computed, of vectors before they are quantized; `labels` counts the integers in
     additional column lists, `text_bytes` the UTF-8 bytes of additional strings, of which there are at most as
-    many as tokens; `summary` has the shape of each statistic. `column_bytes` bounds further columns as JSON;
-    `held_bytes` counts arrays that are held until the item is written, but are not part of it.
+    many as tokens; `summary` has the shape of each statistic. `column_bytes` bounds further
+    columns as JSON; `held_bytes` counts arrays that wait until the item is made of them.
     """
 
     arrays: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
+from numpy.typing import NDArray
 
 from service.serialization.items import MAPS, NESTED, AnswerStyle, Item
 from service.serialization.json_arrays import array_text, plain
@@ -83,15 +84,18 @@ def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
 
 def _members(style: AnswerStyle, item: Item) -> Iterator[Piece]:
     """Write an item without its closing brace."""
-    nested = NESTED.keys() & item.arrays.keys()
-    yield orjson.dumps({name: x for name, x in item.columns.items() if name not in nested})[:-1]
+    objects = _objects(item)
+    yield orjson.dumps({name: x for name, x in item.columns.items() if name not in objects})[:-1]
     for name, array in item.arrays.items():
-        yield b',"%s":' % name.encode()
-        if name in nested:
-            yield orjson.dumps(item.columns[name])[:-1] + b',"%s":' % NESTED[name].encode()
-        yield from array_text(array, _decimals(style, name), unit=style.unit)
-        if name in nested:
-            yield b"}"
+        if name not in NESTED:
+            yield b',"%s":' % name.encode()
+            yield from array_text(array, _decimals(style, name), unit=style.unit)
+    for column, members in objects.items():
+        yield b',"%s":' % column.encode() + orjson.dumps(item.columns[column])[:-1]
+        for name, array in members.items():
+            yield b',"%s":' % name.encode()
+            yield from array_text(array, None)
+        yield b"}"
     if item.summary is not None:
         for i, (name, array) in enumerate(item.summary.items()):
             yield b'%s"%s":' % (b"," if i else b',"summary":{', name.encode())
@@ -103,11 +107,22 @@ def _tree(style: AnswerStyle, item: Item) -> dict[str, Any]:
     """Convert an item for orjson."""
     tree = dict(item.columns)
     for name, array in item.arrays.items():
-        numbers = plain(array, _decimals(style, name))
-        tree[name] = {**item.columns[name], NESTED[name]: numbers} if name in NESTED else numbers
+        if name not in NESTED:
+            tree[name] = plain(array, _decimals(style, name))
+    for column, members in _objects(item).items():
+        tree[column] = {**item.columns[column], **{name: plain(x, None) for name, x in members.items()}}
     if item.summary is not None:
         tree["summary"] = {name: plain(array, style.decimals) for name, array in item.summary.items()}
     return tree
+
+
+def _objects(item: Item) -> dict[str, dict[str, NDArray[Any]]]:
+    """Return the columns that are objects with arrays, and these arrays by their names there."""
+    objects: dict[str, dict[str, NDArray[Any]]] = {}
+    for name, (column, member) in NESTED.items():
+        if name in item.arrays:
+            objects.setdefault(column, {})[member] = item.arrays[name]
+    return objects
 
 
 def _decimals(style: AnswerStyle, name: str) -> int | None:

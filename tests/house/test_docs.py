@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from service.lifecycle import VERSION
 from service.problems import KINDS
 from service.protocols.endpoints import ENDPOINTS
 from service.protocols.native.decode import DecodedItem
+from service.protocols.native.predict import Entity, LabelScore, PredictItem
 from service.protocols.native.rerank import RankedItem, RerankResponse
 from service.protocols.native.responses import AttentionItem, EncodeItem, Summary, TokenColumns
 from service.protocols.native.similarity import SimilarityResponse
 from service.settings import PREFIX, Settings
 from service.telemetry.metrics import Metrics
-from tests.support.serving import ROOT, Service
+from tests.references.fitted import write_fitted
+from tests.support.serving import ROOT, Service, serve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -75,11 +78,22 @@ def shown(answer: str) -> Any:
     return json.loads(re.sub(rf"{OMITTED}(?=\s*\])", f'"{OMITTED}"', members))
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A classifier of texts and one of tokens, for the examples of `/predict`."""
+    place = tmp_path_factory.mktemp("fitted")
+    write_fitted(place / "mood", tokens=False)
+    write_fitted(place / "names", tokens=True)
+    with serve(model=f"{place / 'mood'},{place / 'names'}") as started:
+        yield started
+
+
 @pytest.mark.parametrize(
     "example", examples(), ids=lambda example: f"{example.document} {example.path} {example.body}"[:60]
 )
-def test_examples_are_real(example: Example, service: Service) -> None:
+def test_examples_are_real(example: Example, request: pytest.FixtureRequest) -> None:
     """Each curl command of the documents gets the response that they show."""
+    service: Service = request.getfixturevalue("fitted" if example.path == "/predict" else "service")
     headers = {"Content-Type": "application/json"}
     method = "GET" if example.body is None else "POST"
     answer = service.http.request(method, example.path, content=example.body, headers=headers).json()
@@ -220,7 +234,7 @@ def test_every_field_is_documented() -> None:
     """docs/api.md names each field of the requests and each column of the answers."""
     models: list[type[BaseModel]] = [e.request for e in ENDPOINTS if e.request is not None]
     models += [TokenColumns, EncodeItem, AttentionItem, Summary, SimilarityResponse, DecodedItem]
-    models += [RankedItem, RerankResponse]
+    models += [RankedItem, RerankResponse, PredictItem, Entity, LabelScore]
     for model in models:
         for name, field in model.model_fields.items():
             assert f"`{field.alias or name}`" in API or name in ("index", "usage")

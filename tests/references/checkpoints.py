@@ -61,8 +61,11 @@ class Reference:
         return torch.cat(output.hidden_states).numpy(), torch.cat(output.attentions).numpy()
 
 
-def write_tokenizer(folder: Path, *, model_max_length: int = 64) -> int:
-    """Write a small uncased WordPiece tokenizer in Hugging Face form; returns the size of its vocabulary."""
+def write_tokenizer(folder: Path, *, model_max_length: int = 64, further: Sequence[str] = ()) -> int:
+    """Write a small uncased WordPiece tokenizer in Hugging Face form; returns the size of its vocabulary.
+
+    `further` are words that its vocabulary has besides its own.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -84,7 +87,7 @@ def write_tokenizer(folder: Path, *, model_max_length: int = 64) -> int:
         "]",
         ":",
     ]
-    vocabulary = [*specials, *letters, *(f"##{letter}" for letter in letters), *words]
+    vocabulary = [*specials, *letters, *(f"##{letter}" for letter in letters), *words, *further]
     tokenizer = Tokenizer(
         models.WordPiece({token: i for i, token in enumerate(vocabulary)}, unk_token="[UNK]")  # noqa: S106 - a vocabulary entry
     )
@@ -108,15 +111,23 @@ SUITED: dict[str, Any] = {"hidden_size": 64}
 """Of `write_bert`: heads of 16, which our kernels take; by default they are of 8."""
 
 
-def write_bert(folder: Path, *, architecture: str = "BertModel", seed: int = 0, **options: Any) -> Any:
+def write_bert(
+    folder: Path,
+    *,
+    architecture: str = "BertModel",
+    seed: int = 0,
+    words: Sequence[str] = (),
+    **options: Any,
+) -> Any:
     """Save a small BERT of random weights, in which every parameter counts, with its tokenizer.
 
-    `options` go to `BertConfig`. Returns the model that was saved.
+    `options` go to `BertConfig`; `words` are further words of the vocabulary. Returns the model that was
+    saved.
     """
     import transformers
 
     sizes = {
-        "vocab_size": write_tokenizer(folder),
+        "vocab_size": write_tokenizer(folder, further=words),
         "hidden_size": 32,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,

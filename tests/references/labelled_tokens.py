@@ -1,4 +1,4 @@
-"""Token classifiers of random weights, and the entities that `transformers`' pipeline finds with them."""
+"""Token classifiers of random weights, and the entities that `transformers` finds with them."""
 
 import json
 import warnings
@@ -26,7 +26,9 @@ class Tagger:
         """Load a folder with `transformers`."""
         from transformers import AutoModelForTokenClassification, AutoTokenizer, TokenClassificationPipeline
 
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        # The tokenizers of BERT return the types; this one is of no class in particular.
+        names = ["input_ids", "token_type_ids", "attention_mask"]
+        tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
         model = AutoModelForTokenClassification.from_pretrained(folder, attn_implementation="eager")
         return cls(folder, TokenClassificationPipeline(model=model.eval(), tokenizer=tokenizer, device="cpu"))
 
@@ -35,6 +37,22 @@ class Tagger:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Tokenizer does not support real words")
             found: list[dict[str, Any]] = self.pipeline(text, aggregation_strategy=grouping)
+        return found
+
+    def entities_of_pair(self, pair: tuple[str, str], grouping: str) -> list[list[dict[str, Any]]]:
+        """What the steps of the pipeline find in each text of a pair, which it does not take itself."""
+        from transformers.pipelines.token_classification import AggregationStrategy
+
+        strategy, found = AggregationStrategy(grouping), []
+        read = self.pipeline.tokenizer(*pair, return_offsets_mapping=True, return_special_tokens_mask=True)
+        probabilities = self.logits(read["input_ids"], read["token_type_ids"]).softmax(-1).numpy()
+        for number, text in enumerate(pair):
+            others = [sequence != number for sequence in read.sequence_ids()]
+            tokens = self.pipeline.gather_pre_entities(
+                text, read["input_ids"], probabilities, read["offset_mapping"], others, strategy
+            )
+            entities = self.pipeline.aggregate(tokens, strategy)
+            found.append([entity for entity in entities if entity["entity_group"] != "O"])
         return found
 
     def logits(self, ids: list[int], segments: list[int]) -> torch.Tensor:
@@ -51,8 +69,9 @@ def write_tagger(folder: Path, *, bytes_alone: bool = False, **options: Any) -> 
         "id2label": dict(enumerate(LABELS)),
         "label2id": {name: i for i, name in enumerate(LABELS)},
     }
-    size = {"vocab_size": 300} if bytes_alone else {}
-    write_bert(folder, architecture="BertForTokenClassification", **names, **size, **options)
+    if bytes_alone:
+        options["vocab_size"] = 300
+    write_bert(folder, architecture="BertForTokenClassification", **names, **options)
     if bytes_alone:
         _write_byte_level(folder)
     return Tagger.load(folder)
@@ -73,7 +92,10 @@ def _write_byte_level(folder: Path) -> None:
         show_progress=False,
     )
     tokenizer.train_from_iterator(["the man beats the boy in the other world, hello there"] * 4, trainer)
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True)
+    ids = {token: number for number, token in enumerate(roles.values())}
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64}
     named = {f"{role}_token": token for role, token in roles.items()}

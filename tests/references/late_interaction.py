@@ -94,6 +94,7 @@ def write_pylate(folder: Path, settings: Settings | None = None, **options: Any)
     ]
     write_json(folder / "modules.json", modules)
     config: dict[str, Any] = {
+        "model_type": "ColBERT",
         "prompts": {},
         "default_prompt_name": None,
         "similarity_fn_name": "MaxSim",

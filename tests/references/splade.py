@@ -51,6 +51,8 @@ def write_sparse_encoder(
         for i, (path, kind) in enumerate(kinds)
     ]
     write_json(folder / "modules.json", modules)
+    general = {"model_type": "SparseEncoder", "prompts": {}, "similarity_fn_name": "dot"}
+    write_json(folder / "config_sentence_transformers.json", general)
     (folder / "1_SpladePooling").mkdir()
     config = {
         "pooling_strategy": pooling,

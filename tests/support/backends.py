@@ -17,6 +17,7 @@ import torch
 from export.contents import copy_contents
 from export.writer import write_graph
 from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.exported_prediction import write_predictor
 from model.checkpoints.source import resolve
 from model.contract import Backend
 from model.loading import Kind, load_model
@@ -70,6 +71,8 @@ def _export(source: Path, target: Path) -> Path:
     target.mkdir(parents=True)
     write_graph(checkpoint.encoder, target, {DTYPE_KEY: "float32"})
     copy_contents(source, checkpoint.folder.layout, target)
+    if checkpoint.predictor is not None:
+        write_predictor(target, checkpoint.predictor)
     return target
 
 

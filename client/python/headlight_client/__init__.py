@@ -3,22 +3,31 @@
 It depends on httpx, numpy and anyio, not on the service.
 """
 
-from headlight_client.answers import Answer, AttentionMaps, Encoded
+from headlight_client.answers import Answer, AttentionMaps, Chunks, Encoded, SparseVector, Tokens
 from headlight_client.bertviz import BertViz
 from headlight_client.client import AsyncHeadlight, Headlight
 from headlight_client.errors import HeadlightConnectionError, HeadlightError, HeadlightTimeout, InputsError
 from headlight_client.info import Info
+from headlight_client.predictions import Entity, Label, Predicted, Ranked, Similarities
 
 __all__ = [
     "Answer",
     "AsyncHeadlight",
     "AttentionMaps",
     "BertViz",
+    "Chunks",
     "Encoded",
+    "Entity",
     "Headlight",
     "HeadlightConnectionError",
     "HeadlightError",
     "HeadlightTimeout",
     "Info",
     "InputsError",
+    "Label",
+    "Predicted",
+    "Ranked",
+    "Similarities",
+    "SparseVector",
+    "Tokens",
 ]

@@ -102,8 +102,8 @@ class Tokens:
     truncated: bool
     original_length: int
     """Tokens before truncation."""
-    embedding: FloatArray | None
-    """The sentence vector, (dimensions,), with "sentence" in `outputs`."""
+    embedding: NDArray[Any] | None
+    """The sentence vector, (dimensions,), with "sentence" in `outputs`; integers with another `precision`."""
     token_embeddings: FloatArray | None
     """(layers, N, C), with "tokens" in `outputs`."""
 
@@ -119,9 +119,37 @@ class Tokens:
         return ["truncated=True"] if self.truncated else []
 
 
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """The vectors of parts of a text."""
+
+    embeddings: NDArray[Any]
+    """(chunks, dimensions)"""
+    offsets: IntArray
+    """(chunks, 2): [start, end) in the text, as for Python slices."""
+    token_spans: IntArray
+    """(chunks, 2): the tokens [first, after) of each chunk."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseVector:
+    """Weights of words of the vocabulary, largest first."""
+
+    token_ids: IntArray
+    tokens: list[str]
+    weights: FloatArray
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoded(Tokens):
     """The vectors of one input."""
+
+    chunks: Chunks | None
+    """With `chunks`."""
+    sparse: SparseVector | None
+    """With "sparse" in `outputs`."""
+    token_rows: list[int] | None
+    """With `role`: the token of each vector in `token_embeddings`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,7 +223,12 @@ def joined(answers: Sequence[Answer[T]]) -> Answer[T]:
 
 def encoded(item: Json, _axes: Sequence[str], scale: float) -> Encoded:
     """Parse an item of `/encode`; raises KeyError, TypeError or ValueError if it is invalid."""
-    return Encoded(**token_columns(item, scale))
+    return Encoded(
+        **token_columns(item, scale),
+        chunks=_chunks(item),
+        sparse=_sparse(item),
+        token_rows=item.get("token_rows"),
+    )
 
 
 def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMaps:
@@ -241,9 +274,41 @@ def token_columns(item: Json, scale: float) -> dict[str, Any]:
         "special": np.asarray(item["special"], np.bool_).reshape(count),
         "truncated": item["truncated"],
         "original_length": item["original_length"],
-        "embedding": _floats(item.get("embedding"), scale),
+        "embedding": _vectors(item.get("embedding"), item),
         "token_embeddings": _floats(item.get("token_embeddings"), scale),
     }
+
+
+_STORED = {"int8": np.int8, "binary": np.int8, "uint8": np.uint8, "ubinary": np.uint8}
+"""The types of vectors by `precision`."""
+
+
+def _vectors(values: Any, item: Json) -> NDArray[Any] | None:
+    """Convert vectors to float32, or to the integers of the item's precision."""
+    dtype: Any = _STORED.get(item.get("precision", "float32"), np.float32)
+    return None if values is None else np.asarray(values, dtype)
+
+
+def _chunks(item: Json) -> Chunks | None:
+    chunks = item.get("chunks")
+    if chunks is None:
+        return None
+    names = ("offsets", "token_spans")
+    offsets, spans = (np.asarray(chunks[name], np.int64).reshape(-1, 2) for name in names)
+    vectors = np.atleast_2d(np.asarray(_vectors(chunks["embeddings"], item)))
+    return Chunks(vectors[: len(offsets)], offsets, spans)  # a list of no chunks becomes one row
+
+
+def _sparse(item: Json) -> SparseVector | None:
+    """Parse a sparse vector, whose numbers are in JSON or in arrays of their own."""
+    sparse = item.get("sparse")
+    if sparse is None:
+        return None
+    ids, weights = (
+        item.get(array, sparse.get(name))
+        for array, name in (("sparse_ids", "token_ids"), ("sparse_weights", "weights"))
+    )
+    return SparseVector(np.asarray(ids, np.int64), sparse["tokens"], np.asarray(weights, np.float32))
 
 
 def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> FloatArray | None:

@@ -56,6 +56,8 @@ class Call(Generic[T]):
     """Whether the answer has an item for each input."""
     merge: Callable[[Sequence[Answer[T]]], Answer[T]] = joined
     """Joins the answers to the parts of the call."""
+    precision: str = "float32"
+    """Of vectors."""
     divisible: bool = True
     """Whether a call with many inputs may take several requests."""
     alone: bool = False
@@ -84,6 +86,10 @@ class Call(Generic[T]):
             "headers": {"Accept": self.accept, "Content-Type": "application/json"},
         }
 
+    def placed(self, item: Json, rows: range) -> Json:
+        """Count an item's index over all inputs of the call, and note the precision of its vectors."""
+        return {**item, "index": item["index"] + rows.start, "precision": self.precision}
+
     def answer(self, rows: range, headers: Mapping[str, str], content: bytes) -> Answer[T]:
         """Parse the whole response to a range of the inputs, an archive or JSON.
 
@@ -94,8 +100,7 @@ class Call(Generic[T]):
             arrays = _by_item(named)
             axes, scale = meta.get("axes", self.axes), meta.get("scale", 1.0)
             items = [
-                item | arrays.get(i, {}) | {"index": item["index"] + rows.start}
-                for i, item in enumerate(meta["data"])
+                self.placed(_whole(item, arrays.get(i, {})), rows) for i, item in enumerate(meta["data"])
             ]
             if self.complete:
                 _check_count(len(items), len(rows))
@@ -150,8 +155,7 @@ class Lines(Generic[T]):
             if "usage" in document:
                 self.ended = True
             else:
-                placed = document | {"index": document["index"] + self.rows.start}
-                yield self.call.read(placed, self.call.axes, 1.0)
+                yield self.call.read(self.call.placed(document, self.rows), self.call.axes, 1.0)
         except _UNREADABLE as error:
             raise unreadable(200, self.headers, error) from error
 
@@ -177,6 +181,7 @@ def call_of(
         axes=_axes(given.get("attention", given)),
         read=read,
         listed=field,
+        precision=given.get("precision", "float32"),
         alone=isinstance(inputs, str),
         progress=progress,
     )
@@ -228,6 +233,13 @@ def unpack(headers: Mapping[str, str], content: bytes) -> tuple[dict[str, Any], 
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     return json.loads(arrays.pop("meta").tobytes()), arrays
+
+
+def _whole(item: Json, arrays: Mapping[str, Any]) -> Json:
+    """Add its arrays to an item; those of chunks go to the rest of what it says of them."""
+    if "chunks" not in arrays:
+        return {**item, **arrays}
+    return {**item, **arrays, "chunks": {**item["chunks"], "embeddings": arrays["chunks"]}}
 
 
 def _by_item(arrays: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

@@ -6,15 +6,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
-from headlight_client.answers import attention_maps, encoded
+from headlight_client.answers import IntArray, attention_maps, encoded
 from headlight_client.calls import ACCEPT_JSON, ACCEPT_LINES, ACCEPT_WHOLE, Call, call_of
 from headlight_client.inputs import Inputs
 from headlight_client.predictions import SimilarityCall, best, decoded, predicted, ranked, tokens_of
 
 Indices = Sequence[int]
+Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 Side = Literal["right", "left"]
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-Outputs = Sequence[Literal["sentence", "tokens"]]
+Outputs = Sequence[Literal["sentence", "tokens", "sparse"]]
 Statistic = Literal[
     "entropy",
     "confidence",
@@ -88,6 +89,10 @@ class Routes(
         normalize: bool | None = None,
         dimensions: int | None = None,
         layers: Indices | None = None,
+        precision: Precision | None = None,
+        chunks: Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]] | None = None,
+        role: Literal["query", "document"] | None = None,
+        top_k: int | None = None,
         dtype: Literal["float32", "float16"] | None = None,
         progress: bool = False,
     ) -> EncodeT:
@@ -116,6 +121,10 @@ class Routes(
         normalize: bool | None = None,
         dimensions: int | None = None,
         layers: Indices | None = None,
+        precision: Precision | None = None,
+        chunks: Literal["sentences"] | Mapping[str, int] | Sequence[Sequence[int]] | None = None,
+        role: Literal["query", "document"] | None = None,
+        top_k: int | None = None,
     ) -> EncodeStreamT:
         """Like `encode`, but yields each item as soon as it is ready, in any order: see `item.index`.
 
@@ -281,7 +290,7 @@ class Routes(
 
     def decode(
         self,
-        token_ids: Sequence[int] | Sequence[Sequence[int]],
+        token_ids: Sequence[int] | Sequence[Sequence[int]] | Sequence[IntArray] | IntArray,
         *,
         model: str | None = None,
         skip_special_tokens: bool | None = None,

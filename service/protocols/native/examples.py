@@ -63,6 +63,14 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             maps=False,
         ),
     },
+    "/predict": {
+        "text": _example("The labels of a text", inputs=_SENTENCE),
+        "pair": _example(
+            "The labels of a pair, and one head's attention",
+            inputs=[_PAIR],
+            attention={"layers": [-1], "heads": [0]},
+        ),
+    },
     "/rerank": {
         "texts": _example(
             "Texts in the order in which they match a query",
@@ -75,14 +83,6 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             texts=["The cat sat on the mat.", _PAIR[1]],
             top_n=1,
             return_texts=True,
-        ),
-    },
-    "/predict": {
-        "text": _example("The labels of a text", inputs=_SENTENCE),
-        "pair": _example(
-            "The labels of a pair, and one head's attention",
-            inputs=[_PAIR],
-            attention={"layers": [-1], "heads": [0]},
         ),
     },
     "/similarity": {

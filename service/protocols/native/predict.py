@@ -26,10 +26,10 @@ from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.encode_plan import plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import PositiveNumber, invalid
-from service.protocols.native.needed_head import check_head
 from service.protocols.native.responses import MapsItem, Usage
 from service.protocols.native.routes import any_of, planning_steps, smaller_maps
 from service.protocols.native.schemas import AttentionOptions, EmbeddingOptions, ModelRequest, WithInputs
+from service.protocols.needed_head import check_head
 from service.protocols.view import View
 from service.serialization.items import Format
 
@@ -131,7 +131,7 @@ async def _predict(exchange: Exchange, body: PredictRequest) -> Response:
     encodings = await exchange.tokenize(body.inputs, truncation)
 
     def view(index: int, encoding: Encoding, text: Text) -> View:
-        plain = base.view(index, encoding, text) if plan is None else plan.view(index, encoding, text)
+        plain = (base if plan is None else plan).view(index, encoding, text)
         return LabelledView.of(plain, labelling, len(head.labels), Reading(encoding, text))
 
     steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_LABEL * len(head.labels)

@@ -42,6 +42,14 @@ class ChunkVectors(BaseModel):
     embeddings: list[list[float]] = Field(description="(chunks, dimensions).")
 
 
+class SparseVector(BaseModel):
+    """The words with a weight above 0, in lists of equal length: largest first, ties by id."""
+
+    tokens: list[str]
+    token_ids: list[int]
+    weights: list[float]
+
+
 class EncodeItem(TokenColumns):
     """The vectors of one input."""
 
@@ -49,8 +57,13 @@ class EncodeItem(TokenColumns):
         None, description="(dimensions,), with `sentence` in `outputs`; a list of integers with `precision`."
     )
     token_embeddings: list[list[list[float]]] | None = Field(
-        None, description="(layers, tokens, hidden), with `tokens` in `outputs`."
+        None,
+        description="(layers, tokens, hidden), with `tokens` in `outputs`; (1, rows, size) with `role`.",
     )
+    token_rows: list[int] | None = Field(
+        None, description="With `role`, the positions of the tokens that have a vector."
+    )
+    sparse: SparseVector | None = Field(None, description="With `sparse` in `outputs`.")
     chunks: ChunkVectors | None = Field(None, description="With `chunks`, the vector of each part.")
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding
+from model.contract import Encoding, Role
 from model.tokenization.tokenizer import Text, Truncation
 from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
@@ -16,6 +16,8 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
+from service.protocols.native.heads.sparse import plan_sparse
+from service.protocols.native.heads.token_vectors import TokenVectorsPlan, plan_token_vectors
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
     AttentionOptions,
@@ -35,7 +37,7 @@ _CHUNK_BYTES = 400
 
 
 async def encode(request: Request) -> Response:
-    """Encode texts as sentence vectors, contextual token vectors, or both."""
+    """Encode texts as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
     parsed = await _read(request, EncodeRequest)
     check_number_format(parsed, None)
     exchange = Exchange.open(request, parsed)
@@ -78,21 +80,36 @@ def check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | Non
         )
 
 
-async def _tokenize(exchange: Exchange, body: InputsRequest) -> list[Encoding]:
+async def _tokenize(exchange: Exchange, body: InputsRequest, role: Role | None = None) -> list[Encoding]:
     prompt = choose_prompt(body, exchange.engine.info)
     truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
-    return await exchange.tokenize(body.inputs, truncation, prompt)
+    return await exchange.tokenize(body.inputs, truncation, prompt, role=role)
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
-    info = exchange.engine.info
-    plan = plan_encode(body.embeddings, info, choose_task(body, info))
+    engine, engines = exchange.engine, exchange.state.engines
+    info = engine.info
+    task = choose_task(body, info)
+    if body.role is not None:
+        return await _encode_role(exchange, body, plan_token_vectors(engine, engines, task))
+    plan = plan_encode(body.embeddings, info, task)
+    sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
     encodings = await _tokenize(exchange, body)
     views = await _plan_items(exchange, plan, encodings, body.inputs)
+    if sparse is not None:
+        views = [sparse.extend(view) for view in views]
     way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
     way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
+    way_out += "set `top_k`, " if sparse is not None else ""
     way_out += "or leave `tokens` out of `outputs`"
     return await exchange.answer(exchange.style(precision=plan.precision), encodings, views, way_out)
+
+
+async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVectorsPlan) -> Response:
+    """Encode queries or documents for late interaction."""
+    encodings = await _tokenize(exchange, body, body.role)
+    views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
+    return await exchange.answer(exchange.style(), encodings, views, "send fewer or shorter inputs")
 
 
 async def _plan_items(

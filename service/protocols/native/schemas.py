@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
-from model.contract import STATISTICS, Aggregate, Statistic, Weights
+from model.contract import STATISTICS, Aggregate, Role, Statistic, Weights
 from model.tokenization.tokenizer import Side
 from service.http.negotiation import FORMATS
 from service.protocols.native.chunks import Chunking, ChunksField
@@ -103,6 +103,7 @@ class InputsRequest(TaskRequest, WithInputs):
 
 
 Output = Literal["sentence", "tokens"]
+EncodeOutput = Literal["sentence", "tokens", "sparse"]
 POOLING = Field(
     None,
     description="How token vectors are pooled; the model's own pooling by default. "
@@ -132,7 +133,7 @@ def _check_pooled(request: Options, outputs: Sequence[str]) -> None:
 class EmbeddingOptions:
     """The embeddings that a request of either route asks for."""
 
-    outputs: Sequence[Output]
+    outputs: Sequence[EncodeOutput]
     pooling: Pooling | None
     normalize: bool | None
     dimensions: int | None
@@ -143,13 +144,14 @@ class EmbeddingOptions:
 
 
 class EncodeRequest(InputsRequest):
-    """Texts to encode as sentence vectors, contextual token vectors, or both."""
+    """Texts to encode as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
 
     # Defaults are tuples: pydantic copies a list for each request.
-    outputs: tuple[Output, ...] = Field(
+    outputs: tuple[EncodeOutput, ...] = Field(
         ("sentence",),
-        max_length=2,
-        description="The pooled vector, contextual token vectors, or both; `[]` only with `chunks`.",
+        max_length=3,
+        description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
+        "its sparse vector (SPLADE, Formal et al. 2021); `[]` only with `chunks`.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
@@ -161,6 +163,14 @@ class EncodeRequest(InputsRequest):
         (-1,),
         description="Hidden states for `tokens`: 0 is the output of the embedding layer, i that of block i; "
         "negative numbers count from the end.",
+    )
+    top_k: PositiveNumber | None = Field(
+        None, description="Keep the k largest weights of sparse vectors; by default all above 0."
+    )
+    role: Role | None = Field(
+        None,
+        description="With `outputs` `tokens` alone, on a model of late interaction (ColBERT, Khattab & "
+        "Zaharia 2020): the vectors of a query's or a document's tokens, each of unit norm.",
     )
     precision: Precision = Field(
         "float32",
@@ -180,12 +190,24 @@ class EncodeRequest(InputsRequest):
         if self.chunks is not None:
             self._check_chunked()
         elif not self.outputs:
-            raise invalid("outputs", 'must not be empty without chunks: choose "sentence", "tokens" or both')
+            raise invalid("outputs", 'must not be empty without chunks: choose "sentence" or "tokens"')
         else:
             _check_pooled(self, self.outputs)
         if "tokens" not in self.outputs and self.is_overridden("layers"):
             raise invalid("layers", 'has no effect without "tokens" in outputs: leave it out or add "tokens"')
+        if "sparse" not in self.outputs and self.is_overridden("top_k"):
+            raise invalid("top_k", 'has no effect without "sparse" in outputs: leave it out or add "sparse"')
+        if self.role is not None:
+            self._check_role()
         return self
+
+    def _check_role(self) -> None:
+        if set(self.outputs) != {"tokens"} or self.chunks is not None:
+            raise invalid("role", 'is of vectors of tokens alone: set "outputs": ["tokens"], without chunks')
+        if self.is_overridden("layers"):
+            raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")
+        if not isinstance(self.inputs[0], str):
+            raise invalid("role", "is that of a text, and inputs has pairs: send texts")
 
     def _check_chunked(self) -> None:
         if not isinstance(self.inputs[0], str):

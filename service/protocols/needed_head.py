@@ -16,8 +16,10 @@ _CHECKPOINTS: dict[HeadKind, str] = {
 """How the architecture of a checkpoint with each kind of head ends."""
 
 
-def check_head(engine: Engine, engines: Mapping[str, Engine], *kinds: HeadKind) -> HeadInfo:
-    """Return the head of a model if it is of one of these kinds.
+def check_head(
+    engine: Engine, engines: Mapping[str, Engine], *kinds: HeadKind, needs: str = "this route"
+) -> HeadInfo:
+    """Return the head of a model if it is of one of these kinds, which what `needs` names needs.
 
     Raises Unsupported for any other model, naming those of the served `engines` that have such a head, or
     what kind of checkpoint does.
@@ -27,7 +29,7 @@ def check_head(engine: Engine, engines: Mapping[str, Engine], *kinds: HeadKind) 
         return head
     needed = " or ".join(f"{kind} head" for kind in kinds)
     raise Unsupported(
-        f'The model "{engine.name}" has no {needed}, which this route needs: {_way_out(engines, kinds)}.',
+        f'The model "{engine.name}" has no {needed}, which {needs} needs: {_way_out(engines, kinds)}.',
         field="model",
     )
 
@@ -37,6 +39,8 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     if having:
         more = "" if len(having) <= _LISTED else f" and {len(having) - _LISTED} more"
         return f"choose from {', '.join(map(cut, having[:_LISTED]))}{more}"
+    if kinds == ("late_interaction",):
+        return "no served model has one; serve a folder of PyLate or of Stanford's ColBERT"
     endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)
     if not endings:
         return "no served model has one"
