@@ -185,10 +185,6 @@ class Engine:
         """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
         return min(self._throughput.expected_tokens(permit.body_bytes), self._largest_request)
 
-    def added_tokens(self, role: Role | None) -> int:
-        """Return the most tokens that a text of a role has beyond those of its characters."""
-        return self._tokenizer.of(role).added
-
     async def tokenize(
         self,
         texts: Sequence[Text],
