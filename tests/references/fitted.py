@@ -32,7 +32,10 @@ def write_fitted(folder: Path, *, tokens: bool) -> None:
     from transformers import AutoTokenizer
 
     labels, examples = (TAGS, NAMES) if tokens else (MOODS, FILMS)
-    names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+    names: dict[str, Any] = {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {name: i for i, name in enumerate(labels)},
+    }
     words = dict.fromkeys(re.findall(r"\w\w+|!", " ".join(examples).lower()))
     kind = "Token" if tokens else "Sequence"
     model = write_bert(
