@@ -177,6 +177,9 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
     errors = [_field_error(details, schema) for details in (*faults[:_LISTED], faults[unknown])]
     other, listed = errors.pop(), [{"field": e["field"], "detail": e["detail"]} for e in errors]
+    for entry, whole in zip(listed[1:], errors[1:], strict=True):
+        if "allowed" in whole:  # the sentence lists the known fields once for all
+            entry["detail"] = whole["detail"].partition(";")[0]
     first = dict(errors[0])
     sentence = f"{first['field']} {first.pop('detail')}"
     if unknown:

@@ -16,7 +16,8 @@ from model.contract import STATISTICS, Batch, Encoding, Output, SummaryWant
 from model.pytorch.backend import TorchBackend
 from tests.references.checkpoints import write_bert
 
-ALL: tuple[Quantity, ...] = get_args(Quantity)
+# The model of these tests predicts nothing.
+ALL = tuple(what for what in get_args(Quantity) if what != "logits")
 BOUNDS: dict[Quantity, float] = dict.fromkeys(ALL, 1e-5)
 
 
