@@ -34,7 +34,7 @@ PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "l
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
 HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
 """What a model's head predicts from the last hidden state: see `docs/models.md`."""
-Activation = Literal["softmax", "sigmoid", "identity"]
+ScoreFunction = Literal["softmax", "sigmoid", "identity"]
 """How logits become scores."""
 Role = Literal["query", "document"]
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
@@ -272,7 +272,7 @@ class HeadInfo:
 
     kind: HeadKind
     labels: tuple[str, ...] = ()
-    activation: Activation = "identity"
+    activation: ScoreFunction = "identity"
     size: int | None = None
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from model.errors import CheckpointError
@@ -58,3 +59,11 @@ def switch(config: Mapping[str, Any], name: str, *, default: bool) -> bool:
     if not isinstance(value, bool):
         raise CheckpointError(f"{name} is {shown(value)}; it must be true or false.")
     return value
+
+
+def switch_of(file: Path, config: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """Do what `switch` does, with the file that has the field in the error."""
+    try:
+        return switch(config, name, default=default)
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from model.contract import Activation
+from model.contract import ScoreFunction
 from model.errors import CheckpointError
 from model.files import present, read_json, shown
 
 _GENERAL = "config_sentence_transformers.json"
-_ACTIVATIONS: dict[str, Activation] = {
+_ACTIVATIONS: dict[str, ScoreFunction] = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.linear.Identity": "identity",
 }
@@ -25,7 +25,7 @@ def is_cross_encoder(folder: Path) -> bool:
     return _general(folder).get("model_type") == "CrossEncoder"
 
 
-def read_activation(folder: Path, config: Mapping[str, Any]) -> Activation | None:
+def read_activation(folder: Path, config: Mapping[str, Any]) -> ScoreFunction | None:
     """Read how the only logit becomes a score; None if neither the folder nor its config.json says.
 
     Raises CheckpointError for any other function.

@@ -12,7 +12,7 @@ from model.activations import CLASSES
 from model.checkpoints.conversion import no_dense
 from model.contract import FloatArray
 from model.errors import CheckpointError
-from model.fields import switch
+from model.fields import switch_of
 from model.files import present, read_bytes, read_json, reason, shown
 from model.heads.dense import Dense
 
@@ -56,11 +56,8 @@ def _read(folder: Path, config: Mapping[str, Any], level: str) -> Dense:
         )
     inputs, outputs = config["in_features"], config["out_features"]
     expected: dict[str, tuple[int, ...]] = {"linear.weight": (outputs, inputs)}
-    try:
-        biased = switch(config, "bias", default=True)
-        residual = switch(config, "use_residual", default=False)
-    except CheckpointError as error:
-        raise CheckpointError(f"{file}: {error}") from error
+    biased = switch_of(file, config, "bias", default=True)
+    residual = switch_of(file, config, "use_residual", default=False)
     if biased:
         expected["linear.bias"] = (outputs,)
     if residual and inputs != outputs:  # sizes that differ cannot be added: a matrix maps one to the other

@@ -59,7 +59,7 @@ class ModelFolder:
     def hides_expansion(self) -> bool:
         """Whether queries have tokens that no token attends to."""
         query = self.layout.roles.get("query")
-        return query is not None and query.expansion is not None and not query.attended
+        return query is not None and query.hides_expansion
 
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if modules need a prediction that the weights do not have."""

@@ -12,7 +12,7 @@ from typing import Any
 from model.contract import Role
 from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
-from model.fields import switch
+from model.fields import switch_of
 from model.files import read_json, shown
 from model.tokenization.roles import RoleRules
 
@@ -92,7 +92,7 @@ def check_roles(file: Path, config: EncoderConfig, roles: Mapping[Role, RoleRule
     the text would have nothing to attend to.
     """
     query = roles["query"]
-    if query.expansion is None or query.attended:
+    if not query.hides_expansion:
         return
     windows = [layer.window for layer in config.layers if layer.window]
     others = config.token_dropout is not None or config.disentangled is not None
@@ -143,7 +143,4 @@ def _text(file: Path, config: Mapping[str, Any], name: str, default: str) -> str
 def _switch(file: Path, config: Mapping[str, Any], name: str, *, default: bool) -> bool:
     if config.get(name) is None:
         return default
-    try:
-        return switch(config, name, default=default)
-    except CheckpointError as error:
-        raise CheckpointError(f"{file}: {error}") from error
+    return switch_of(file, config, name, default=default)

@@ -16,7 +16,7 @@ from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_
 from model.checkpoints.splade import read_splade
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
-from model.fields import switch
+from model.fields import switch_of
 from model.files import present, read_json, reason, shown
 from model.heads.sparse import Splade
 from model.tokenization.roles import RoleRules
@@ -99,7 +99,7 @@ def read_layout(folder: Path) -> Layout:
         dense=() if roles else linear,
         normalize="Normalize" in paths,
         max_length=_max_length(transformer, sentence_config),
-        lower_case=_switch(sentence_file, sentence_config, "do_lower_case", default=False),
+        lower_case=switch_of(sentence_file, sentence_config, "do_lower_case", default=False),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
@@ -138,10 +138,10 @@ def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
         return ("mean",), True
     file = folder / "config.json"
     config = read_json(file)
-    include_prompt = _switch(file, config, "include_prompt", default=True)
+    include_prompt = switch_of(file, config, "include_prompt", default=True)
     named = config.get("pooling_mode")
     if named is None:
-        on = [mode for key, mode in _MODES_BEFORE_5_4.items() if _switch(file, config, key, default=False)]
+        on = [mode for key, mode in _MODES_BEFORE_5_4.items() if switch_of(file, config, key, default=False)]
         return tuple(on) or ("mean",), include_prompt
     names = named if isinstance(named, list) else [named]
     known = all(isinstance(name, str) and name in MODES for name in names)
@@ -192,13 +192,6 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _switch(file: Path, config: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    try:
-        return switch(config, name, default=default)
-    except CheckpointError as error:
-        raise CheckpointError(f"{file}: {error}") from error
 
 
 def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | None:

@@ -7,7 +7,7 @@ from model.checkpoints.cross_encoder import is_cross_encoder, read_activation
 from model.checkpoints.folder import ModelFolder
 from model.checkpoints.late_interaction import STANFORD
 from model.checkpoints.weights import FLOATS, Stored, read_tensors
-from model.contract import Activation, FloatArray, HeadInfo, HeadKind
+from model.contract import FloatArray, HeadInfo, HeadKind, ScoreFunction
 from model.errors import CheckpointError
 from model.families.family import Family
 from model.families.predictors import LATE_INTERACTION, LinearNames, NormNames, PredictorTable
@@ -122,7 +122,7 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
 
 
 def _describe(
-    kind: HeadKind, config: Mapping[str, Any], outputs: int, activation: Activation | None
+    kind: HeadKind, config: Mapping[str, Any], outputs: int, activation: ScoreFunction | None
 ) -> HeadInfo:
     """Describe a head; `activation` is what a cross-encoder's folder says of its only label."""
     if kind in ("masked_words", "late_interaction"):

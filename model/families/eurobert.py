@@ -6,7 +6,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.encoder.parts import LayerConfig
 from model.families.family import Family
-from model.families.predictors import PredictorTable, decoder, linear, pooled_by
+from model.families.predictors import TOKEN_CLASSES, PredictorTable, decoder, linear, pooled_by
 from model.families.reading.options import activation, check_heads
 from model.families.reading.rotary import read_rotary
 from model.fields import epsilon, switch, whole
@@ -70,7 +70,7 @@ EUROBERT = Family(
             (linear("dense", activation="GELU"), linear("classifier")),
             pooled_by("classifier_pooling", {"bos": "cls", "mean": "mean"}, default="late"),
         ),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (decoder(("lm_head.weight", "embed_tokens.weight"), ("lm_head.bias",)),)
         ),

@@ -7,7 +7,7 @@ from typing import Any
 from model.errors import CheckpointError
 from model.families.reading.options import activation, plain
 from model.fields import epsilon
-from model.heads.predictor import FirstPooling
+from model.heads.predictor import HeadPooling
 
 Config = Mapping[str, Any]
 Setting = Callable[[Config], str]
@@ -56,7 +56,7 @@ class PredictorTable:
     """
 
     layers: tuple[LinearNames | NormNames, ...]
-    pooling: Callable[[Config], FirstPooling | None] = lambda _: None
+    pooling: Callable[[Config], HeadPooling | None] = lambda _: None
 
 
 def linear(*names: str, activation: str | Setting = "Identity") -> LinearNames:
@@ -82,14 +82,14 @@ def classes(*layers: LinearNames | NormNames) -> PredictorTable:
 
 
 def pooled_by(
-    field: str, names: Mapping[str, FirstPooling], default: str = "cls"
-) -> Callable[[Config], FirstPooling]:
+    field: str, names: Mapping[str, HeadPooling], default: str = "cls"
+) -> Callable[[Config], HeadPooling]:
     """Return a setting that reads the pooling before the layers from a field of config.json.
 
     `names` are the poolings by the names that the family gives them. It raises CheckpointError for others.
     """
 
-    def read(config: Config) -> FirstPooling:
+    def read(config: Config) -> HeadPooling:
         name = config.get(field, default)
         if not isinstance(name, str) or name not in names:
             allowed = " or ".join(f'"{one}"' for one in names)
@@ -105,3 +105,7 @@ def _below(names: tuple[str, ...], part: str) -> tuple[str, ...]:
 
 LATE_INTERACTION = PredictorTable((linear("linear"),))
 """The layer of checkpoints in the form of Stanford's ColBERT, of any family."""
+
+
+TOKEN_CLASSES = PredictorTable((linear("classifier"),))
+"""The classes of tokens, as most families predict them."""

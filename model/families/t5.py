@@ -8,7 +8,7 @@ from model.encoder.config import EncoderConfig
 from model.encoder.parts import RelativeBias
 from model.errors import CheckpointError
 from model.families.family import Either, Family
-from model.families.predictors import PredictorTable, linear
+from model.families.predictors import TOKEN_CLASSES
 from model.families.reading.options import activation, plain
 from model.fields import epsilon, whole
 
@@ -89,7 +89,7 @@ T5 = Family(
     dropped=("encoder.embed_tokens.weight", "decoder.*", "lm_head.weight"),
     heads={"classification_head.*": "classes", "classifier.*": "classes"},
     prefixes=("transformer.",),
-    predictors={"token_classification": PredictorTable((linear("classifier"),))},
+    predictors={"token_classification": TOKEN_CLASSES},
 )
 MT5 = replace(T5, name="mt5")
 UMT5 = replace(T5, name="umt5", read_config=read_config_umt5)

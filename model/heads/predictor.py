@@ -6,7 +6,7 @@ from typing import Literal
 from model.arrays import Array, Operations
 from model.contract import HeadInfo
 
-FirstPooling = Literal["cls", "mean"]
+HeadPooling = Literal["cls", "mean"]
 """How the hidden states of a sequence become the vector that its classes are predicted from."""
 
 
@@ -36,7 +36,7 @@ class Predictor:
     """
 
     info: HeadInfo
-    pooling: FirstPooling | None
+    pooling: HeadPooling | None
     layers: tuple[Linear | LayerNorm, ...]
 
     def on(self, ops: Operations) -> "Predictor":

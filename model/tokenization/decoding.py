@@ -19,7 +19,7 @@ class Decoder:
         # Not an array with a place for each id: a damaged file may have one of four billion.
         self._ids: NDArray[np.int64] = np.array([index for index, _ in tokens], np.int64)
         self._bytes: NDArray[np.int64] = np.array([size for _, size in tokens], np.int64)
-        lengths = np.array([_json_bytes(token) for token in vocabulary], np.int64)
+        lengths = np.array([json_bytes(token) for token in vocabulary], np.int64)
         self._longest: NDArray[np.int64] = np.sort(lengths)[::-1].cumsum()
 
     def name(self, index: int) -> str:
@@ -54,8 +54,8 @@ class Decoder:
         return self._tokenizer.decode_batch(list(lists), skip_special_tokens=skip_special_tokens)
 
 
-def _json_bytes(token: str) -> int:
-    """Bound a token in JSON, where a control character takes six bytes."""
-    if not token.isprintable():
-        return 6 * len(token)
-    return len(token.encode()) + token.count('"') + token.count("\\")
+def json_bytes(text: str) -> int:
+    """Bound the UTF-8 bytes of a string in JSON, where a control character takes six."""
+    if not text.isprintable():
+        return 6 * len(text)
+    return len(text.encode()) + text.count('"') + text.count("\\")

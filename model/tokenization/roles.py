@@ -16,7 +16,7 @@ from model.contract import Encoding
 from model.errors import CheckpointError, InputTooLong
 from model.files import shown
 from model.tokenization.long_text import Room
-from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
+from model.tokenization.tokenizer import Text, TextTokenizer, Truncation, run_steps
 
 T = TypeVar("T")
 
@@ -36,6 +36,11 @@ class RoleRules:
     expansion: str | None = None
     attended: bool = False
     skipped: tuple[str, ...] = ()
+
+    @property
+    def hides_expansion(self) -> bool:
+        """Whether texts have tokens that no token attends to."""
+        return self.expansion is not None and not self.attended
 
 
 class RoleTokenizer:
@@ -74,12 +79,7 @@ class RoleTokenizer:
         self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
     ) -> list[Encoding]:
         """Tokenize texts as `TextTokenizer.encode` does, for this role."""
-        steps = self.steps(texts, truncation, prompt)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+        return run_steps(self.steps(texts, truncation, prompt))
 
     def steps(
         self,

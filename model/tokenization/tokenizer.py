@@ -35,8 +35,8 @@ class Truncation:
     side: Side = "right"
 
 
-class Steps(Protocol):
-    """Tokenizes texts in a way of its own."""
+class RoleTokenizing(Protocol):
+    """What the tokenizers of texts with and without a role have in common."""
 
     @property
     def added(self) -> int:
@@ -73,7 +73,7 @@ class TextTokenizer:
         tokenizer.no_truncation()
         self.max_length = max_length
         self.subwords = Subwords.of(tokenizer)
-        self.roles: dict[Role, Steps] = {}
+        self.roles: dict[Role, RoleTokenizing] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
         self._whole = tokenizer
         self._step = 2 * piece
@@ -105,7 +105,7 @@ class TextTokenizer:
     added = 0
     """No text has more tokens than bytes, apart from special ones."""
 
-    def of(self, role: Role | None) -> Steps:
+    def of(self, role: Role | None) -> RoleTokenizing:
         """Return what tokenizes texts of a role, one of `roles`; None: texts without one."""
         return self if role is None else self.roles[role]
 
@@ -130,12 +130,7 @@ class TextTokenizer:
 
         Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed.
         """
-        steps = self.steps(texts, truncation, prompt)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+        return run_steps(self.steps(texts, truncation, prompt))
 
     def steps(
         self,
@@ -212,6 +207,16 @@ class TextTokenizer:
             if side not in self._cut:
                 self._cut[side] = _with_truncation(self._whole, self.max_length, side)
             return self._cut[side]
+
+
+def run_steps(steps: Generator[None, None, list[Encoding]]) -> list[Encoding]:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            encodings: list[Encoding] = end.value
+            return encodings
 
 
 def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:

@@ -312,7 +312,8 @@ class Engine:
     def _warm_up(self) -> None:
         """Run each kind of work once, short and long, so that no client pays for first-run costs.
 
-        Nothing is prepared by the length alone, so a model that reads long texts starts as soon as others.
+        The long text has a bounded number of words: a longer one would prepare nothing more, and on a model
+        that reads thousands of tokens it would delay the start by minutes.
         """
         # Not longer than the model reads: the truncator is only created for a client's overlong text.
         for text in ("warm", "warm " * min(self.info.max_length // 2, _WARM_WORDS)):

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from model.contract import Encoding, HeadInfo, LogitsWant, Output
 from model.heads.scores import scores
 from model.heads.spans import Grouping, SpanLabels, find_spans
+from model.tokenization.decoding import json_bytes
 from model.tokenization.subwords import Subwords
 from model.tokenization.tokenizer import Text
 from service.protocols.view import View
-from service.serialization.answer_size import text_bytes
 from service.serialization.items import Item
 
 # With their punctuation: a float32 and the names of a label's fields; the fields of an entity, with offsets.
@@ -26,7 +26,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TokenizedInput:
     """An input, and its tokens."""
 
     encoding: Encoding
@@ -45,11 +45,11 @@ class Reading:
 class Labelling(Protocol):
     """What a request makes of the logits of each input."""
 
-    def expect(self, reading: Reading, /) -> tuple[dict[str, tuple[int, ...]], int]:
+    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """Return the shapes of the arrays and a bound on the JSON of the columns."""
         ...
 
-    def label(self, logits: Arrays, reading: Reading, /) -> tuple[Mapping[str, Any], Arrays]:
+    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Return the columns and the arrays of one input's item."""
         ...
 
@@ -62,11 +62,11 @@ class TextLabels:
     top_k: int
     raw: bool
 
-    def expect(self, _: Reading, /) -> tuple[dict[str, tuple[int, ...]], int]:
+    def expect(self, _: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """Each label has its name and its score."""
         return {}, self.top_k * (_LABEL_BYTES + _longest(self.head))
 
-    def label(self, logits: Arrays, _: Reading, /) -> tuple[Mapping[str, Any], Arrays]:
+    def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `labels` of the logits (labels,)."""
         found = scores(logits["logits"], self.head, raw=self.raw)
         best = np.argsort(-found, kind="stable")[: self.top_k]
@@ -82,12 +82,12 @@ class TokenLabels:
     head: HeadInfo
     raw: bool
 
-    def expect(self, reading: Reading, /) -> tuple[dict[str, tuple[int, ...]], int]:
+    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """A column of names, and an array of scores."""
         tokens = len(reading.encoding)
         return {"token_scores": (tokens,)}, _LABEL_BYTES + tokens * (1 + _longest(self.head))
 
-    def label(self, logits: Arrays, _: Reading, /) -> tuple[Mapping[str, Any], Arrays]:
+    def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `token_labels` and `token_scores` of the logits (N, labels)."""
         found = scores(logits["token_logits"], self.head, raw=self.raw)
         chosen = found.argmax(-1)
@@ -107,16 +107,16 @@ class EntityLabels:
     grouping: Grouping
     subwords: Subwords
 
-    def expect(self, reading: Reading, /) -> tuple[dict[str, tuple[int, ...]], int]:
+    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
         """Every token may be an entity; tokens that share a character repeat it."""
         encoding, size = reading.encoding, _LABEL_BYTES
         for _, text, tokens in reading.segments():
             offsets = [encoding.offsets[i] for i in tokens]
             covered = text[offsets[0][0] : offsets[-1][1]]
-            size += text_bytes(covered) + text_bytes("".join([text[start:end] for start, end in offsets]))
+            size += json_bytes(covered) + json_bytes("".join([text[start:end] for start, end in offsets]))
         return {}, size + len(encoding) * (_ENTITY_BYTES + _longest(self.head))
 
-    def label(self, logits: Arrays, reading: Reading, /) -> tuple[Mapping[str, Any], Arrays]:
+    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `entities` of the logits (N, labels), in order."""
         found = scores(logits["token_logits"], self.head)
         encoding, entities = reading.encoding, []
@@ -154,10 +154,10 @@ class LabelledView(View):
     """A view whose item also has labels, which are made of the logits when they are there."""
 
     labelling: Labelling
-    reading: Reading
+    reading: TokenizedInput
 
     @classmethod
-    def of(cls, view: View, labelling: Labelling, labels: int, reading: Reading) -> "LabelledView":
+    def of(cls, view: View, labelling: Labelling, labels: int, reading: TokenizedInput) -> "LabelledView":
         """Add labels to a view; there are logits of so many `labels`, for the text or for each token."""
         arrays, size = labelling.expect(reading)
         rows = 1 if isinstance(labelling, TextLabels) else len(reading.encoding)

@@ -1,6 +1,6 @@
 """Refuses models without the head that a route needs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from model.contract import HeadInfo, HeadKind
 from model.errors import Unsupported
@@ -34,11 +34,16 @@ def check_head(
     )
 
 
+def choose_from(names: Sequence[str]) -> str:
+    """Name the served models to choose from in an error, the first ten of them."""
+    more = "" if len(names) <= _LISTED else f" and {len(names) - _LISTED} more"
+    return f"choose from {', '.join(map(cut, names[:_LISTED]))}{more}"
+
+
 def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
     having = [name for name, each in engines.items() if each.info.head and each.info.head.kind in kinds]
     if having:
-        more = "" if len(having) <= _LISTED else f" and {len(having) - _LISTED} more"
-        return f"choose from {', '.join(map(cut, having[:_LISTED]))}{more}"
+        return choose_from(having)
     if kinds == ("late_interaction",):
         return "no served model has one; serve a folder of PyLate or of Stanford's ColBERT"
     endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)

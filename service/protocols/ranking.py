@@ -9,10 +9,9 @@ import numpy as np
 from model.contract import FloatArray, ModelInfo, Output
 from model.errors import Unsupported
 from service.engine.engine import Engine
-from service.problems import cut
+from service.protocols.needed_head import choose_from
 
 Method = Literal["cross-encoder", "late-interaction", "bi-encoder"]
-_LISTED = 10
 _DOCUMENT_PROMPTS = ("document", "passage")
 
 
@@ -25,8 +24,7 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
     if method is not None:
         return method
     names = [name for name, other in engines.items() if _method_of(other.info) is not None]
-    more = "" if len(names) <= _LISTED else f" and {len(names) - _LISTED} more"
-    others = f", or choose from {', '.join(map(cut, names[:_LISTED]))}{more}" if names else ""
+    others = f", or {choose_from(names)}" if names else ""
     labels = 0 if engine.info.head is None else len(engine.info.head.labels)
     raise Unsupported(
         f'The model "{engine.name}" sorts texts into {labels} classes, which have no order: ask /predict for '

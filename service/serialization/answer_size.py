@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from heapq import nlargest
 
 from model.contract import Encoding
+from model.tokenization.decoding import json_bytes
 from service.serialization.items import MAPS, VECTORS, AnswerStyle, Expected
 from service.serialization.json_arrays import TABLE_DECIMALS, text_size
 from service.serialization.precision import stored_size
@@ -72,19 +73,12 @@ def bound_texts(style: AnswerStyle, text_bytes: int, items: int) -> int:
 def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> int:
     # In a safetensors header the JSON is itself a JSON string: each quote and backslash is escaped.
     quoting = 2 if style.format == "safetensors" else 1
-    size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * text_bytes("".join(encoding.tokens))
+    size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * json_bytes("".join(encoding.tokens))
     if item.labels or item.text_bytes or item.summary:
         size += _MORE_BYTES + item.labels * _LABEL_BYTES
     if item.text_bytes:
         size += quoting * (6 * item.text_bytes + 3 * len(encoding))
     return size + quoting * item.column_bytes
-
-
-def text_bytes(text: str) -> int:
-    """Bound a string in JSON, where a control character takes six bytes."""
-    if not text.isprintable():
-        return 6 * len(text)
-    return len(text.encode()) + text.count('"') + text.count("\\")
 
 
 def waiting_bytes(style: AnswerStyle, expected: Sequence[Expected]) -> int:

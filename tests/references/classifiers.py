@@ -8,6 +8,22 @@ from typing import Any
 from tests.references.checkpoints import write_bert
 
 
+def load_pipeline(task: str, folder: Path) -> Any:
+    """Load a folder as a pipeline of `transformers`."""
+    from transformers import AutoTokenizer, pipeline
+
+    # The tokenizers of BERT return the types; this one is of no class in particular.
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
+    options = {"attn_implementation": "eager"}
+    return pipeline(task, model=str(folder), tokenizer=tokenizer, device="cpu", model_kwargs=options)
+
+
+def label_fields(labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of config.json that name labels."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+
+
 @dataclass(frozen=True)
 class Classifier:
     """A classifier in a folder, as `transformers` loads it."""
@@ -18,13 +34,7 @@ class Classifier:
     @classmethod
     def load(cls, folder: Path) -> "Classifier":
         """Load a folder with `transformers`."""
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer, TextClassificationPipeline
-
-        # The tokenizers of BERT return the types; this one is of no class in particular.
-        names = ["input_ids", "token_type_ids", "attention_mask"]
-        tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
-        model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
-        return cls(folder, TextClassificationPipeline(model=model.eval(), tokenizer=tokenizer, device="cpu"))
+        return cls(folder, load_pipeline("text-classification", folder))
 
     def scores(self, text: str | tuple[str, str], function: str | None = None) -> list[dict[str, Any]]:
         """All labels of a text or a pair, the largest score first; `function` "none" gives logits."""
@@ -39,7 +49,6 @@ def write_classifier(
     folder: Path, labels: Sequence[str], problem: str | None = None, **options: Any
 ) -> Classifier:
     """Save a small classifier of random weights with these labels."""
-    names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
-    given: dict[str, Any] = {**names, "problem_type": problem, **options}
+    given: dict[str, Any] = {**label_fields(labels), "problem_type": problem, **options}
     write_bert(folder, architecture="BertForSequenceClassification", **given)
     return Classifier.load(folder)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tests.references.checkpoints import SUITED, write_bert
+from tests.references.classifiers import label_fields
 
 MOODS = ("negative", "positive")
 FILMS = {
@@ -32,8 +33,7 @@ def write_fitted(folder: Path, *, tokens: bool) -> None:
     from transformers import AutoTokenizer
 
     labels, examples = (TAGS, NAMES) if tokens else (MOODS, FILMS)
-    numbers = {name: i for i, name in enumerate(labels)}
-    names: dict[str, Any] = {"id2label": dict(enumerate(labels)), "label2id": numbers}
+    names = label_fields(labels)
     words = dict.fromkeys(re.findall(r"\w\w+|!", " ".join(examples).lower()))
     kind = "Token" if tokens else "Sequence"
     model = write_bert(

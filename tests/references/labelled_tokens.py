@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tests.references.checkpoints import write_bert
+from tests.references.classifiers import label_fields, load_pipeline
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-ORG", "MISC", "B-MISC")
 GROUPINGS = ("simple", "first", "average", "max")
@@ -24,13 +25,7 @@ class Tagger:
     @classmethod
     def load(cls, folder: Path) -> "Tagger":
         """Load a folder with `transformers`."""
-        from transformers import AutoModelForTokenClassification, AutoTokenizer, TokenClassificationPipeline
-
-        # The tokenizers of BERT return the types; this one is of no class in particular.
-        names = ["input_ids", "token_type_ids", "attention_mask"]
-        tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
-        model = AutoModelForTokenClassification.from_pretrained(folder, attn_implementation="eager")
-        return cls(folder, TokenClassificationPipeline(model=model.eval(), tokenizer=tokenizer, device="cpu"))
+        return cls(folder, load_pipeline("token-classification", folder))
 
     def entities(self, text: str, grouping: str) -> list[dict[str, Any]]:
         """What the pipeline finds in a text; with "none", the label of each token that is not "O"."""
@@ -65,10 +60,7 @@ class Tagger:
 
 def write_tagger(folder: Path, *, bytes_alone: bool = False, **options: Any) -> Tagger:
     """Save a small token classifier; its tokenizer is a WordPiece, or `bytes_alone` a byte-level BPE."""
-    names: dict[str, Any] = {
-        "id2label": dict(enumerate(LABELS)),
-        "label2id": {name: i for i, name in enumerate(LABELS)},
-    }
+    names = label_fields(LABELS)
     if bytes_alone:
         options["vocab_size"] = 300
     write_bert(folder, architecture="BertForTokenClassification", **names, **options)

@@ -14,8 +14,8 @@ from service.protocols.labelling import (
     EntityLabels,
     LabelledView,
     Labelling,
-    Reading,
     TextLabels,
+    TokenizedInput,
     TokenLabels,
 )
 from service.protocols.view import View
@@ -67,7 +67,7 @@ def test_labels_are_never_larger_than_their_bound(labelling: Labelling, text: st
     # Every token is an entity of its own, or all are one with the text between them.
     logits[np.arange(TOKENS), 0 if text == "gaps" else np.arange(TOKENS) % 2] = 0.10000001
     plain = View(Want(), columns(0, encoding), Expected())
-    view = LabelledView.of(plain, labelling, len(LABELS), Reading(encoding, whole))
+    view = LabelledView.of(plain, labelling, len(LABELS), TokenizedInput(encoding, whole))
     item = view.item(Output(heads={"logits": logits[0], "token_logits": logits}))
     style = AnswerStyle(MODEL, format_name)
     assert size(style, [item]) <= bound(style, [encoding], [view.expected])
@@ -79,7 +79,7 @@ def test_labels_are_never_larger_than_their_bound(labelling: Labelling, text: st
 
 def test_what_logits_take_is_counted_beside_the_answer() -> None:
     """They wait until the last text has run: float32, of every token or of the text."""
-    reading = Reading(tokens(TEXTS["letters"][1]), TEXTS["letters"][0])
+    reading = TokenizedInput(tokens(TEXTS["letters"][1]), TEXTS["letters"][0])
     for labelling, rows in zip(LABELLINGS, (1, 1, TOKENS, TOKENS), strict=True):
         view = LabelledView.of(View(Want(), {}, Expected()), labelling, len(LABELS), reading)
         assert view.expected.held_bytes == 4 * rows * len(LABELS)

@@ -12,7 +12,7 @@ import numpy as np
 
 from headlight_client.answers import AXES, Answer, Json, joined
 from headlight_client.errors import HeadlightError, is_problem, unreadable
-from headlight_client.inputs import id_lists, listed
+from headlight_client.inputs import listed
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class Call(Generic[T]):
                 self.placed(_whole(item, arrays.get(i, {})), rows) for i, item in enumerate(meta["data"])
             ]
             if self.complete:
-                _check_count(len(items), len(rows))
+                check_count(len(items), len(rows))
             return Answer(
                 model=meta["model"],
                 items=tuple(self.read(item, axes, scale) for item in items),
@@ -166,14 +166,18 @@ def call_of(
     read: Callable[[Json, Sequence[str], float], T],
     arguments: Mapping[str, Any],
     field: str = "inputs",
+    rows: Callable[[Any], Sequence[Any]] = listed,
 ) -> Call[T]:
-    """Build a call from the arguments that were given, with the inputs in `field`; raises InputsError."""
+    """Build a call from the arguments that were given; raises InputsError.
+
+    `field` has the inputs, which `rows` checks and lists.
+    """
     given = {name: value for name, value in arguments.items() if value is not None and name != "self"}
     inputs, dtype = given.pop(field), given.pop("dtype", None)
     progress = given.pop("progress", False)
     return Call(
         path=path,
-        inputs=[_json(row) for row in (id_lists(inputs) if field == "token_ids" else listed(inputs))],
+        inputs=[_json(row) for row in rows(inputs)],
         options=b"".join(b",%b:%b" % (_json(name), _json(value)) for name, value in given.items()),
         accept=accept,
         parameters={} if dtype is None else {"dtype": dtype},
@@ -195,7 +199,8 @@ def _axes(options: Mapping[str, Any]) -> tuple[str, ...]:
     return merged.get(options.get("aggregate", "none"), AXES)
 
 
-def _check_count(items: int, inputs: int) -> None:
+def check_count(items: int, inputs: int) -> None:
+    """Raise ValueError if a response does not have one item, or row, for each input."""
     if items != inputs:
         raise ValueError(f"it has {items} items, not {inputs}")
 

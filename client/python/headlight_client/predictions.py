@@ -16,7 +16,7 @@ from headlight_client.answers import (
     joined,
     token_columns,
 )
-from headlight_client.calls import Call, readable, unpack
+from headlight_client.calls import Call, check_count, readable, unpack
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ class SimilarityCall(Call[Any]):
         """Parse the response, an archive or JSON; raises HeadlightError if it is invalid."""
         with readable(headers):
             meta, arrays = unpack(headers, content)
-            shape = (len(rows),) if b',"source":' in self.options else (len(rows), len(rows))
             found = np.asarray(arrays.get("similarities", meta.get("similarities")), np.float32)
+            check_count(len(found), len(rows))
             return Similarities(
                 meta["model"],
                 meta["function"],
-                found.reshape(shape),
+                found,
                 meta["usage"],
                 tuple(filter(None, [headers.get("x-request-id")])),
             )

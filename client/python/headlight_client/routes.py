@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from headlight_client.answers import IntArray, attention_maps, encoded
 from headlight_client.calls import ACCEPT_JSON, ACCEPT_LINES, ACCEPT_WHOLE, Call, call_of
-from headlight_client.inputs import Inputs
+from headlight_client.inputs import Inputs, id_lists
 from headlight_client.predictions import SimilarityCall, best, decoded, predicted, ranked, tokens_of
 
 Indices = Sequence[int]
@@ -296,4 +296,4 @@ class Routes(
         skip_special_tokens: bool | None = None,
     ) -> DecodeT:
         """`POST /decode`: the text of each list of token ids."""
-        return self._fetch(call_of("/decode", ACCEPT_JSON, decoded, locals(), "token_ids"))
+        return self._fetch(call_of("/decode", ACCEPT_JSON, decoded, locals(), "token_ids", id_lists))

@@ -8,6 +8,7 @@ from model.encoder.config import EncoderConfig
 from model.families.bert import bert
 from model.families.family import Family
 from model.families.predictors import (
+    TOKEN_CLASSES,
     PredictorTable,
     classes,
     configured,
@@ -80,7 +81,7 @@ ALBERT = Family(
     prefixes=("albert.",),
     predictors={
         "classification": classes(linear("pooler", activation="Tanh"), linear("classifier")),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (
                 linear("predictions.dense", activation=configured("hidden_act", "gelu_new")),

@@ -6,6 +6,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.families.family import Family
 from model.families.predictors import (
+    TOKEN_CLASSES,
     PredictorTable,
     classes,
     configured,
@@ -76,7 +77,7 @@ BERT = Family(
     prefixes=("bert.",),
     predictors={
         "classification": classes(linear("pooler.dense", activation="Tanh"), linear("classifier")),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (
                 linear("cls.predictions.transform.dense", activation=configured("hidden_act")),

@@ -8,7 +8,15 @@ from model.encoder.parts import Activation, Convolution, Disentangled, LayerConf
 from model.errors import CheckpointError
 from model.families.bert import bert
 from model.families.family import Family
-from model.families.predictors import PredictorTable, classes, configured, decoder, linear, norm
+from model.families.predictors import (
+    TOKEN_CLASSES,
+    PredictorTable,
+    classes,
+    configured,
+    decoder,
+    linear,
+    norm,
+)
 from model.families.reading.options import activation, check_heads, plain
 from model.fields import epsilon, switch, whole
 from model.files import shown
@@ -154,7 +162,7 @@ DEBERTA = Family(
         "classification": classes(
             linear("pooler.dense", activation=configured("pooler_hidden_act")), linear("classifier")
         ),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (
                 linear(

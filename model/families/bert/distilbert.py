@@ -6,6 +6,7 @@ from typing import Any
 from model.encoder.config import EncoderConfig
 from model.families.family import Family
 from model.families.predictors import (
+    TOKEN_CLASSES,
     PredictorTable,
     classes,
     configured,
@@ -66,7 +67,7 @@ DISTILBERT = Family(
     prefixes=("distilbert.",),
     predictors={
         "classification": classes(linear("pre_classifier", activation="ReLU"), linear("classifier")),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (
                 linear("vocab_transform", activation=configured("activation")),

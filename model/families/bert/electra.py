@@ -6,7 +6,15 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.bert import bert
-from model.families.predictors import PredictorTable, classes, configured, decoder, linear, norm
+from model.families.predictors import (
+    TOKEN_CLASSES,
+    PredictorTable,
+    classes,
+    configured,
+    decoder,
+    linear,
+    norm,
+)
 from model.fields import whole
 
 
@@ -38,7 +46,7 @@ ELECTRA = replace(
         "classification": classes(
             linear("classifier.dense", activation="GELU"), linear("classifier.out_proj")
         ),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (
                 linear("generator_predictions.dense", activation=configured("hidden_act")),

@@ -6,7 +6,7 @@ from typing import Any
 
 from model.encoder.config import EncoderConfig
 from model.families.bert import bert
-from model.families.predictors import PredictorTable, classes, decoder, linear, norm
+from model.families.predictors import TOKEN_CLASSES, PredictorTable, classes, decoder, linear, norm
 from model.families.reading.options import padding_id
 
 
@@ -30,7 +30,7 @@ ROBERTA = replace(
         "classification": classes(
             linear("classifier.dense", activation="Tanh"), linear("classifier.out_proj")
         ),
-        "token_classification": PredictorTable((linear("classifier"),)),
+        "token_classification": TOKEN_CLASSES,
         "masked_words": PredictorTable(
             (
                 linear("lm_head.dense", activation="GELU"),

@@ -18,8 +18,8 @@ from service.protocols.labelling import (
     EntityLabels,
     LabelledView,
     Labelling,
-    Reading,
     TextLabels,
+    TokenizedInput,
     TokenLabels,
 )
 from service.protocols.native.attention_plan import plan_attention
@@ -28,13 +28,12 @@ from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import PositiveNumber, invalid
 from service.protocols.native.responses import MapsItem, Usage
 from service.protocols.native.routes import any_of, planning_steps, smaller_maps
-from service.protocols.native.schemas import AttentionOptions, EmbeddingOptions, ModelRequest, WithInputs
+from service.protocols.native.schemas import NO_VECTORS, AttentionOptions, ModelRequest, WithInputs
 from service.protocols.needed_head import check_head
 from service.protocols.view import View
 from service.serialization.items import Format
 
 _PREFIX = "attention."
-_NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)
 # Python steps to bound the bytes of a token's entity, and of a label's name.
 _STEPS_PER_TOKEN = 10
 _STEPS_PER_LABEL = 5
@@ -125,14 +124,14 @@ async def _predict(exchange: Exchange, body: PredictRequest) -> Response:
     info, maps = exchange.engine.info, body.attention
     head = check_head(exchange.engine, exchange.state.engines, "classification", "token_classification")
     labelling = _choose_labelling(exchange.engine, head, body)
-    base = plan_encode(_NO_VECTORS, info, info.default_task)
+    base = plan_encode(NO_VECTORS, info, info.default_task)
     plan = None if maps is None else plan_attention(maps, info, base, prefix=_PREFIX)
     truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
     encodings = await exchange.tokenize(body.inputs, truncation)
 
     def view(index: int, encoding: Encoding, text: Text) -> View:
         plain = (base if plan is None else plan).view(index, encoding, text)
-        return LabelledView.of(plain, labelling, len(head.labels), Reading(encoding, text))
+        return LabelledView.of(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
 
     steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_LABEL * len(head.labels)
     steps += 0 if maps is None else planning_steps(maps, encodings)

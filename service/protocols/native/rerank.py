@@ -26,7 +26,7 @@ from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import NonEmptyText, PositiveNumber, TextList
 from service.protocols.native.responses import AttentionItem, Usage
 from service.protocols.native.routes import any_of, planning_steps, smaller_maps
-from service.protocols.native.schemas import AttentionOptions, EmbeddingOptions, ModelRequest
+from service.protocols.native.schemas import NO_VECTORS, OWN_VECTORS, AttentionOptions, ModelRequest
 from service.protocols.ranking import (
     Best,
     Method,
@@ -42,8 +42,6 @@ from service.serialization.items import AnswerStyle, Format, Item
 
 _PREFIX = "attention."
 _TEXT_PLACE = "texts.{}".format
-_NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)
-_OWN_VECTORS = EmbeddingOptions(("sentence",), pooling=None, normalize=None, dimensions=None)
 # Copies of the vectors while they are compared: those of the batches, an array of them, one of unit length.
 _COPIES = 3
 # Products that are computed in the time of one Python step.
@@ -144,7 +142,7 @@ async def _cross_encoder(exchange: Exchange, body: RerankRequest, head: HeadInfo
     encodings = await _tokenize_pairs(exchange, body)
     answer = _Answer(exchange, body, exchange.style(method="cross-encoder"), encodings)
     answer.reserve([bound_ranked(text) for text in answer.shown])
-    plan = plan_encode(_NO_VECTORS, exchange.engine.info, exchange.engine.info.default_task)
+    plan = plan_encode(NO_VECTORS, exchange.engine.info, exchange.engine.info.default_task)
     wants = [replace(plan.want(encoding), heads=(LogitsWant(),)) for encoding in encodings]
     delivery = exchange.delivery(answer.style, Work.of(encodings), answer.size)
     result = await exchange.run(delivery, encodings, wants)
@@ -157,7 +155,7 @@ async def _with_attention(
 ) -> Response:
     """Score the pairs, and return the attention of the best ones from the same pass."""
     info = exchange.engine.info
-    embeddings = plan_encode(_NO_VECTORS, info, info.default_task)
+    embeddings = plan_encode(NO_VECTORS, info, info.default_task)
     plan = plan_attention(options, info, embeddings, prefix=_PREFIX, listed=body.listed)
     encodings = await _tokenize_pairs(exchange, body)
     views = await exchange.off_loop(
@@ -182,7 +180,7 @@ async def _with_attention(
 async def _bi_encoder(exchange: Exchange, body: RerankRequest) -> Response:
     """Score the texts by the cosine of their sentence vectors with the query's."""
     info = exchange.engine.info
-    plan = plan_encode(_OWN_VECTORS, info, info.default_task)
+    plan = plan_encode(OWN_VECTORS, info, info.default_task)
     exchange.reserve_arrays((1 + len(body.texts), plan.sentence_size), copies=_COPIES)
     prompts = query_prompt(info), document_prompt(info)
     truncation = _truncation(body)

@@ -116,8 +116,6 @@ DIMENSIONS = Field(
     None, description="Keep the first k components (Matryoshka), renormalized with `normalize`."
 )
 _OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k")
-
-
 _OF_VECTORS = ("pooling", "pooling_layers", "normalize", "dimensions", "precision")
 
 
@@ -141,6 +139,11 @@ class EmbeddingOptions:
     layers: Sequence[int] = (-1,)
     precision: Precision = "float32"
     chunks: Chunking | None = None
+
+
+NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)
+OWN_VECTORS = EmbeddingOptions(("sentence",), pooling=None, normalize=None, dimensions=None)
+"""The sentence vector that a model makes by itself."""
 
 
 class EncodeRequest(InputsRequest):

@@ -19,7 +19,7 @@ from service.protocols.native.encode_plan import choose_prompt, choose_task, pla
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import TextList
 from service.protocols.native.responses import Usage
-from service.protocols.native.schemas import EmbeddingOptions, TaskRequest
+from service.protocols.native.schemas import OWN_VECTORS, TaskRequest
 from service.serialization.answer_size import bound_alone
 from service.serialization.items import Format, Item
 
@@ -28,7 +28,6 @@ _ARRAY = "similarities"
 _FEW_PRODUCTS = 2**18
 # Copies of the vectors while they are compared: those of the batches, an array of them, two of unit length.
 _COPIES = 4
-_OWN_VECTORS = EmbeddingOptions(("sentence",), pooling=None, normalize=None, dimensions=None)
 
 
 class SimilarityRequest(TaskRequest):
@@ -70,7 +69,7 @@ async def similarity(request: Request) -> Response:
 
 async def _similarity(exchange: Exchange, body: SimilarityRequest) -> Response:
     info = exchange.engine.info
-    plan = plan_encode(_OWN_VECTORS, info, choose_task(body, info))
+    plan = plan_encode(OWN_VECTORS, info, choose_task(body, info))
     prompt = choose_prompt(body, info)
     texts = len(body.texts)
     shape = (texts, texts) if body.source is None else (texts,)
