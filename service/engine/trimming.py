@@ -53,15 +53,18 @@ class MemoryTrimmer:
 
     def check(self) -> None:
         """Trim, off the event loop, once per idle period or when memory is short; called frequently."""
-        used = resident_bytes() + self._elsewhere()
+        resident = resident_bytes()
+        used = resident + self._elsewhere()
         if used > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
             self._trimmed_at = time.perf_counter()
             self._executor.submit(self._trim)
+        # The first baseline may include memory of the start, which is released a moment later.
+        self._baseline_bytes = min(self._baseline_bytes, resident)
         since = self._idle_since()
         if since is None or since == self._trimmed_idle_since or time.perf_counter() - since < IDLE_S:
             return
         self._trimmed_idle_since = since
-        if resident_bytes() - self._baseline_bytes > _MIN_GROWTH_BYTES:
+        if resident - self._baseline_bytes > _MIN_GROWTH_BYTES:
             self._executor.submit(self._trim_idle, since)
 
     @staticmethod

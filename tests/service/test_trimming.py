@@ -91,6 +91,14 @@ def test_what_stays_is_not_asked_for_again(process: Process, monkeypatch: pytest
     assert process.look_after(IDLE_S) == 1
 
 
+def test_what_the_start_released_does_not_count_as_the_size_of_the_process(process: Process) -> None:
+    """Released after the first look, it would otherwise hide as much that is kept later."""
+    process.size = SMALL - 60 * 2**20
+    assert process.look_after(0.5) == 0
+    process.run(grows=50 * 2**20)
+    assert process.look_after(IDLE_S) == 1
+
+
 def test_a_failure_is_logged_and_nothing_else(process: Process, caplog: pytest.LogCaptureFixture) -> None:
     """It is no fault of a request."""
     process.fails = True
