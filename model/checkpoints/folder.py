@@ -21,6 +21,7 @@ from model.files import present, read_json, reason, shown
 from model.heads.dense import Dense
 from model.tokenization.building import build_tokenizer
 from model.tokenization.file import read_tokenizer
+from model.tokenization.keywords import KeywordFinder
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
@@ -50,10 +51,10 @@ class ModelFolder:
 
     @property
     def head(self) -> HeadInfo | None:
-        """What the model predicts with its modules alone."""
-        if not self.token_dense:
-            return None
-        return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
+        """What the model predicts without a head among its weights."""
+        if self.token_dense:
+            return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
+        return None if self.tokenizer.keywords is None else HeadInfo("keywords")
 
     @property
     def hides_expansion(self) -> bool:
@@ -90,7 +91,7 @@ class ModelFolder:
     ) -> ModelInfo:
         """Describe the model and how it runs, for `/info`; `task` is the one it was exported for.
 
-        `head` is what it predicts beyond what its modules do.
+        `head` is what its weights predict.
         """
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
         pooled = self.config.hidden_size * len(pooling)
@@ -151,6 +152,7 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
         check_roles(file, config, layout.roles)
         for role, rules in layout.roles.items():
             tokenizer.roles[role] = RoleTokenizer(whole, rules, max_length=tokenizer.max_length, file=source)
+    tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
     return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)
 

@@ -20,6 +20,7 @@ _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
+    "stopwords.txt",
     *("model.safetensors.index.json", "manifest.json", "artifact.metadata"),
 )
 """What a folder is read by, beside its weights; the others say which weights there are."""

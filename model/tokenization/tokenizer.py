@@ -16,6 +16,7 @@ from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
+from model.tokenization.keywords import KeywordFinder
 from model.tokenization.long_text import BYTES_PER_CHARACTER, LARGE_PIECE, Columns, LongTexts, Room
 from model.tokenization.subwords import Subwords
 
@@ -75,6 +76,8 @@ class TextTokenizer:
         self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, RoleTokenizing] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
+        self.keywords: KeywordFinder | None = None
+        """What finds keywords, of a model whose attention weighs them."""
         self._whole = tokenizer
         self._step = 2 * piece
         self._long = LongTexts.of(tokenizer, max_length, piece)

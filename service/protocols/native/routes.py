@@ -90,14 +90,18 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
     info = engine.info
     task = choose_task(body, info)
-    if body.role is not None:
+    if body.role is not None and "tokens" in body.outputs:
         return await _encode_role(exchange, body, plan_token_vectors(engine, engines, task))
     plan = plan_encode(body.embeddings, info, task)
-    sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
+    sparse = plan_sparse(body.top_k, body.role, engine, engines) if "sparse" in body.outputs else None
     encodings = await _tokenize(exchange, body)
     views = await _plan_items(exchange, plan, encodings, body.inputs)
     if sparse is not None:
-        views = [sparse.extend(view) for view in views]
+        described = [*zip(views, encodings, strict=True)]
+        views = await exchange.off_loop(
+            lambda: [sparse.extend(*one) for one in described],
+            steps=sparse.steps_per_token * sum(map(len, encodings)),
+        )
     way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
     way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
     way_out += "set `top_k`, " if sparse is not None else ""

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from model.contract import Output, SparseWant
+from model.contract import Encoding, Output, Role, SparseWant
+from model.errors import Unsupported
 from model.tokenization.decoding import Decoder
 from service.engine.engine import Engine
+from service.protocols.native.encode_plan import check_exposes
+from service.protocols.native.heads.keywords import KeywordPlan
 from service.protocols.needed_head import check_head
 from service.protocols.view import View
 from service.serialization.items import Item
@@ -31,8 +34,9 @@ class SparsePlan:
     top_k: int | None
     most: int
     decoder: Decoder
+    steps_per_token = 0
 
-    def extend(self, view: View) -> View:
+    def extend(self, view: View, _encoding: Encoding) -> View:
         """Add the sparse vector to what one input returns."""
         words = {"sparse_ids": (self.most,), "sparse_weights": (self.most,)}
         expected = replace(
@@ -44,8 +48,19 @@ class SparsePlan:
         return SparseView(want, view.columns, expected, precision=view.precision, decoder=self.decoder)
 
 
-def plan_sparse(top_k: int | None, engine: Engine, engines: Mapping[str, Engine]) -> SparsePlan:
-    """Check that a model predicts words; raises Unsupported, naming those of `engines` that do."""
-    head = check_head(engine, engines, "masked_words", needs='"sparse" in outputs')
+def plan_sparse(
+    top_k: int | None, role: Role | None, engine: Engine, engines: Mapping[str, Engine]
+) -> "SparsePlan | KeywordPlan":
+    """Check that a model has sparse vectors; raises Unsupported, naming those of `engines` that do."""
+    head = check_head(engine, engines, "masked_words", "keywords", needs='"sparse" in outputs')
+    if engine.keywords is not None and head.kind == "keywords":
+        check_exposes(engine.info, "attention", "model")
+        return KeywordPlan(top_k, role == "query", engine.keywords, engine.info)
+    if role is not None:
+        raise Unsupported(
+            f'role is "{role}", and this model makes the same sparse vector of a query as of a document: '
+            "leave it out.",
+            field="role",
+        )
     words = head.size or 0
     return SparsePlan(top_k, words if top_k is None else min(top_k, words), engine.decoder)
