@@ -1,0 +1,165 @@
+/**
+ * The client's errors.
+ *
+ * HeadlightError               the service refused or failed: the members of its problem document (RFC 9457)
+ * ├── HeadlightConnectionError no complete response: connection refused or reset, unknown host, TLS, CORS
+ * │   └── HeadlightTimeout     no complete response in time
+ * └── InputsError              the inputs cannot be sent
+ */
+
+/** The inputs of one request of a call, from `start` up to but not including `stop`. */
+export interface Rows {
+  readonly start: number;
+  readonly stop: number;
+}
+
+/** A problem document; the first three members are always there if the service wrote it. */
+export interface Problem {
+  type?: string;
+  title?: string;
+  status?: number;
+  detail?: string;
+  instance?: string;
+  request_id?: string | null;
+  field?: string;
+  limit?: unknown;
+  actual?: unknown;
+  allowed?: unknown;
+  errors?: { field: string; detail: string }[];
+  [member: string]: unknown;
+}
+
+const QUOTED = 200; // characters of a response without a problem document that the message quotes
+const PLACE = /\b(inputs|texts|token_ids)\.(\d+)\b/g;
+const OWN = "urn:headlight:";
+
+/** The service refused or failed, or its response cannot be read; the message says what to change. */
+export class HeadlightError extends Error {
+  /** The HTTP status; null without a response. */
+  readonly status: number | null;
+  /** The whole problem document. */
+  readonly document: Problem;
+  /** `Retry-After` of the response, in milliseconds. */
+  readonly retryAfterMs: number | null;
+  /** Which problem: `urn:headlight:too-many-inputs`. */
+  readonly type: string;
+  readonly title: string;
+  readonly limit: unknown;
+  readonly actual: unknown;
+  readonly allowed: unknown;
+  /** The id of the request in the service's log. */
+  readonly requestId: string | null;
+  /** What to change. Inputs are numbered from the start of the call. */
+  detail: string;
+  /** The invalid field, such as `inputs.17`. */
+  field: string | null;
+  /** The inputs of the request that failed, if the call took several. */
+  rows: Rows | null = null;
+
+  constructor(status: number | null, document: Problem, retryAfterMs: number | null = null, cause?: unknown) {
+    super("", cause === undefined ? undefined : { cause });
+    this.name = new.target.name;
+    this.status = status;
+    this.document = document;
+    this.retryAfterMs = retryAfterMs;
+    this.type = String(document.type ?? "about:blank");
+    this.title = String(document.title ?? "");
+    this.detail = String(document.detail ?? "");
+    this.field = document.field ?? null;
+    this.limit = document.limit ?? null;
+    this.actual = document.actual ?? null;
+    this.allowed = document.allowed ?? null;
+    this.requestId = document.request_id ?? null;
+    this.message = this.#told();
+  }
+
+  /** Record which inputs the request had, and number those that it names as the call does. */
+  place(rows: Rows): void {
+    this.rows = rows;
+    this.detail = countedFrom(rows.start, this.detail);
+    this.field = this.field === null ? null : countedFrom(rows.start, this.field);
+    this.message = this.#told();
+  }
+
+  #told(): string {
+    const message = this.detail || this.title;
+    const where = this.rows === null ? "" : ` [${named(this.rows)}]`;
+    if (this.status === null) return message + where;
+    const kind = this.type === "about:blank" ? this.title : this.type.replace(OWN, "");
+    const request = this.requestId === null ? "" : `, request ${this.requestId}`;
+    return `${message} (${this.status} ${kind}${request})${where}`;
+  }
+}
+
+/** No complete response from `url`; `cause` is the error of `fetch`. */
+export class HeadlightConnectionError extends HeadlightError {
+  constructor(
+    readonly url: string,
+    detail: string,
+    cause?: unknown,
+  ) {
+    super(null, { title: "No response", detail }, null, cause);
+  }
+}
+
+/** No complete response from `url` in time; the service may still be working on it. */
+export class HeadlightTimeout extends HeadlightConnectionError {}
+
+/** The inputs cannot be sent; the message names the first invalid one. Nothing was sent. */
+export class InputsError extends HeadlightError {
+  constructor(detail: string, field: string) {
+    super(null, { title: "The inputs cannot be sent", detail, field });
+  }
+}
+
+/** The error of a response that is not a 200; one from a proxy has no problem document. */
+export function refusal(status: number, headers: Headers, content: Uint8Array): HeadlightError {
+  const text = new TextDecoder().decode(content);
+  const wait = retryAfterMs(headers);
+  try {
+    const document: unknown = JSON.parse(text);
+    if (isProblem(document)) return new HeadlightError(status, document, wait);
+  } catch {
+    // It is not JSON: quoted below.
+  }
+  return new HeadlightError(status, plain(headers, `HTTP ${status}`, text), wait);
+}
+
+/** The error of a 200 whose content is not valid. */
+export function unreadable(headers: Headers, reason: unknown): HeadlightError {
+  if (reason instanceof HeadlightError) return reason;
+  const why = reason instanceof Error ? reason.message : String(reason);
+  const detail = `The response (${headers.get("content-type") ?? "no media type"}) cannot be read: ${why}.`;
+  return new HeadlightError(200, plain(headers, "Unreadable response", detail), null, reason);
+}
+
+export function isProblem(document: unknown): document is Problem {
+  if (typeof document !== "object" || document === null) return false;
+  return ["type", "title", "status"].every((member) => member in document);
+}
+
+/**
+ * `Retry-After` (RFC 9110 §10.2.3), seconds or a date, as milliseconds from now; null if invalid. A date is compared
+ * with the response's own `Date`, so that a wrong local clock does not matter.
+ */
+export function retryAfterMs(headers: Headers): number | null {
+  const value = (headers.get("retry-after") ?? "").trim();
+  if (/^\d+$/.test(value)) return 1000 * Number(value);
+  const until = Date.parse(value);
+  if (Number.isNaN(until)) return null;
+  const since = Date.parse(headers.get("date") ?? "");
+  return Math.max(0, until - (Number.isNaN(since) ? Date.now() : since));
+}
+
+function plain(headers: Headers, title: string, text: string): Problem {
+  const detail = text.length <= QUOTED ? text : `${text.slice(0, QUOTED)}…`;
+  return { title, detail: detail.trim(), request_id: headers.get("x-request-id") };
+}
+
+function named({ start, stop }: Rows): string {
+  return stop - start === 1 ? `input ${start}` : `inputs ${start} to ${stop - 1}`;
+}
+
+function countedFrom(start: number, text: string): string {
+  return text.replace(PLACE, (_, list: string, index: string) => `${list}.${Number(index) + start}`);
+}

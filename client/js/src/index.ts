@@ -1,0 +1,26 @@
+/** The JavaScript client of headlight: typed arrays, typed errors, retries, calls of any size. */
+
+export { Answer } from "./answers.js";
+export type {
+  AttentionMaps,
+  Axis,
+  Chunks,
+  Encoded,
+  Span,
+  SparseVector,
+  Tokens,
+  Vector,
+} from "./answers.js";
+export { Tensor, type Numbers } from "./arrays.js";
+export { Headlight, type HeadlightSettings } from "./client.js";
+export {
+  HeadlightConnectionError,
+  HeadlightError,
+  HeadlightTimeout,
+  InputsError,
+  type Problem,
+  type Rows,
+} from "./errors.js";
+export type * from "./fields.js";
+export type { Info, ServedModel, ServiceLimits } from "./info.js";
+export type { Entity, Label, Predicted, Ranked, Similarities } from "./predictions.js";
