@@ -45,7 +45,7 @@ export function floats(value: unknown, scale: number, shape?: readonly number[])
   if (value === undefined || value === null) return null;
   if (!(value instanceof Tensor)) {
     const [data, found] = flat(value);
-    return new Tensor(Float32Array.from(data), shape ?? found);
+    return new Tensor(Float32Array.from(data, numeric), shape ?? found);
   }
   const { data } = value as Tensor<Numbers>;
   return new Tensor(data instanceof Float32Array ? data : scaled(data, scale), shape ?? value.shape);
@@ -85,6 +85,11 @@ export function fromFloat16(bits: Uint16Array): Float32Array {
 
 export function product(shape: readonly number[]): number {
   return shape.reduce((total, length) => total * length, 1);
+}
+
+/** JSON has null for what is not a number, which would be read as 0. */
+function numeric(value: unknown): number {
+  return typeof value === "number" ? value : NaN;
 }
 
 function scaled(data: Numbers, scale: number): Float32Array {

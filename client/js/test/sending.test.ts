@@ -7,6 +7,8 @@ import { Headlight, HeadlightConnectionError, HeadlightError, HeadlightTimeout, 
 
 import { answered, file, lengths, problem, reset, standIn, type Reply } from "./standIn.js";
 
+const numbered = (count: number) => Array.from({ length: count }, (_, i) => String(i));
+
 test("a request has what is given, the key and the type, and nothing else", async (t) => {
   const server = await standIn(t, answered);
   const client = new Headlight(`${server.url}/`, { apiKey: "k", headers: { "X-Team": "a" } });
@@ -108,7 +110,7 @@ test("a signal ends a call in flight, between attempts, among many and in a stre
   const half = await standIn(t, (response) => {
     response.writeHead(200, { "Content-Type": "application/x-ndjson" }).write("\n");
   });
-  const many = Array.from({ length: 600 }, String);
+  const many = numbered(600);
   const stream = async (client: Headlight, signal: AbortSignal) => {
     for await (const _ of client.streamEncode("7", { signal })) assert.fail();
   };
@@ -139,7 +141,7 @@ test("many inputs are split by the limits of the service, and come back in their
     now -= 1;
     return answered(response, request);
   });
-  const answer = await new Headlight(server.url, { concurrency: 3 }).encode(Array.from({ length: 1050 }, String));
+  const answer = await new Headlight(server.url, { concurrency: 3 }).encode(numbered(1050));
   assert.deepEqual(answer.items.map(({ index, embedding }) => [index, embedding![1]]), [...answer].map((_, i) => [i, i]));
   assert.deepEqual(answer.embeddings.shape, [1050, 2]);
   assert.equal(answer.embeddings.at(1049, 1), 1049);
@@ -150,12 +152,12 @@ test("many inputs are split by the limits of the service, and come back in their
 
 test("what is refused as too large is split further, and one input that is too large is an error", async (t) => {
   const server = await standIn(t, (response, request) => {
+    if (request.path === "/info") return problem(404)(response, request);
     const { length } = request.body.inputs;
     if (length <= 10) return answered(response, request);
-    const members = { type: "urn:headlight:too-many-inputs", limit: 10, actual: length };
-    return problem(request.path === "/info" ? 404 : 413, members)(response, request);
+    return problem(413, { type: "urn:headlight:too-many-inputs", limit: 10, actual: length })(response, request);
   });
-  const answer = await new Headlight(server.url).encode(Array.from({ length: 25 }, String));
+  const answer = await new Headlight(server.url).encode(numbered(25));
   assert.deepEqual(answer.items.map(({ embedding }) => embedding![1]), Array.from({ length: 25 }, (_, i) => i));
   const large = await standIn(t, problem(413));
   await assert.rejects(new Headlight(large.url).encode(["7"]), { status: 413 });
@@ -167,7 +169,7 @@ test("the first failure ends a call, and names the inputs as the call numbers th
     if (request.body.inputs[0] !== "256") return; // never answered: these are cancelled
     return problem(422, { detail: "inputs.3 is bad.", field: "inputs.3" })(response, request);
   });
-  const error = await new Headlight(server.url).encode(Array.from({ length: 900 }, String)).catch((e: unknown) => e);
+  const error = await new Headlight(server.url).encode(numbered(900)).catch((e: unknown) => e);
   assert.ok(error instanceof HeadlightError);
   assert.equal(error.field, "inputs.259");
   assert.deepEqual(error.rows, { start: 256, stop: 512 });
@@ -224,7 +226,7 @@ test("every half-precision number is read as it is", async (t) => {
   const server = await standIn(t, (response) => {
     response.writeHead(200, { "Content-Type": "application/x-safetensors" }).end(content);
   });
-  const texts = Array.from({ length: 12 }, String);
+  const texts = numbered(12);
   const { similarities } = await new Headlight(server.url).similarity(texts, { source: "a" });
   assert.deepEqual([...similarities.data], values);
 });
