@@ -1,0 +1,118 @@
+/** What the client makes of the service's own answers, beside what `fetch` shows of them. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Headlight, type Tensor } from "headlight-client";
+
+const url = process.env.HEADLIGHT_URL!;
+const client = new Headlight(url);
+const TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字 😀"];
+
+async function shown(path: string, body: object): Promise<any> {
+  const headers = { "Content-Type": "application/json" };
+  return (await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
+function assertNear(tensor: Tensor | null, expected: any[], error: number): void {
+  const flat: number[] = expected.flat(Infinity);
+  assert.ok(tensor);
+  assert.equal(tensor.data.length, flat.length);
+  flat.forEach((number, i) => assert.ok(Math.abs(tensor.data[i] - number) <= error, `${i}: ${tensor.data[i]}`));
+}
+
+test("files, streams and JSON have the same items", async () => {
+  for (const options of [
+    { top_k: 2, heads: [3] },
+    { level: "word", special_tokens: "drop", renormalize: true, aggregate: "max" },
+    { aggregate: "rollout", queries: [0, -1] },
+    { weights: "value_norm", layers: [5, 0] },
+    { summary: true, aggregate: "mean", outputs: ["sentence", "tokens"], dimensions: 7 },
+    { summary: true, maps: false, layers: [0, 5] },
+  ] as const) {
+    const expected = await shown("/attention", { inputs: TEXTS, decimals: 9, ...options });
+    for (const dtype of ["float32", "float16", "uint8"] as const) {
+      if (dtype === "uint8" && "maps" in options) continue; // it applies to maps only
+      const answer = await client.attention(TEXTS, { ...options, dtype });
+      const streamed = [];
+      for await (const item of client.streamAttention(TEXTS, { ...options, decimals: 9 })) streamed.push(item);
+      streamed.sort((a, b) => a.index - b.index);
+      for (const [items, error] of [[[...answer], answer.maxError! + 1e-6], [streamed, 1e-6]] as const) {
+        items.forEach((item, i) => {
+          const plain = expected.data[i];
+          for (const name of ["index", "tokens", "token_ids", "offsets", "word_ids", "special", "words"] as const) {
+            assert.deepEqual(item[name], plain[name] ?? null);
+          }
+          assert.deepEqual(item.axes, expected.axes);
+          for (const name of ["attention", "top_weights", "residual", "token_embeddings"] as const) {
+            assert.equal(item[name] === null, plain[name] === undefined, name);
+            if (plain[name] !== undefined) assertNear(item[name], plain[name], error);
+          }
+          assert.deepEqual(item.top_keys && [...item.top_keys.data], plain.top_keys?.flat(Infinity) ?? null);
+          assert.deepEqual(Object.keys(item.summary ?? {}), Object.keys(plain.summary ?? {}));
+          for (const name in plain.summary) assertNear(item.summary![name], plain.summary[name], 1e-6);
+        });
+      }
+    }
+  }
+});
+
+test("every precision and kind of chunk is read, from files and from streams", async () => {
+  for (const precision of ["float32", "int8", "uint8", "binary", "ubinary"] as const) {
+    for (const chunks of ["sentences", { tokens: 3, overlap: 1 }, [[0, 2], [3, 9]]] as const) {
+      const options = { precision, chunks, outputs: ["sentence"] } as const;
+      const text = "It rained. The match was off.";
+      const expected = (await shown("/encode", { inputs: text, ...options })).data[0];
+      const [item] = await client.encode(text, options);
+      const streamed = await client.streamEncode(text, options).next();
+      for (const one of [item, streamed.value!]) {
+        assert.deepEqual([...one.embedding!], [...expected.embedding].map(Math.fround));
+        const numbers = expected.chunks.embeddings.flat().map(Math.fround);
+        assert.deepEqual([...one.chunks!.embeddings.data], numbers);
+        assert.deepEqual(one.chunks!.offsets, expected.chunks.offsets);
+        assert.deepEqual(one.chunks!.token_spans, expected.chunks.token_spans);
+      }
+    }
+  }
+});
+
+test("many texts come back in their order, equal to those that are sent alone", async () => {
+  const texts = Array.from({ length: 700 }, (_, i) => `Text number ${i}.`);
+  const answer = await client.encode(texts);
+  assert.equal(answer.length, 700);
+  assert.ok(answer.requestIds.length > 2);
+  for (const i of [0, 255, 256, 699]) {
+    const [alone] = await client.encode(texts[i]);
+    assert.equal(answer.items[i].index, i);
+    assert.deepEqual(answer.items[i].tokens, alone.tokens);
+    alone.embedding!.forEach((x, k) => assert.ok(Math.abs(x - answer.embeddings.at(i, k)) <= 2e-6));
+  }
+});
+
+test("the best of more texts than a request may have are the best of all", async () => {
+  const texts = Array.from({ length: 600 }, (_, i) => (i === 577 ? "A man is eating." : `Stone number ${i}.`));
+  const answer = await client.rerank("Who is eating?", texts, { top_n: 3, return_texts: true });
+  assert.equal(answer.method, "bi-encoder");
+  assert.deepEqual([answer.length, answer.at(0)!.index, answer.at(0)!.text], [3, 577, texts[577]]);
+  assert.ok(answer.items[1].score >= answer.items[2].score);
+});
+
+test("more ids than a request may have are decoded, of lists and of typed arrays", async () => {
+  const lists = Array.from({ length: 400 }, (_, i) => Int32Array.from({ length: 200 }, () => 2000 + i));
+  const answer = await client.decode(lists);
+  assert.equal(answer.length, 400);
+  assert.ok(answer.requestIds.length > 2);
+  assert.equal(answer.at(399), (await client.decode([...lists[399]])).at(0));
+});
+
+test("pairs are sent as pairs", async () => {
+  const [item] = await client.tokenize([["Who?", "Ann."]]);
+  assert.deepEqual(item.segment_ids, [0, 0, 0, 0, 1, 1, 1]);
+});
+
+test("what the service refuses says which field, and which are known", async () => {
+  await assert.rejects(client.encode("a", { pooling: "average" as any }), { status: 422, field: "pooling" });
+  await assert.rejects(client.encode("a", { model: "other" }), { status: 404, type: "urn:headlight:model-not-found" });
+  await assert.rejects(client.predict("a"), { status: 422, type: "urn:headlight:unsupported" });
+  assert.equal(await client.isReady(), true);
+});

@@ -1,0 +1,197 @@
+"""The client for JavaScript: its own tests against the service, what is packed, and the Python client's numbers."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headlight_client import Headlight
+from model import contract
+from model.tokenization import tokenizer
+from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
+from service.serialization import precision
+from tests.support.serving import ROOT, Service
+
+FOLDER = ROOT / "client" / "js"
+NPM = shutil.which("npm")
+TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字 😀"]
+
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.skipif(NPM is None, reason="npm, which comes with Node.js, is not installed"),
+]
+
+
+def run(*command: str, **environment: str) -> str:
+    """Run a command in the folder of the client; its standard output."""
+    done = subprocess.run(
+        command,
+        cwd=FOLDER,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The client, compiled with exactly the packages that its lock file names."""
+    run("npm", "ci", "--prefer-offline")
+    run("npm", "run", "build")
+    return FOLDER
+
+
+def test_its_own_tests_pass(built: Path, service: Service) -> None:
+    """Node's test runner runs the compiled client against the service, and the examples of its README."""
+    out = run("npm", "test", HEADLIGHT_URL=service.url)
+    assert re.search(r"^# fail 0$", out, re.MULTILINE), out
+    assert int(re.findall(r"^# pass (\d+)$", out, re.MULTILINE)[0]) >= 25
+
+
+def test_what_is_packed_is_what_is_used(built: Path) -> None:
+    """A package has the compiled modules, their types, README and licence; no sources, tests or settings."""
+    (packed,) = json.loads(run("npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
+    names = {path.stem for path in (FOLDER / "src").iterdir()}
+    modules = {f"dist/{name}.js" for name in names} | {f"types/{name}.d.ts" for name in names}
+    assert {one["path"] for one in packed["files"]} == {*modules, "README.md", "LICENSE", "package.json"}
+
+
+PROGRAM = """
+import { Headlight, Tensor } from "headlight-client";
+const bytes = (_, one) => one instanceof Tensor ? { shape: one.shape, ...bytes(_, one.data) }
+  : ArrayBuffer.isView(one) ? { type: one.constructor.name, base64: Buffer.from(one.slice().buffer).toString("base64") }
+  : one;
+const client = new Headlight(process.env.HEADLIGHT_URL);
+const answers = [];
+for (const [route, inputs, options] of JSON.parse(process.env.CALLS)) {
+  const answer = await client[route](...inputs, options);
+  answers.push(answer.items ?? answer);
+}
+console.log(JSON.stringify(answers, bytes));
+"""
+CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("encode", [TEXTS], {"outputs": ["sentence", "tokens"], "layers": [0, -1]}),
+    ("encode", [TEXTS], {"precision": "int8", "chunks": {"tokens": 4}}),
+    ("encode", [TEXTS], {"dtype": "float16"}),
+    ("attention", [TEXTS], {"layers": [0, 5], "level": "word"}),
+    ("attention", [TEXTS], {"top_k": 3, "summary": True}),
+    ("attention", [TEXTS], {"dtype": "uint8", "weights": "value_norm", "aggregate": "max"}),
+    ("tokenize", [[("Who?", "Ann."), ("a", "b")]], {"special_tokens": "drop"}),
+    ("rerank", ["Who is eating?", TEXTS], {"return_texts": True}),
+    ("similarity", [TEXTS], {}),
+    ("similarity", [TEXTS], {"source": "A man", "function": "euclidean"}),
+    ("decode", [[[101, 7592, 102], [2088]]], {"skip_special_tokens": False}),
+]
+
+
+def test_its_numbers_are_those_of_the_python_client(built: Path, service: Service) -> None:
+    """Every member of every item is equal, arrays in each of their bits, shapes and types."""
+    program = ("node", "--input-type=module", "--eval", PROGRAM)
+    theirs = json.loads(run(*program, HEADLIGHT_URL=service.url, CALLS=json.dumps(CALLS)))
+    with Headlight(service.url) as client:
+        for (route, arguments, options), found in zip(CALLS, theirs, strict=True):
+            answer = getattr(client, route)(*arguments, **options)
+            if route == "similarity":
+                assert_same(found["similarities"], answer.similarities)
+                continue
+            for one, item in zip(found, answer, strict=True):
+                if isinstance(item, str):
+                    assert one == item
+                    continue
+                assert one.keys() == vars(item).keys()
+                for name, value in vars(item).items():
+                    assert_same(one[name], value)
+
+
+def assert_same(found: Any, value: Any) -> None:
+    """Compare a member of an item with the Python client's: numbers, arrays, or objects of them."""
+    if isinstance(found, Mapping) and "base64" in found:
+        array = np.frombuffer(
+            base64.b64decode(found["base64"]), found["type"].removesuffix("Array").lower()
+        ).reshape(found.get("shape", -1))
+        assert array.dtype == value.dtype
+        assert array.shape == value.shape
+        assert array.tobytes() == value.tobytes()
+    elif isinstance(found, Mapping):
+        members = value if isinstance(value, Mapping) else vars(value)
+        assert found.keys() == members.keys()
+        for name, one in found.items():
+            assert_same(one, members[name])
+    else:
+        assert found == (value.tolist() if isinstance(value, np.ndarray) else _listed(value))
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+OWN = {"signal"}
+FIELDS: dict[str, tuple[Any, set[str], set[str]]] = {
+    "EncodeOptions": (schemas.EncodeRequest, {"inputs"}, {"dtype"}),
+    "StreamEncodeOptions": (schemas.EncodeRequest, {"inputs"}, set()),
+    "AttentionOptions": (schemas.AttentionRequest, {"inputs", "decimals"}, {"dtype"}),
+    "StreamAttentionOptions": (schemas.AttentionRequest, {"inputs"}, set()),
+    "RoundedMapFields": (schemas.AttentionOptions, set(), set()),
+    "PredictOptions": (predict.PredictRequest, {"inputs"}, set()),
+    "RerankOptions": (rerank.RerankRequest, {"query", "texts"}, set()),
+    "SimilarityOptions": (similarity.SimilarityRequest, {"texts"}, {"dtype"}),
+    "TokenizeOptions": (tokenize.TokenizeRequest, {"inputs"}, set()),
+    "DecodeOptions": (decode.DecodeRequest, {"token_ids"}, set()),
+}
+CHOICES = {
+    "Pooling": schemas.Pooling,
+    "Precision": precision.Precision,
+    "Side": tokenizer.Side,
+    "Weights": contract.Weights,
+    "Aggregate": contract.Aggregate,
+    "Statistic": contract.Statistic,
+    "Aggregation": predict.PredictRequest.model_fields["aggregation"].annotation,
+}
+
+
+def test_the_types_have_every_field_and_choice(built: Path) -> None:
+    """What a request may say, an editor completes; what it may not say does not compile."""
+    lines = [f'import type {{ {", ".join([*FIELDS, *CHOICES])} }} from "headlight-client";']
+    for name, (schema, given, added) in FIELDS.items():
+        own = set() if name == "RoundedMapFields" else OWN
+        fields = ({*schema.model_fields} - given) | added | own
+        record = dict.fromkeys(sorted(fields), 1)
+        lines.append(f"export const of{name}: Record<keyof {name}, 1> = {json.dumps(record)};")
+    for name, kind in CHOICES.items():
+        record = dict.fromkeys(typing.get_args(kind), 1)
+        lines.append(f"export const of{name}: Record<{name}, 1> = {json.dumps(record)};")
+    program = built / "build" / "fields.ts"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("\n".join(lines), encoding="utf-8")
+    run(
+        "npx",
+        "--no-install",
+        "tsc",
+        "--noEmit",
+        "--strict",
+        "--module",
+        "nodenext",
+        "--ignoreConfig",
+        str(program),
+    )
+
+
+def test_no_host_is_in_the_lock_file() -> None:
+    """Packages come from the registry that npm is set to, and are checked by their hashes."""
+    lock = json.loads((FOLDER / "package-lock.json").read_text(encoding="utf-8"))
+    packages = {name: one for name, one in lock["packages"].items() if name}
+    assert packages
+    assert [name for name, one in packages.items() if "resolved" in one or "integrity" not in one] == []
