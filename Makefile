@@ -62,6 +62,9 @@ wheel: $(VENV)/.test
 version:
 	@test -n "$(NEW)" || { echo "make version NEW=…: which one?" >&2; exit 1; }
 	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml client/python/pyproject.toml
+	perl -pi -e 's/^( +"version": )"\Q$(VERSION)\E"/$${1}"$(NEW)"/ if $$. <= 10; close ARGV if eof' \
+	  client/js/package.json client/js/package-lock.json
+	perl -pi -e 's/(headlight-client-)\Q$(VERSION)\E(?=\.tgz)/$${1}$(NEW)/g' client/js/README.md
 	perl -pi -e 's/(headlight:|headlight-exporter:|newTag: |version":"|version=")\Q$(VERSION)\E(?=[-"])/$${1}$(NEW)/g' $(VERSIONED)
 
 # On Debian 12, as root: builds and runs the images, compose and Prometheus.

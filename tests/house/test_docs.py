@@ -36,6 +36,7 @@ DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "client").glob("*/README.md")),
     *sorted((ROOT / "deploy").glob("*/README.md")),
 ]
 
@@ -268,7 +269,7 @@ CODE = {
     for top in ("model", "service", "export", "client")
     for suffix in ("py", "h", "cpp")
     for path in (ROOT / top).rglob(f"*.{suffix}")
-}
+} | {ROOT / "client" / "js" / "src"}
 
 
 @pytest.mark.parametrize("folder", sorted(CODE), ids=lambda path: str(path.relative_to(ROOT)))
@@ -280,9 +281,9 @@ def test_every_file_has_its_place_on_the_map(folder: Path) -> None:
         part for name in re.findall(r"`([\w./]+?)/?`", order) for part in (name, name.rpartition("/")[2])
     }
     files = {
-        path.name.removesuffix(".py")
+        path.name.removesuffix(".py").removesuffix(".ts")
         for path in folder.iterdir()
-        if path.suffix in (".py", ".h", ".cpp") or (path / "__init__.py").exists()
+        if path.suffix in (".py", ".h", ".cpp", ".ts") or (path / "__init__.py").exists()
     }
     # Of families there will be many, and each is what its name says.
     assert folder.name == "families" or files - {"__init__", "__main__"} <= named

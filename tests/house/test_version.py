@@ -1,5 +1,6 @@
 """One place says the version, pyproject.toml, and every other that names it says the same."""
 
+import json
 import re
 import subprocess
 import tomllib
@@ -14,7 +15,9 @@ IMAGE = re.compile(
     r"\bheadlight(?:-exporter)?:(?:([\w.]+)-)?(?:cpu|torch|gpu)\b|\bnewTag: (?:([\w.]+)-)?(?:cpu|torch|gpu)\b"
 )
 LABEL = re.compile(r'image\.version="([^"]*)"')
+PACKED = re.compile(r"headlight-client-([\w.]+)\.tgz")
 SHOWN = re.compile(r'"version":"([^"]*)","models"|build_info\{version="([^"]*)"\}')
+_PACKAGE = ("client/js/package.json", "client/js/package-lock.json")
 _TESTS = ("tests/", "benchmarks/", "CHANGELOG.md")
 
 
@@ -24,7 +27,7 @@ def stale(contents: Mapping[str, str], version: str) -> list[tuple[str, str]]:
         (name, match[0])
         for name, text in contents.items()
         if not name.startswith(_TESTS)
-        for pattern in (IMAGE, LABEL, SHOWN)
+        for pattern in (IMAGE, LABEL, PACKED, SHOWN)
         for match in pattern.finditer(text)
         if version not in match.groups()
     ]
@@ -36,6 +39,8 @@ def test_the_installed_version_is_that_of_the_project() -> None:
     assert project["version"] == VERSION
     client = tomllib.loads((ROOT / "client" / "python" / "pyproject.toml").read_text(encoding="utf-8"))
     assert client["project"]["version"] == VERSION
+    package, lock = (json.loads((ROOT / name).read_text(encoding="utf-8")) for name in _PACKAGE)
+    assert (package["version"], lock["version"], lock["packages"][""]["version"]) == (VERSION,) * 3
 
 
 def test_every_image_and_example_has_this_version() -> None:
@@ -58,3 +63,5 @@ def test_a_new_version_is_set_everywhere_at_once(tmp_path: Path) -> None:
     assert stale(after, "98.7.6") == []
     assert {name: text.replace("98.7.6", VERSION) for name, text in after.items()} == before
     assert tomllib.loads(after["pyproject.toml"])["project"]["version"] == "98.7.6"
+    package, lock = (json.loads(after[name]) for name in _PACKAGE)
+    assert (package["version"], lock["version"], lock["packages"][""]["version"]) == ("98.7.6",) * 3

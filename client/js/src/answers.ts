@@ -201,7 +201,7 @@ function chunks(item: Json, { precision }: Reading): Chunks | null {
 
 function sparse(item: Json): SparseVector | null {
   if (!item.sparse) return null;
-  const ids = item.sparse_ids instanceof Tensor ? Array.from(item.sparse_ids.data as Int32Array) : item.sparse.token_ids;
+  const ids = item.sparse_ids instanceof Tensor ? Array.from(item.sparse_ids.data as Numbers) : item.sparse.token_ids;
   const weights = floats(item.sparse_weights ?? item.sparse.weights, 1) as Tensor;
   return { token_ids: ids, tokens: item.sparse.tokens, weights: weights.data };
 }

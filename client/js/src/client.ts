@@ -1,6 +1,7 @@
 /** `Headlight`: the routes of the service as methods. */
 
-import { attentionMaps, encoded, tokens, type Answer, type AttentionMaps, type Encoded, type Tokens } from "./answers.js";
+import { attentionMaps, encoded, tokens } from "./answers.js";
+import type { Answer, AttentionMaps, Encoded, Tokens } from "./answers.js";
 import { floats } from "./arrays.js";
 import { Call, checkCount, FILE, JSON_ONLY, joined, LINES, unpack } from "./calls.js";
 import { HeadlightConnectionError, HeadlightError, HeadlightTimeout, type Rows } from "./errors.js";
@@ -16,7 +17,7 @@ import { isTooMuch, limitsOf, MAX_IDS, MAX_INPUTS, Parts } from "./splitting.js"
 /** Settings of a client. Times are in milliseconds. */
 export interface HeadlightSettings {
   apiKey?: string;
-  /** How long nothing may arrive; longer than the service's own timeout, so that its error arrives. 60,000 by default. */
+  /** How long nothing may arrive; 60,000 by default, longer than the service's own timeout, whose error then arrives. */
   timeoutMs?: number;
   /** How often a request is sent again after 429, 503 or a broken connection; 5 by default. */
   retries?: number;
@@ -109,7 +110,8 @@ export class Headlight {
       const similarities = floats(meta.similarities, 1);
       checkCount(similarities?.shape[0], call.whole);
       const requestIds = [headers.get("x-request-id")].filter((id) => id !== null);
-      return { model: meta.model, function: meta.function, similarities, usage: meta.usage, requestIds } as Similarities;
+      const { model, usage } = meta;
+      return { model, function: meta.function, similarities, usage, requestIds } as Similarities;
     });
   }
 
@@ -145,7 +147,8 @@ export class Headlight {
   }
 
   /** Wait until `GET /readyz` returns 200. Throws a HeadlightTimeout, with the last error as its `cause`. */
-  async waitUntilReady({ timeoutMs = 60_000, signal }: { timeoutMs?: number } & fields.CallOptions = {}): Promise<void> {
+  async waitUntilReady(options: { timeoutMs?: number } & fields.CallOptions = {}): Promise<void> {
+    const { timeoutMs = 60_000, signal } = options;
     const until = performance.now() + timeoutMs;
     for (let wait: number = READY_MS.first; ; wait = Math.min(2 * wait, READY_MS.longest)) {
       const left = Math.max(READY_MS.first, until - performance.now());

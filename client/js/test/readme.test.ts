@@ -14,7 +14,7 @@ test("the page prints what it shows", () => {
   assert.equal(blocks.length, page.split("```js\n").length - 1);
   const program = blocks.map(([, code]) => code).join(`\nconsole.log("----");\n`);
   const file = fileURLToPath(new URL("readme.mjs", import.meta.url));
-  writeFileSync(file, program.replace("http://127.0.0.1:8000", process.env.HEADLIGHT_URL!));
+  writeFileSync(file, program.replace("http://127.0.0.1:8000", process.env.SERVICE_URL!));
   const printed = execFileSync(process.execPath, [file], { encoding: "utf-8", timeout: 60_000 });
   assert.deepEqual(printed.split(MARK), blocks.map(([, , shown]) => shown));
 });

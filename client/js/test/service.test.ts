@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { Headlight, type Tensor } from "headlight-client";
 
-const url = process.env.HEADLIGHT_URL!;
+const url = process.env.SERVICE_URL!;
 const client = new Headlight(url);
 const TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字 😀"];
 
