@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,12 @@ from model import contract
 from model.tokenization import tokenizer
 from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
 from service.serialization import precision
-from tests.support.serving import ROOT, Service
+from tests.references.checkpoints import SUITED
+from tests.references.families import write_model
+from tests.references.late_interaction import write_pylate
+from tests.references.splade import write_sparse_encoder
+from tests.support.families import SIZES
+from tests.support.serving import ROOT, Service, serve
 
 FOLDER = ROOT / "client" / "js"
 NPM = shutil.which("npm")
@@ -100,23 +105,53 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
 ]
 
 
+HEAD_CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("predict", [TEXTS], {"model": "classes", "top_k": 2, "attention": {"layers": [0], "summary": True}}),
+    ("predict", [TEXTS], {"model": "tagger"}),
+    ("predict", [TEXTS], {"model": "tagger", "aggregation": "simple", "attention": {"aggregate": "rollout"}}),
+    ("rerank", ["the man", TEXTS], {"model": "ranker", "attention": {"heads": [0], "top_k": 2}}),
+    ("encode", [TEXTS], {"model": "splade", "outputs": ["sparse"]}),
+    ("encode", [TEXTS], {"model": "splade", "outputs": ["sparse"], "top_k": 2, "dtype": "float16"}),
+    ("encode", [TEXTS], {"model": "colbert", "outputs": ["tokens"], "role": "document"}),
+]
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of small models that predict."""
+    place = tmp_path_factory.mktemp("models")
+    for name, task, labels in (("classes", "Sequence", 3), ("tagger", "Token", 3), ("ranker", "Sequence", 1)):
+        architecture = f"BertFor{task}Classification"
+        write_model(place / name, "Bert", architecture=architecture, num_labels=labels, **SIZES)
+    write_sparse_encoder(place / "splade", **SUITED)
+    write_pylate(place / "colbert", **SUITED)
+    names = ("classes", "tagger", "ranker", "splade", "colbert")
+    with serve(model=",".join(f"{name}={place / name}" for name in names), threads=1) as started:
+        yield started
+
+
 def test_its_numbers_are_those_of_the_python_client(built: Path, service: Service) -> None:
     """Every member of every item is equal, arrays in each of their bits, shapes and types."""
+    assert_equal_answers(service, CALLS)
+
+
+def test_what_models_predict_is_read_as_the_python_client_does(built: Path, heads: Service) -> None:
+    """Labels, entities, scores of pairs, sparse vectors and vectors of tokens, with maps of the same pass."""
+    assert_equal_answers(heads, HEAD_CALLS)
+
+
+def assert_equal_answers(service: Service, calls: list[tuple[str, list[Any], dict[str, Any]]]) -> None:
+    """Make calls with both clients, and compare the items of their answers."""
     program = ("node", "--input-type=module", "--eval", PROGRAM)
-    theirs = json.loads(run(*program, SERVICE_URL=service.url, CALLS=json.dumps(CALLS)))
+    theirs = json.loads(run(*program, SERVICE_URL=service.url, CALLS=json.dumps(calls)))
     with Headlight(service.url) as client:
-        for (route, arguments, options), found in zip(CALLS, theirs, strict=True):
+        for (route, arguments, options), found in zip(calls, theirs, strict=True):
             answer = getattr(client, route)(*arguments, **options)
             if route == "similarity":
                 assert_same(found["similarities"], answer.similarities)
                 continue
             for one, item in zip(found, answer, strict=True):
-                if isinstance(item, str):
-                    assert one == item
-                    continue
-                assert one.keys() == vars(item).keys()
-                for name, value in vars(item).items():
-                    assert_same(one[name], value)
+                assert_same(one, item)
 
 
 def assert_same(found: Any, value: Any) -> None:
@@ -133,6 +168,9 @@ def assert_same(found: Any, value: Any) -> None:
         assert found.keys() == members.keys()
         for name, one in found.items():
             assert_same(one, members[name])
+    elif isinstance(found, list) and found and isinstance(found[0], Mapping):
+        for one, member in zip(found, value, strict=True):
+            assert_same(one, member)
     else:
         assert found == (value.tolist() if isinstance(value, np.ndarray) else _listed(value))
 
@@ -154,7 +192,7 @@ FIELDS: dict[str, tuple[Any, set[str], set[str]]] = {
     "TokenizeOptions": (tokenize.TokenizeRequest, {"inputs"}, set()),
     "DecodeOptions": (decode.DecodeRequest, {"token_ids"}, set()),
 }
-CHOICES = {
+CHOICES: dict[str, Any] = {
     "Pooling": schemas.Pooling,
     "Precision": precision.Precision,
     "Side": tokenizer.Side,
