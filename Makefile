@@ -98,4 +98,5 @@ lock: $(VENV)/.test
 	  | grep -vE '^(torch|triton|nvidia-|cuda-)' > requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .schemathesis model/pytorch/kernels/*.so
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .schemathesis model/pytorch/kernels/*.so \
+	  $(addprefix client/js/,node_modules dist types build)

@@ -32,6 +32,7 @@ TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字 😀"]
 
 pytestmark = [
     pytest.mark.clients,
+    pytest.mark.thorough,
     pytest.mark.skipif(NPM is None, reason="npm, which comes with Node.js, is not installed"),
 ]
 
