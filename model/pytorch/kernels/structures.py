@@ -101,6 +101,10 @@ class Product(ctypes.Structure):
         ("inputs", _INT64),
         ("outputs", _INT64),
         ("activation", ctypes.c_int32),
+        ("scales", _POINTER),
+        ("smoothing", _POINTER),
+        ("low_panels", _POINTER),
+        ("precise", ctypes.c_int32),
     )
 
 
@@ -115,6 +119,10 @@ class Linear(ctypes.Structure):
         ("inputs", _INT64),
         ("outputs", _INT64),
         ("own_activation", ctypes.c_int32),
+        ("scales", _POINTER),
+        ("smoothing", _POINTER),
+        ("low_panels", _POINTER),
+        ("precise", ctypes.c_int32),
     )
 
 
@@ -195,6 +203,7 @@ class Layers(ctypes.Structure):
         ("normed", _POINTER),
         ("norms_input", ctypes.c_int32),
         ("rms", ctypes.c_int32),
+        ("precise", ctypes.c_int32),
     )
 
 
