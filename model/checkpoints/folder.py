@@ -56,12 +56,6 @@ class ModelFolder:
             return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
         return None if self.tokenizer.keywords is None else HeadInfo("keywords")
 
-    @property
-    def hides_expansion(self) -> bool:
-        """Whether queries have tokens that no token attends to."""
-        query = self.layout.roles.get("query")
-        return query is not None and query.hides_expansion
-
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if modules need a prediction that the weights do not have."""
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):

@@ -127,9 +127,7 @@ class TorchBackend:
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         kernels, precision = find_int8_kernels() if dtype == "int8" else (None, _DTYPES[dtype])
         self.encoder.reduce_precision(precision)
-        self._kernels, no_kernels = self._choose_kernels(
-            kernels, native=native, attends=not checkpoint.folder.hides_expansion
-        )
+        self._kernels, no_kernels = self._choose_kernels(kernels, native=native)
         if dtype == "int8" and self._kernels is None:
             raise Unsupported(
                 f"dtype int8 cannot run this model, because its native kernels cannot: {no_kernels}; choose "
@@ -167,18 +165,13 @@ class TorchBackend:
         self._threads = threads
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
-    def _choose_kernels(
-        self, kernels: Kernels | None, *, native: bool, attends: bool
-    ) -> tuple[Kernels | None, str | None]:
+    def _choose_kernels(self, kernels: Kernels | None, *, native: bool) -> tuple[Kernels | None, str | None]:
         """Run the blocks on native kernels if possible; returns the kernels, or the reason for none.
 
-        `kernels` are those of the precision by default. Unless the model `attends` to every token, they
-        cannot run it.
+        `kernels` are those of the precision by default.
         """
         if not native:
             return None, "the settings turn them off"
-        if not attends:
-            return None, "queries are filled up with tokens that no token attends to"
         try:
             return run_on_kernels(self.encoder, kernels), None
         except NoKernels as error:

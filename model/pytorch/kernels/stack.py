@@ -1,7 +1,7 @@
 """Runs all layers of an encoder in one call, with the native kernels between the products."""
 
 from collections.abc import Collection, Iterator, Mapping
-from ctypes import addressof, byref, c_void_p, cast
+from ctypes import addressof, byref, c_int64, c_void_p, cast
 from functools import partial
 from typing import Any
 
@@ -159,6 +159,7 @@ class NativeStack:
         config = self._config
         attention = structures.Attention(
             starts=room.starts.ctypes.data,
+            unattended=room.unattended and addressof(room.unattended),
             tokens=tokens,
             sequences=len(room.starts) - 1,
             heads=config.num_heads,
@@ -338,6 +339,8 @@ class _Room:
         if len(x) > packing.tokens:
             self.mixed[packing.tokens :] = 0
         self.starts = packing.offsets
+        hidden = packing.unattended
+        self.unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
         self._operands = {"mixed": self.mixed}
         if dtype != torch.float32 or not widest:
             self._operands["rounded"] = x.to(dtype, copy=True)

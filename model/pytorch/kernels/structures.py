@@ -57,6 +57,7 @@ class Attention(ctypes.Structure):
         ("window", _INT64),
         ("causal", ctypes.c_int32),
         ("distances", _POINTER),
+        ("unattended", _POINTER),
     )
 
 

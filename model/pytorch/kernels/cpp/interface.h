@@ -53,6 +53,7 @@ struct Attention {
     int64_t window;         // keys further away are hidden; 0: none
     int32_t causal;         // 1: keys after their query are hidden
     const Distances *distances;  // null: none; not with AMX
+    const int64_t *unattended;   // (B,): how many last keys of each sequence are hidden, not all; null: none
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
