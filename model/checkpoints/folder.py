@@ -143,7 +143,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
     token_dense = read_dense(layout.token_dense, config.hidden_size, level="token_embeddings")
     if layout.roles:
-        check_roles(file, config, layout.roles)
+        masked = family is not None and family.masks_embeddings
+        check_roles(file, config, layout.roles, masked_embeddings=masked)
         for role, rules in layout.roles.items():
             tokenizer.roles[role] = RoleTokenizer(whole, rules, max_length=tokenizer.max_length, file=source)
     tokenizer.keywords = KeywordFinder.read(path, whole)
