@@ -48,7 +48,8 @@ class Settings(BaseSettings):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
-        description="matrix-product precision; auto: bfloat16 on CUDA and where native CPU kernels have it",
+        description="matrix-product precision; auto: bfloat16 on CUDA and CPUs that multiply it faster; "
+        "int8: checkpoints on CPUs with AVX512-VNNI",
     )
     threads: int | None = Field(None, ge=1, description="cores that the model uses; auto: all")
     processes: int | None = Field(

@@ -56,12 +56,6 @@ class ModelFolder:
             return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
         return None if self.tokenizer.keywords is None else HeadInfo("keywords")
 
-    @property
-    def hides_expansion(self) -> bool:
-        """Whether queries have tokens that no token attends to."""
-        query = self.layout.roles.get("query")
-        return query is not None and query.hides_expansion
-
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if modules need a prediction that the weights do not have."""
         if self.layout.splade is not None and (predicts is None or predicts.kind != "masked_words"):
@@ -149,7 +143,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
     token_dense = read_dense(layout.token_dense, config.hidden_size, level="token_embeddings")
     if layout.roles:
-        check_roles(file, config, layout.roles)
+        masked = family is not None and family.masks_embeddings
+        check_roles(file, config, layout.roles, masked_embeddings=masked)
         for role, rules in layout.roles.items():
             tokenizer.roles[role] = RoleTokenizer(whole, rules, max_length=tokenizer.max_length, file=source)
     tokenizer.keywords = KeywordFinder.read(path, whole)

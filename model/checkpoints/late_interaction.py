@@ -85,7 +85,9 @@ def read_stanford_roles(folder: Path) -> dict[Role, RoleRules]:
     return {"query": query, "document": document}
 
 
-def check_roles(file: Path, config: EncoderConfig, roles: Mapping[Role, RoleRules]) -> None:
+def check_roles(
+    file: Path, config: EncoderConfig, roles: Mapping[Role, RoleRules], *, masked_embeddings: bool
+) -> None:
     """Raise CheckpointError if an encoder cannot leave the tokens that fill up queries unattended.
 
     Some families compute more than attention from which tokens count. With a window, a token that is far from
@@ -95,7 +97,7 @@ def check_roles(file: Path, config: EncoderConfig, roles: Mapping[Role, RoleRule
     if not query.hides_expansion:
         return
     windows = [layer.window for layer in config.layers if layer.window]
-    others = config.token_dropout is not None or config.disentangled is not None
+    others = masked_embeddings or config.token_dropout is not None or config.disentangled is not None
     if others or any(layer.convolution for layer in config.layers):
         raise CheckpointError(
             f"{file}: queries of this family cannot be filled up with tokens that are not attended to; only "

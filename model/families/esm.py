@@ -84,6 +84,7 @@ ESM = Family(
     heads={"contact_head.*": "contacts", "lm_head.*": "masked residues", "classifier.*": "classes"},
     prefixes=("esm.",),
     predictors=ROBERTA.predictors,
+    masks_embeddings=True,
     # Some were rounded to float16 in training. Older checkpoints repeat them in each layer, and transformers
     # 5 writes the pattern of those names itself, with its asterisk.
     frequencies=(

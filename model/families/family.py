@@ -45,7 +45,8 @@ class Family:
     heads to what they predict: they are dropped too, with a line in the log. Any of `prefixes` may precede
     all names. `frequencies` are names of a tensor with the frequencies of rotary positions, which counts more
     than `config.json`. `predictors` are the heads that are served, by what they predict. `refused` maps
-    patterns of tensors that change what is computed to why they cannot be served.
+    patterns of tensors that change what is computed to why they cannot be served. `masks_embeddings`: tokens
+    that are not attended to are zero from the embeddings on.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Family:
     refused: Mapping[str, str] = field(default_factory=dict)
     predictors: Mapping[HeadKind, PredictorTable] = field(default_factory=dict)
     numbers: Callable[[Mapping[str, Any], int], tuple[int, ...]] = lambda _, layer: (layer,)
+    masks_embeddings: bool = False
 
     def sources(
         self, parameters: Iterable[str], config: Mapping[str, Any], stored: Container[str]

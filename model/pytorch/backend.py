@@ -23,7 +23,7 @@ from model.heads.running import Heads, head_outputs
 from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
-from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
+from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
 from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
 from model.pytorch.tensor_operations import TensorOperations
@@ -52,13 +52,15 @@ def choose_device(device: str) -> str:
 def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     """Resolve "auto": on a CPU, bfloat16 if `native` kernels run it faster, else float32; on CUDA, 16 bits.
 
-    Raises Unsupported for a dtype that PyTorch does not run on the device.
+    Raises Unsupported for a dtype that does not run on the device, or int8 on this processor.
     """
+    if dtype == "int8":
+        _check_int8(device, native=native)
+        return dtype
     if dtype != "auto":
         if dtype not in _DTYPES:
             raise Unsupported(
-                f"dtype {dtype} is for graphs; PyTorch runs this model in {', '.join(_DTYPES)}: choose "
-                f"one of these, or export the model with `--quantize {dtype}`.",
+                f"dtype is {dtype}; PyTorch runs models in {', '.join(_DTYPES)} or int8: choose one of them.",
                 field="dtype",
             )
         if dtype == "float16" and device == "cpu":
@@ -73,6 +75,21 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
     except NoKernels:
         return "float32"
     return "bfloat16" if kernels.multiplies_pairs else "float32"
+
+
+def _check_int8(device: str, *, native: bool) -> None:
+    """Raise Unsupported where products of eight-bit integers cannot run."""
+    reason = "it runs on CPUs" if device != "cpu" else "it needs the native kernels, which are off"
+    if device == "cpu" and native:
+        try:
+            find_int8_kernels()
+        except NoKernels as error:
+            reason = str(error)
+        else:
+            return
+    raise Unsupported(
+        f"dtype int8 cannot run here: {reason}; choose float32 or bfloat16, or auto.", field="dtype"
+    )
 
 
 @contextmanager
@@ -108,10 +125,15 @@ class TorchBackend:
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
-        self.encoder.reduce_precision(_DTYPES[dtype])
-        self._kernels, no_kernels = self._choose_kernels(
-            native=native, attends=not checkpoint.folder.hides_expansion
-        )
+        kernels, precision = find_int8_kernels() if dtype == "int8" else (None, _DTYPES[dtype])
+        self.encoder.reduce_precision(precision)
+        self._kernels, no_kernels = self._choose_kernels(kernels, native=native)
+        if dtype == "int8" and self._kernels is None:
+            raise Unsupported(
+                f"dtype int8 cannot run this model, because its native kernels cannot: {no_kernels}; choose "
+                "float32 or bfloat16, or auto.",
+                field="dtype",
+            )
         if self._kernels is None:
             self.encoder.prepack()
         self.dense = checkpoint.folder.dense
@@ -143,17 +165,15 @@ class TorchBackend:
         self._threads = threads
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
-    def _choose_kernels(self, *, native: bool, attends: bool) -> tuple[Kernels | None, str | None]:
+    def _choose_kernels(self, kernels: Kernels | None, *, native: bool) -> tuple[Kernels | None, str | None]:
         """Run the blocks on native kernels if possible; returns the kernels, or the reason for none.
 
-        Unless the model `attends` to every token, they cannot run it.
+        `kernels` are those of the precision by default.
         """
         if not native:
             return None, "the settings turn them off"
-        if not attends:
-            return None, "queries are filled up with tokens that no token attends to"
         try:
-            return run_on_kernels(self.encoder), None
+            return run_on_kernels(self.encoder, kernels), None
         except NoKernels as error:
             return None, str(error)
 
@@ -183,12 +203,33 @@ class TorchBackend:
 
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
+        if self.info.dtype == "int8":
+            return self._run_rounded(batch)
         # Sequences with adapters run apart from the others, which keep the native kernels.
         adapted = [want.task is not None for want in batch.wants]
         outputs: dict[int, Output] = {}
         for kind in {*adapted}:
             outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind])
         return [outputs[number] for number in range(len(batch))]
+
+    def _run_rounded(self, batch: Batch) -> list[Output]:
+        """Run a batch in eight bits, and what is observed of it in a precise pass of its own.
+
+        Rounded to eight bits, hidden states would change attention weights by a tenth. And a sequence has the
+        same vectors whether it is observed or not.
+        """
+        observed = [replace(want, sentence=None, token_layers=(), heads=()) for want in batch.wants]
+        others = [replace(want, attention=None, summary=None) for want in batch.wants]
+        outputs: dict[int, Output] = {}
+        for wants, needed in (
+            (others, lambda want: want.states(self.info.layers)),
+            (observed, lambda want: want.attention is not None or want.summary is not None),
+        ):
+            members = [i for i, want in enumerate(wants) if needed(want)]
+            if members:
+                found = self._run_some(replace(batch, wants=tuple(wants)), members)
+                outputs |= {i: _joined(outputs.get(i), output) for i, output in found.items()}
+        return [outputs.get(number, Output()) for number in range(len(batch))]
 
     def _run_some(self, batch: Batch, members: Sequence[int]) -> dict[int, Output]:
         """Run some sequences in one pass, all of them with a task or all without; returns them by number."""
@@ -245,6 +286,19 @@ class TorchBackend:
             return Bags(starts, lengths, want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
+
+
+def _joined(vectors: Output | None, observed: Output) -> Output:
+    """Join what two passes of a sequence returned."""
+    if vectors is None:
+        return observed
+    return replace(
+        vectors,
+        attention=observed.attention,
+        top=observed.top,
+        summary=observed.summary,
+        finite=vectors.finite and observed.finite,
+    )
 
 
 def _task_rows(tasks: Sequence[int | None], packing: Packing) -> list[TaskRows]:

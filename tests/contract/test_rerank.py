@@ -109,7 +109,9 @@ def test_a_graph_ranks_as_its_checkpoint(folders: dict[str, CrossEncoder], tmp_p
         str(source.folder), tmp_path / "graph", dtype="float32", overwrite=False, step=lambda _: nullcontext()
     )
     with serve(model=tmp_path / "graph") as graph:
-        assert distance(by_index(rerank(graph)), source.predict(QUERY, TEXTS)) <= 1e-4
+        for raw in (False, True):
+            expected = source.predict(QUERY, TEXTS, raw=raw)
+            assert distance(by_index(rerank(graph, raw_scores=raw)), expected) <= 1e-5
 
 
 def test_an_item_says_which_text_it_is(rankers: Service) -> None:

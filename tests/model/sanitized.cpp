@@ -329,6 +329,43 @@ void try_product(Multiply multiply_all, int64_t columns) {
         }
 }
 
+// Products of eight bits: each weight w is stored as w + 128.
+template <class Element>
+void try_int8_product(Multiply multiply_all, int64_t columns) {
+    const int64_t tokens = up_to(30), out = 1 + up_to(50), in = 4 * (1 + up_to(up_to(9) ? 80 : 1000));
+    std::vector<Element> x((size_t)(tokens * in)), y((size_t)(tokens * out));
+    std::vector<uint8_t> weight((size_t)(out * in));
+    std::vector<float> bias((size_t)out), scales((size_t)out), smoothing((size_t)in);
+    x.reserve(1), y.reserve(1);
+    for (Element &value : x) assign(value, normal());
+    for (uint8_t &value : weight) value = (uint8_t)(1 + up_to(254));
+    for (auto *numbers : {&bias, &scales, &smoothing})
+        for (float &value : *numbers) value = 0.1f + std::fabs(normal());
+    const Panels<uint8_t> panels(weight, in, out, columns);
+    const Product all{x.data(), panels.numbers, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4), scales.data(), smoothing.data(), nullptr, 0};
+    expect(multiply_all(&all) == DONE, "the outcome of a product of integers", 0, 0, tokens);
+    for (int64_t t = 0; t < tokens; t++) {
+        std::vector<float> smooth;
+        float most = 0;
+        for (int64_t i = 0; i < in; i++) {
+            smooth.push_back(widen(x[t * in + i]) * smoothing[i]);
+            most = std::max(most, std::fabs(smooth.back()));
+        }
+        const float by = 127 / most;
+        for (int64_t o = 0; o < out; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < in; i++) sum += std::nearbyint(smooth[i] * by) * (weight[o * in + i] - 128);
+            const double exact = sum * scales[o] * (most / 127) + bias[o];
+            const double wanted = activated(exact, all.activation), got = widen(y[t * out + o]);
+            const double rounding = sizeof(Element) < 4 ? 1.0 / 256 : 2e-6;
+            expect(std::fabs(got - wanted) <= 1e-6 + rounding * std::fabs(wanted) + 4e-7 * std::fabs(exact), "a product of integers", got, wanted, in);
+        }
+    }
+    Product wrong = all;
+    wrong.inputs--;
+    expect(multiply_all(&wrong) == BAD_ARGUMENT, "no whole words", 0, BAD_ARGUMENT, in);
+}
+
 int64_t alive = 0, products = 0, failing = -1;
 
 int32_t multiply(Tensor x, Tensor weight, Tensor *bias, const char *, const double **, int64_t, const char **, Tensor *y) {
@@ -476,6 +513,14 @@ int main(int count, char **arguments) {
     const int rounds = std::atoi(arguments[1]);
     const std::vector<std::string> sets(arguments + 2, arguments + count);
     for (const std::string &set : sets) {
+        if (set == "avx512_vnni") {
+            for (int i = 0; i < rounds; i++) try_int8_product<float>(headlight_multiply_int8_float32, headlight_columns_float32_avx512);
+            continue;
+        }
+        if (set == "avx512_vnni_bf16") {
+            for (int i = 0; i < rounds; i++) try_int8_product<uint16_t>(headlight_multiply_int8_bfloat16, headlight_columns_bfloat16_avx512_bf16);
+            continue;
+        }
         if (set == "avx512_bf16") {
             expect(headlight_enable_amx() == 1, "permission to use tiles", 0, 1, 0);
             for (int i = 0; i < rounds; i++) {

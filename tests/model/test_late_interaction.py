@@ -133,6 +133,7 @@ def test_settings_that_are_not_understood_end_the_start(
     ("name", "options", "message"),
     [
         ("DebertaV2", {"relative_attention": True, "pos_att_type": ["c2p"]}, "queries of this family cannot"),
+        ("Esm", {"position_embedding_type": "rotary"}, "queries of this family cannot"),
         ("ModernBert", {"local_attention": 8}, "only query_length up to 7 is served"),
     ],
 )

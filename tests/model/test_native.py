@@ -209,6 +209,40 @@ def test_statistics_are_those_of_their_definitions(
 
 @needs_kernels
 @all_kernels
+@settings(max_examples=15)
+@given(lengths=LENGTHS, share=st.floats(0, 1), window=st.sampled_from([0, 300]))
+def test_hidden_tokens_see_the_others_and_are_seen_by_none(
+    name: str, request: pytest.FixtureRequest, lengths: list[int], share: float, window: int
+) -> None:
+    """The last keys of each sequence weigh 0, in outputs, maps and statistics, for every query."""
+    kernels = some_kernels(name, request)
+    packed = Packed.random(lengths, 2, 32, DTYPES[name], seed=3)
+    hidden = np.array([int(share * max(0, length - 1)) for length in lengths], np.int64)
+    observations, made = Observations(len(lengths), 2), []
+    for i, length in enumerate(lengths):
+        maps, out = np.full((2, length, length), -1, np.float32), np.zeros((2, len(STATISTICS)), np.float32)
+        observations.weights(i, maps[None], Slots([0, 1], 2), None)
+        observations.statistics(i, out[None], Slots([0, 1], 2), np.zeros(length, np.float32))
+        made.append((maps, out))
+    output = torch.empty(packed.q.shape, dtype=packed.q.dtype)
+    others = {"unattended": hidden.ctypes.data, "window": window}
+    attend(kernels, packed.q, packed.k, packed.v, packed.starts, output, observations, **others)
+    for i, (maps, out) in enumerate(made):
+        scores = packed.scores(i)
+        scores[:, :, lengths[i] - hidden[i] :] = -torch.inf
+        exact = torch.softmax(scores, -1)
+        assert np.abs(maps - exact.numpy()).max(initial=0) <= 1e-5
+        mixed = output[packed.starts[i] : packed.starts[i + 1]].transpose(0, 1).double()
+        assert torch.allclose(mixed, exact @ packed.sequence(i)[2], rtol=2e-2, atol=2e-2)
+        if lengths[i]:
+            expected = measures.summary(exact.numpy()[None], [False] * lengths[i])
+            for statistic in STATISTICS[:6]:
+                found = out[:, STATISTICS.index(statistic)]
+                assert np.abs(found - expected[statistic][0]).max() <= 2e-5 * max(1, lengths[i]), statistic
+
+
+@needs_kernels
+@all_kernels
 @pytest.mark.parametrize("far", [1e1, 1e4, 1e8, 1e12, 1e18])
 def test_scores_that_lie_far_apart_are_still_numbers(
     name: str, far: float, request: pytest.FixtureRequest

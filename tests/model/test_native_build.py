@@ -16,7 +16,7 @@ from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels import __main__, library, stack
 from model.pytorch.kernels.build import NotBuilt, build, find_compiler
 from model.pytorch.kernels.handles import find_functions
-from model.pytorch.kernels.library import Kernels, NoKernels, find_kernels
+from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
 from model.pytorch.kernels.structures import STRUCTURES
 from tests.references.checkpoints import MINILM
 from tests.support.backends import instructions
@@ -56,6 +56,36 @@ def test_only_what_the_processor_can_do_is_chosen(
             find_kernels(dtype, can)
     else:
         assert find_kernels(dtype, can).instructions == wanted
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("masked", "wanted"),
+    [
+        ((), ("avx512_vnni", torch.float32)),
+        (("slow_avx512_bf16",), ("avx512_vnni", torch.bfloat16)),
+        (("slow_avx512_bf16", "amx_tile"), ("amx", torch.bfloat16)),
+        (("avx512_bf16",), ("avx512_vnni", torch.float32)),
+        (("avx512_vnni",), "the processor has no AVX512-VNNI"),
+    ],
+)
+def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
+    masked: tuple[str, ...], wanted: str | tuple[str, torch.dtype]
+) -> None:
+    """Bfloat16 where there are instructions made for it, float32 elsewhere; `masked` turns each over."""
+    able = ("avx2", "fma3", "f16c", *(f"avx512_{part}" for part in ("f", "bw", "vl", "dq", "bf16", "vnni")))
+    can = dict.fromkeys((*able, "slow_avx512_bf16", "amx_bf16"), True) | {"amx_tile": False}
+    can |= {name: not can[name] for name in masked}
+    if isinstance(wanted, str):
+        with pytest.raises(NoKernels, match=f"^{wanted}$"):
+            find_int8_kernels(can)
+        return
+    if wanted[0] == "amx" and library._library().headlight_enable_amx() != 1:
+        pytest.skip("Linux grants no AMX tiles here")
+    kernels, dtype = find_int8_kernels(can)
+    assert (kernels.instructions, dtype) == wanted
+    assert kernels.products is not None
+    assert kernels.products.int8
 
 
 @pytest.mark.parametrize(
@@ -146,7 +176,7 @@ def test_instruction_sets_share_no_function() -> None:
     names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
     ours = [name for name in names if "headlight::" in name]
     sets = {name.split("headlight::")[1].split("::")[0] for name in ours}
-    assert sets == {"avx2", "avx512", "avx512_bf16", "amx"}
+    assert sets == {"avx2", "avx512", "avx512_bf16", "avx512_vnni", "avx512_vnni_bf16", "amx"}
     assert [name for name in names if "std::" in name] == []
 
 
@@ -187,7 +217,10 @@ def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     compile_ = [*find_compiler(), "-std=c++17", *sanitize, "-fopenmp", "-mf16c"]
     subprocess.run([*compile_, source, library_, "-o", program], check=True, timeout=300)
     sets = ["avx2", *(["avx512"] if instructions(torch.float32) == "avx512" else [])]
-    sets += ["avx512_bf16"] if torch.cpu.get_capabilities().get("avx512_bf16") else []
+    can = torch.cpu.get_capabilities()
+    sets += ["avx512_bf16"] if can.get("avx512_bf16") else []
+    sets += ["avx512_vnni"] if can.get("avx512_vnni") else []
+    sets += ["avx512_vnni_bf16"] if can.get("avx512_vnni") and can.get("avx512_bf16") else []
     ran = subprocess.run(
         [program, "60", *sets],
         capture_output=True,

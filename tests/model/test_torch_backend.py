@@ -140,8 +140,8 @@ def test_float16_needs_a_gpu() -> None:
     """On a CPU the choices are float32 and bfloat16; what is asked for by name is taken as it is."""
     with pytest.raises(Unsupported, match="float16 runs on CUDA"):
         choose_dtype("float16", "cpu")
-    with pytest.raises(Unsupported, match="PyTorch runs this model in float32, bfloat16, float16"):
-        choose_dtype("int8", "cpu")
+    with pytest.raises(Unsupported, match="PyTorch runs models in float32, bfloat16, float16 or int8"):
+        choose_dtype("float8", "cpu")
     assert choose_dtype("float16", "cuda") == "float16"
     assert choose_dtype("float32", "cpu") == "float32"
     assert choose_dtype("auto", "cpu") in ("float32", "bfloat16")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from tests.references.families import VOCABULARY
 
 Array = NDArray[np.float64]
 
+Head = Literal["SequenceClassification", "TokenClassification", "MaskedLM"]
+LABELS = 3
 GATES = {"geglu": "gelu", "reglu": "relu"}
 PLAIN = "jinaai/jina-bert-implementation--configuration_bert.JinaBertConfig"
 QK = "jinaai/jina-bert-v2-qk-post-norm--configuration_bert.JinaBertConfig"
@@ -49,6 +51,20 @@ class JinaBert:
             states.append(x)
             maps.append(weights)
         return np.stack(states), np.stack(maps)
+
+    def predict(self, head: Head, ids: Sequence[int], segments: Sequence[int]) -> Array:
+        """The logits of BERT's heads, which jina's code has too: (labels,), or a row for each token."""
+        states = self.run(ids, segments)[0][-1]
+        match head:
+            case "SequenceClassification":
+                return self._linear("classifier", np.tanh(self._linear("pooler.dense", states[0])))
+            case "TokenClassification":
+                return self._linear("classifier", states)
+            case "MaskedLM":
+                inner = self._linear("cls.predictions.transform.dense", states)
+                x = self._norm("cls.predictions.transform.LayerNorm", activation(inner, "gelu"))
+                words = self.weights["embeddings.word_embeddings.weight"]
+                return x @ words.T + self.weights["cls.predictions.bias"]
 
     @property
     def _normalises_queries(self) -> bool:
@@ -85,8 +101,13 @@ class JinaBert:
         return unit * self.weights[name + ".weight"] + self.weights[name + ".bias"]
 
 
-def write_jina(folder: Path, code: str = PLAIN, *, prefix: str = "", **options: Any) -> JinaBert:
-    """Save a small model of random weights, in which every parameter counts, with a tokenizer."""
+def write_jina(
+    folder: Path, code: str = PLAIN, *, prefix: str = "", head: Head | None = None, **options: Any
+) -> JinaBert:
+    """Save a small model of random weights, in which every parameter counts, with a tokenizer.
+
+    `prefix` precedes the names of the encoder below a head.
+    """
     config = {
         "model_type": "bert",
         "auto_map": {"AutoConfig": code, "AutoModel": code.replace("Config", "Model")},
@@ -101,13 +122,16 @@ def write_jina(folder: Path, code: str = PLAIN, *, prefix: str = "", **options: 
         "layer_norm_eps": 1e-12,
         "position_embedding_type": "alibi",
         "feed_forward_type": "geglu",
+        **({} if head is None else {"architectures": [f"JinaBertFor{head}"]}),
         **options,
     }
     write_tokenizer(folder)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     weights = {name: _random(name, shape) for name, shape in _shapes(config, qk=code == QK).items()}
-    save_file({prefix + name: weight for name, weight in weights.items()}, folder / "model.safetensors")
-    doubles = {name: weight.astype(np.float64) for name, weight in weights.items()}
+    above = {name: _random(name, shape) for name, shape in _head_shapes(config, head).items()}
+    stored = {prefix + name: weight for name, weight in weights.items()} | above
+    save_file(stored, folder / "model.safetensors")
+    doubles = {name: weight.astype(np.float64) for name, weight in (weights | above).items()}
     return JinaBert(folder, config, doubles)
 
 
@@ -148,3 +172,17 @@ def _shapes(config: dict[str, Any], *, qk: bool) -> dict[str, tuple[int, ...]]:
     for name, shape in [*linear.items(), *((name, (size,)) for name in norms)]:
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return shapes
+
+
+def _head_shapes(config: dict[str, Any], head: Head | None) -> dict[str, tuple[int, ...]]:
+    """The shapes of a head's parameters; the matrix of words is that of the embeddings."""
+    size, transform = config["hidden_size"], "cls.predictions.transform."
+    match head:
+        case None:
+            return {}
+        case "MaskedLM":
+            norm = {f"{transform}LayerNorm.{kind}": (size,) for kind in ("weight", "bias")}
+            dense = {f"{transform}dense.weight": (size, size), f"{transform}dense.bias": (size,)}
+            return {**dense, **norm, "cls.predictions.bias": (config["vocab_size"],)}
+        case _:
+            return {"classifier.weight": (LABELS, size), "classifier.bias": (LABELS,)}

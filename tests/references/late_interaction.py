@@ -6,7 +6,7 @@ Written from their definitions: `ColBERT.preprocess` and `ColBERT.encode` of PyL
 import json
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,14 @@ class LateInteraction:
 
 def write_pylate(folder: Path, settings: Settings | None = None, **options: Any) -> LateInteraction:
     """Save a small BERT of random weights in PyLate's form."""
-    settings = settings or Settings()
-    model = write_bert(folder, **options)
+    written = make_pylate(folder, write_bert(folder, **options), settings or Settings())
+    return replace(written, reference=Reference.load(folder))
+
+
+def make_pylate(folder: Path, model: Any, settings: Settings) -> LateInteraction:
+    """Bring the folder of a model, with its tokenizer, into PyLate's form."""
+    from transformers import AutoTokenizer
+
     add_tokens(folder, [settings.query_marker, settings.document_marker], model)
     torch.manual_seed(1)
     matrix = torch.randn(SIZE, model.config.hidden_size) * model.config.hidden_size**-0.5
@@ -107,7 +113,8 @@ def write_pylate(folder: Path, settings: Settings | None = None, **options: Any)
         "do_query_expansion": settings.expands,
     }
     write_json(folder / "config_sentence_transformers.json", config)
-    return LateInteraction(folder, Reference.load(folder), matrix, settings)
+    reference = Reference(AutoTokenizer.from_pretrained(folder), model.eval())
+    return LateInteraction(folder, reference, matrix, settings)
 
 
 def write_stanford(folder: Path, settings: Settings, **options: Any) -> LateInteraction:

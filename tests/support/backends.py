@@ -45,6 +45,13 @@ both_backends = pytest.mark.both_backends
 """Of a module whose tests run with each of them: `pytestmark = both_backends`."""
 
 
+torch_or_graph = pytest.mark.parametrize(
+    "backend",
+    ["torch", pytest.param("onnx", marks=pytest.mark.repeated, id="as a graph")],
+)
+"""Of a test of checkpoints that are exported for it alone, which takes seconds each."""
+
+
 ROOT = Path(__file__).parents[2]
 _GRAPHS = ROOT / ".pytest_cache" / "graphs"
 
@@ -110,6 +117,11 @@ def load(folder: Path, backend: str) -> tuple[TextTokenizer, Backend]:
     """Load a folder in float32 on the CPU."""
     kind = cast(Kind, "torch" if backend == PLAIN else backend)
     return load_model(str(folder), kind=kind, device="cpu", dtype="float32", native=backend != PLAIN)
+
+
+def load_checkpoint_as(backend: str, source: Path) -> tuple[TextTokenizer, Backend]:
+    """Load a checkpoint, for ONNX Runtime from the graph that is exported to the folder beside it."""
+    return load(export_folder(source, source.with_name("graph")) if backend == "onnx" else source, backend)
 
 
 def native(backend: str) -> dict[str, Any]:

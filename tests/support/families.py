@@ -1,6 +1,6 @@
 """Compares a family's checkpoints, as the product runs them, with a reference."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +16,8 @@ from model.onnx.backend import OnnxBackend
 from model.onnx.file import find_graph
 from model.pytorch.backend import TorchBackend
 from tests.references.comparing import distance, relative_distance
-from tests.references.families import VOCABULARY
+from tests.references.families import VOCABULARY, Written, change_config, write_model
+from tests.references.jina_v3 import CODE
 from tests.support.product import run, want_all
 
 Array = NDArray[np.float64]
@@ -32,6 +33,47 @@ SIZES: dict[str, Any] = {
 }
 """Of a small model, in the names that most families use: heads of 16, which our kernels take."""
 
+_T5 = {"d_model": 48, "d_kv": 16, "num_layers": 2, "num_heads": 3, "d_ff": 40}
+SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "bert": ("Bert", SIZES),
+    "roberta": ("Roberta", SIZES),
+    "xlm-roberta": ("XLMRoberta", SIZES),
+    "camembert": ("Camembert", SIZES),
+    "distilbert": (
+        "DistilBert",
+        {"dim": 48, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 64},
+    ),
+    "electra": ("Electra", {**SIZES, "embedding_size": 16}),
+    "albert": ("Albert", {**SIZES, "embedding_size": 16}),
+    "mpnet": ("MPNet", SIZES),
+    "deberta-v2": ("DebertaV2", {**SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    "modernbert": ("ModernBert", {**SIZES, "classifier_pooling": "cls"}),
+    "eurobert": ("EuroBert", {**SIZES, "num_key_value_heads": 3, "classifier_pooling": "bos"}),
+    "nomic_bert": ("NomicBert", SIZES),
+    "gte": ("Gte", SIZES),
+    "new": ("Gte", SIZES),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", SIZES),
+    "jina_xlm_roberta": ("JinaEmbeddingsV3", SIZES),
+    "esm": ("Esm", {**SIZES, "position_embedding_type": "rotary", "pad_token_id": 1}),
+    "t5": ("T5", _T5),
+    "mt5": ("MT5", _T5),
+    "umt5": ("UMT5", _T5),
+}
+"""A small model of each family: what the names of its classes in `transformers` begin with, and a config."""
+ORIGINALS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "new": ("New", {"model_type": "new", "rope_parameters": None, "rope_theta": 160_000.0}),
+    "jina_xlm_roberta": (
+        "XLMRoberta",
+        {
+            "model_type": "xlm-roberta",
+            "auto_map": {"AutoConfig": CODE},
+            "rope_parameters": None,
+            "rotary_emb_base": 20_000.0,
+        },
+    ),
+}
+"""Families that are another's with an older config.json: the classes it names, and what else it says."""
+
 
 class Reference(Protocol):
     """A checkpoint folder, and what it computes."""
@@ -44,6 +86,16 @@ class Reference(Protocol):
     def run(self, ids: Sequence[int], segments: Sequence[int]) -> tuple[Array, Array]:
         """Hidden states (L + 1, N, C) and attention weights (L, H, N, N) of one input, alone."""
         ...
+
+
+def write_small(folder: Path, family: str, kind: str, **options: Any) -> Written:
+    """Save the small model of a family; `kind` is what follows in its class, such as "Model"."""
+    name, config = SMALL[family]
+    written = write_model(folder, name, architecture=f"{name}{kind}", **{**config, **options})
+    if family in ORIGINALS:
+        older, changes = ORIGINALS[family]
+        change_config(folder, architectures=[older + kind], **changes)
+    return written
 
 
 def sample(lengths: Sequence[int] = (1, 2, 7, 20, 40), *, lowest: int = 5) -> list[Encoding]:

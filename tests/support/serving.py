@@ -51,11 +51,16 @@ def free_port() -> int:
 def environment(**settings: object) -> dict[str, str]:
     """The environment of a service: ours without its settings, float32, no network, and `settings`.
 
-    One process, unless a test says otherwise: it starts faster. `TEST_PROCESSES` is another default.
+    One process, unless a test says otherwise: it starts faster. `TEST_PROCESSES` is another default, and
+    `TEST_DTYPE` another precision.
     """
     settings = {"processes": os.environ.get("TEST_PROCESSES", "1"), **settings}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADLIGHT_")}
-    fixed = {"HEADLIGHT_DTYPE": "float32", "HF_HUB_OFFLINE": "1", "ORT_DISABLE_TELEMETRY": "1"}
+    fixed = {
+        "HEADLIGHT_DTYPE": os.environ.get("TEST_DTYPE", "float32"),
+        "HF_HUB_OFFLINE": "1",
+        "ORT_DISABLE_TELEMETRY": "1",
+    }
     return kept | fixed | {f"HEADLIGHT_{name.upper()}": str(value) for name, value in settings.items()}
 
 

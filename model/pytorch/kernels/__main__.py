@@ -3,7 +3,7 @@
 import torch
 
 from model.pytorch.kernels.handles import find_functions
-from model.pytorch.kernels.library import NoKernels, find_kernels
+from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_kernels
 
 
 def main() -> None:
@@ -17,6 +17,10 @@ def main() -> None:
             print(f"{name}: native kernels ({kernels.instructions})")  # noqa: T201
         except NoKernels as error:
             print(f"{name}: PyTorch's kernels, because {error}.")  # noqa: T201
+    try:
+        print(f"int8: native kernels ({find_int8_kernels()[0].instructions})")  # noqa: T201
+    except NoKernels as error:
+        print(f"int8: none, because {error}.")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
 
-Instructions = Literal["avx2", "avx512", "avx512_bf16", "amx"]
+Instructions = Literal["avx2", "avx512", "avx512_bf16", "avx512_vnni", "amx"]
 """The instruction set that a kernel uses."""
 
 ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
@@ -39,6 +39,8 @@ class Products(NamedTuple):
 
     multiply: Any
     columns: int
+    int8: bool = False
+    """Whether they also multiply weights of eight bits."""
 
 
 class Kernels(NamedTuple):
@@ -75,7 +77,6 @@ class Kernels(NamedTuple):
 
         # With AMX, oneDNN's products use tiles too.
         tiles = instructions == "amx"
-        columns = ctypes.c_int64.in_dll(library, f"headlight_columns_{steps}").value
         return Kernels(
             instructions,
             library.headlight_run_layers,
@@ -86,7 +87,7 @@ class Kernels(NamedTuple):
             find("route"),
             find("collect"),
             find("embed"),
-            None if tiles else Products(find("multiply"), columns),
+            None if tiles else Products(find("multiply"), _columns(library, steps)),
         )
 
 
@@ -141,6 +142,32 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     if can.get("slow_avx512_bf16"):
         return kernels("avx512", "bfloat16_avx512")
     return kernels("avx512_bf16", "bfloat16_avx512_bf16")
+
+
+def find_int8_kernels(capabilities: Mapping[str, bool] | None = None) -> tuple[Kernels, torch.dtype]:
+    """Find kernels whose products are of eight-bit integers, and the precision of what is between them.
+
+    That is bfloat16 where attention runs faster in it. Raises NoKernels if the processor has none.
+    """
+    library = _library()
+    can = _capabilities(library) if capabilities is None else capabilities
+    if not can.get("avx512_vnni"):
+        raise NoKernels("the processor has no AVX512-VNNI")
+    kernels, dtype = find_kernels(torch.bfloat16, can), torch.bfloat16
+    if not kernels.multiplies_pairs:
+        kernels, dtype = find_kernels(torch.float32, can), torch.float32
+    name = str(dtype).removeprefix("torch.")
+    steps = "bfloat16_avx512_bf16" if dtype == torch.bfloat16 else "float32_avx512"
+    products = Products(
+        getattr(library, f"headlight_multiply_int8_{name}"), _columns(library, steps), int8=True
+    )
+    instructions = kernels.instructions if kernels.instructions == "amx" else "avx512_vnni"
+    return kernels._replace(instructions=instructions, products=products), dtype
+
+
+def _columns(library: ctypes.CDLL, steps: str) -> int:
+    """The columns of a panel."""
+    return ctypes.c_int64.in_dll(library, f"headlight_columns_{steps}").value
 
 
 def _capabilities(library: ctypes.CDLL) -> dict[str, bool]:

@@ -1,7 +1,7 @@
 """Runs all layers of an encoder in one call, with the native kernels between the products."""
 
 from collections.abc import Collection, Iterator, Mapping
-from ctypes import addressof, byref, c_void_p, cast
+from ctypes import addressof, byref, c_int64, c_void_p, cast
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
+from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import ACTIVATIONS, LINE, Kernels, NoKernels, check, find_kernels
@@ -26,15 +27,17 @@ from model.pytorch.kernels.positions import PassPositions, Vectors, pointers
 _ROOM = 2**23
 
 
-def run_on_kernels(encoder: Encoder) -> Kernels:
+def run_on_kernels(encoder: Encoder, kernels: Kernels | None = None) -> Kernels:
     """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
+
+    `kernels` are those of its precision by default.
 
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
     place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
     if place.device.type != "cpu":
         raise NoKernels("they run on CPUs")
-    stack = NativeStack.of(encoder, place.dtype)
+    stack = NativeStack.of(encoder, place.dtype, kernels)
     encoder.executor = stack
     if NativeEmbeddings.supports(encoder.embeddings):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
@@ -77,14 +80,19 @@ class NativeStack:
         self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
         self._kept: list[object] = []
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
+        self._inputs = observe_inputs(encoder) if kernels.products and kernels.products.int8 else {}
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self._layers = (structures.Layer * len(layers))(*layers)
+        self._inputs.clear()
 
     @staticmethod
-    def of(encoder: Encoder, dtype: torch.dtype) -> "NativeStack":
-        """Build a stack; raises NoKernels if none fits this encoder or this processor."""
+    def of(encoder: Encoder, dtype: torch.dtype, kernels: Kernels | None = None) -> "NativeStack":
+        """Build a stack; raises NoKernels if none fits this encoder or this processor.
+
+        `kernels` are those of the precision by default.
+        """
         config = encoder.config
         if config.similarity != "dot_product" or config.qk_norm is not None:
             raise NoKernels("they support only dot products of queries and keys, without norms")
@@ -94,7 +102,9 @@ class NativeStack:
             raise NoKernels("they support only layers with a norm before or after attention")
         if any(layer.convolution for layer in config.layers):
             raise NoKernels("they support only layers without a convolution")
-        kernels = find_kernels(dtype)
+        kernels = kernels or find_kernels(dtype)
+        if kernels.products and kernels.products.int8 and config.adapters:
+            raise NoKernels("in eight bits they support no adapters")
         special = config.disentangled is not None or any(layer.mixture for layer in config.layers)
         if kernels.products is None and special:
             raise NoKernels(
@@ -149,6 +159,7 @@ class NativeStack:
         config = self._config
         attention = structures.Attention(
             starts=room.starts.ctypes.data,
+            unattended=room.unattended and addressof(room.unattended),
             tokens=tokens,
             sequences=len(room.starts) - 1,
             heads=config.num_heads,
@@ -194,6 +205,7 @@ class NativeStack:
             gated_width=config.intermediate_size,
             norms_input=config.norm != "post",
             rms=config.norm_kind == "rms",
+            precise=bool(plan.observers or plan.in_kernels),
         )
         check(self.kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)
@@ -254,23 +266,37 @@ class NativeStack:
             return self._linear_of_pytorch(linear)
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
-        described = self._panels(linear.weight, linear.bias, linear.activation)
+        described = self._panels(linear.weight, linear.bias, linear.activation, self._inputs.get(linear))
         linear.release(self._parameters[-2] if linear.adapters else None)
         return described
 
     def _panels(
-        self, weight: Tensor, bias: Tensor | None, activation: Activation | None
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: Activation | None,
+        inputs_seen: Inputs | None = None,
     ) -> structures.Linear:
-        """Describe a product of our own with a matrix (out, in), which is copied."""
+        """Describe a product of our own with a matrix (out, in), which is copied.
+
+        It is one of eight-bit integers if there are `inputs_seen`.
+        """
         assert self._products is not None  # noqa: S101 - for the type checker
         outputs, inputs = weight.shape
-        panels = lay_out(weight, self._products.columns)
+        rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
+        panels = lay_out(weight if rounded is None else rounded.high, self._products.columns)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         added = torch.zeros(outputs) if bias is None else bias.float()
         self._parameters += (panels, added)
         addresses = (panels.data_ptr(), added.data_ptr(), None, None)
-        return structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation))
+        described = structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation))
+        if rounded is not None:
+            low = lay_out(rounded.low, self._products.columns)
+            self._parameters += (rounded.scales, rounded.smoothing, low)
+            described.scales, described.smoothing = rounded.scales.data_ptr(), rounded.smoothing.data_ptr()
+            described.low_panels, described.precise = low.data_ptr(), rounded.precise
+        return described
 
     def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:
         outputs, inputs = linear.weight.shape
@@ -286,8 +312,8 @@ class NativeStack:
 def lay_out(weight: Tensor, columns: int) -> Tensor:
     """Lay out a matrix (out, in) in panels for our own products; what fills the last one up is zero.
 
-    The panels are (panels, in, columns, 1) in float32 and (panels, in / 2, columns, 2) in bfloat16: words of
-    32 bits.
+    The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
+    (panels, in / 4, columns, 4) in uint8: words of 32 bits.
     """
     outputs, inputs = weight.shape
     per_word = 4 // weight.element_size()
@@ -313,6 +339,8 @@ class _Room:
         if len(x) > packing.tokens:
             self.mixed[packing.tokens :] = 0
         self.starts = packing.offsets
+        hidden = packing.unattended
+        self.unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
         self._operands = {"mixed": self.mixed}
         if dtype != torch.float32 or not widest:
             self._operands["rounded"] = x.to(dtype, copy=True)

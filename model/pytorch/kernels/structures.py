@@ -57,6 +57,7 @@ class Attention(ctypes.Structure):
         ("window", _INT64),
         ("causal", ctypes.c_int32),
         ("distances", _POINTER),
+        ("unattended", _POINTER),
     )
 
 
@@ -101,6 +102,10 @@ class Product(ctypes.Structure):
         ("inputs", _INT64),
         ("outputs", _INT64),
         ("activation", ctypes.c_int32),
+        ("scales", _POINTER),
+        ("smoothing", _POINTER),
+        ("low_panels", _POINTER),
+        ("precise", ctypes.c_int32),
     )
 
 
@@ -115,6 +120,10 @@ class Linear(ctypes.Structure):
         ("inputs", _INT64),
         ("outputs", _INT64),
         ("own_activation", ctypes.c_int32),
+        ("scales", _POINTER),
+        ("smoothing", _POINTER),
+        ("low_panels", _POINTER),
+        ("precise", ctypes.c_int32),
     )
 
 
@@ -195,6 +204,7 @@ class Layers(ctypes.Structure):
         ("normed", _POINTER),
         ("norms_input", ctypes.c_int32),
         ("rms", ctypes.c_int32),
+        ("precise", ctypes.c_int32),
     )
 
 

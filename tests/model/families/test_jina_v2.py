@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.errors import CheckpointError
+from tests.model.families.test_predictions import logits_of
+from tests.references.comparing import relative_distance
 from tests.references.families import change_config
-from tests.references.jina import PLAIN, QK, write_jina
-from tests.support.families import check_onnx, check_torch
+from tests.references.jina import PLAIN, QK, Head, write_jina
+from tests.support.backends import load_checkpoint_as, torch_or_graph
+from tests.support.families import EXACT, check_onnx, check_torch, sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -45,6 +48,19 @@ def test_jina_v2_runs_as_a_graph(code: str, tmp_path: Path) -> None:
 def test_an_encoder_under_a_head_is_found(tmp_path: Path) -> None:
     """Its names have a prefix."""
     check_torch(write_jina(tmp_path, prefix="bert."))
+
+
+@torch_or_graph
+@pytest.mark.parametrize("code", [PLAIN, QK], ids=["plain", "qk"])
+@pytest.mark.parametrize("head", get_args(Head))
+def test_its_heads_are_those_of_bert(head: Head, code: str, backend: str, tmp_path: Path) -> None:
+    """The logits of a sequence, and of every token."""
+    reference = write_jina(tmp_path / "checkpoint", code, prefix="bert.", head=head)
+    _, loaded = load_checkpoint_as(backend, reference.folder)
+    name = "logits" if head == "SequenceClassification" else "token_logits"
+    for encoding, ours in zip(sample(), logits_of(loaded, name), strict=True):
+        expected = reference.predict(head, encoding.token_ids, encoding.segment_ids)
+        assert relative_distance(ours, expected) <= EXACT
 
 
 @pytest.mark.parametrize(

@@ -1,61 +1,56 @@
 """What checkpoints predict above their encoders, of every family, against `transformers`."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from export.pipeline import export
 from model.checkpoints.checkpoint import load_checkpoint
-from model.checkpoints.folder import read_folder
-from model.contract import Backend, HeadInfo, LogitsWant, Want
+from model.contract import Backend, HeadInfo, HeadKind, LogitsWant, SparseWant, Want
 from model.errors import CheckpointError
+from model.families.table import FAMILIES
 from model.heads.predictor import Predictor
-from model.onnx.backend import OnnxBackend
-from model.onnx.file import find_graph
-from model.pytorch.backend import TorchBackend
-from tests.references.comparing import distance
+from tests.references.comparing import relative_distance
 from tests.references.families import VOCABULARY, Written, change_config, write_model
-from tests.support.families import SIZES, sample
+from tests.references.splade import weights_of
+from tests.support.backends import load_checkpoint_as
+from tests.support.families import EXACT, SIZES, sample, write_small
 from tests.support.product import run
 
-NAMES: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "bert": ("Bert", SIZES),
-    "roberta": ("Roberta", SIZES),
-    "xlm-roberta": ("XLMRoberta", SIZES),
-    "camembert": ("Camembert", SIZES),
-    "distilbert": (
-        "DistilBert",
-        {"dim": 48, "n_layers": 2, "n_heads": 3, "hidden_dim": 40, "max_position_embeddings": 64},
-    ),
-    "electra": ("Electra", {**SIZES, "embedding_size": 16}),
-    "albert": ("Albert", {**SIZES, "embedding_size": 16}),
-    "mpnet": ("MPNet", SIZES),
-    "deberta-v2": ("DebertaV2", {**SIZES, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
-    "modernbert": ("ModernBert", {**SIZES, "classifier_pooling": "cls"}),
-    "modernbert, mean": ("ModernBert", {**SIZES, "classifier_pooling": "mean", "classifier_bias": True}),
-    "eurobert": ("EuroBert", {**SIZES, "num_key_value_heads": 3, "classifier_pooling": "bos"}),
-    "eurobert, mean": ("EuroBert", {**SIZES, "num_key_value_heads": 3, "classifier_pooling": "mean"}),
-    "nomic_bert": ("NomicBert", SIZES),
-    "gte": ("Gte", SIZES),
-    "jina_embeddings_v3": ("JinaEmbeddingsV3", SIZES),
-    "esm": ("Esm", {**SIZES, "position_embedding_type": "rotary", "pad_token_id": 1}),
+VARIANTS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "modernbert, mean": ("modernbert", {"classifier_pooling": "mean", "classifier_bias": True}),
+    "eurobert, mean": ("eurobert", {"classifier_pooling": "mean"}),
 }
-"""What the names of a family's classes begin with, and a config."""
-WITHOUT_CLASSES: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "t5": ("T5", {"d_model": 48, "d_kv": 16, "num_layers": 2, "num_heads": 3, "d_ff": 40}),
-}
-every_family = pytest.mark.parametrize("name", NAMES)
+"""Further small models: their family, and other options."""
+ELSEWHERE = {"jina_bert", "jina_bert_qk"}
+"""Families without classes in `transformers`: their heads are tested beside their encoders."""
+
+
+def families_with(head: HeadKind) -> list[str]:
+    """The families with a head, and the variants of them."""
+    names = [name for name, one in FAMILIES.items() if head in one.predictors and name not in ELSEWHERE]
+    return [*names, *(name for name, (family, _) in VARIANTS.items() if family in names)]
+
+
+def everywhere(head: HeadKind) -> pytest.MarkDecorator:
+    """Every family with a head, in PyTorch and as graphs, one of which is traced before each commit."""
+    repeated = pytest.mark.repeated
+    cases = [pytest.param(name, "torch", id=name) for name in families_with(head)] + [
+        pytest.param(
+            name, "onnx", id=f"{name} as a graph", marks=() if name == "modernbert, mean" else repeated
+        )
+        for name in families_with(head)
+    ]
+    return pytest.mark.parametrize(("name", "backend"), cases)
 
 
 def write(folder: Path, name: str, kind: str, **options: Any) -> Written:
-    """A small checkpoint of a family with a head."""
-    names, config = (NAMES | WITHOUT_CLASSES)[name]
-    architecture = f"{names}For{kind}"
-    return write_model(folder, names, architecture=architecture, **{**config, **options})
+    """A small checkpoint with a head."""
+    family, others = VARIANTS.get(name, (name, {}))
+    return write_small(folder, family, f"For{kind}", **{**others, **options})
 
 
 def logits_of(backend: Backend, name: str) -> list[Any]:
@@ -65,16 +60,15 @@ def logits_of(backend: Backend, name: str) -> list[Any]:
     together = run(backend, inputs, [want] * len(inputs))
     for encoding, beside in zip(inputs, together, strict=True):
         (alone,) = run(backend, [encoding], [want])
-        assert distance(alone.heads[name], beside.heads[name]) <= 1e-5
+        assert relative_distance(alone.heads[name], beside.heads[name]) <= EXACT
     return [output.heads[name] for output in together]
 
 
-def check(written: Written, backend: Backend, name: str, bound: float) -> None:
+def check(written: Written, backend: Backend, name: str) -> None:
     """The logits of a backend equal those of transformers."""
     for encoding, ours in zip(sample(), logits_of(backend, name), strict=True):
         theirs = reference(written, encoding.token_ids, encoding.segment_ids)
-        assert ours.shape == theirs.shape
-        assert distance(ours, theirs) <= bound * max(1.0, float(theirs.abs().max()))
+        assert relative_distance(ours, theirs) <= EXACT
 
 
 def reference(written: Written, ids: Sequence[int], segments: Sequence[int]) -> torch.Tensor:
@@ -87,51 +81,36 @@ def reference(written: Written, ids: Sequence[int], segments: Sequence[int]) -> 
     return logits
 
 
-@every_family
-def test_classes_of_a_sequence_are_the_reference_s(name: str, tmp_path: Path) -> None:
+@everywhere("classification")
+def test_classes_of_a_sequence_are_the_reference_s(name: str, backend: str, tmp_path: Path) -> None:
     """Their logits, whatever the family pools and however many layers follow."""
-    written = write(tmp_path, name, "SequenceClassification", num_labels=5)
-    backend = TorchBackend(load_checkpoint(tmp_path), device="cpu", dtype="float32")
-    assert backend.info.head == HeadInfo("classification", tuple(f"LABEL_{i}" for i in range(5)), "softmax")
-    check(written, backend, "logits", 1e-5)
+    written = write(tmp_path / "checkpoint", name, "SequenceClassification", num_labels=5)
+    _, loaded = load_checkpoint_as(backend, written.folder)
+    assert loaded.info.head == HeadInfo("classification", tuple(f"LABEL_{i}" for i in range(5)), "softmax")
+    check(written, loaded, "logits")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *WITHOUT_CLASSES])
-def test_classes_of_tokens_are_the_reference_s(name: str, tmp_path: Path) -> None:
+@everywhere("token_classification")
+def test_classes_of_tokens_are_the_reference_s(name: str, backend: str, tmp_path: Path) -> None:
     """The logits of every token."""
-    written = write(tmp_path, name, "TokenClassification", num_labels=3)
-    backend = TorchBackend(load_checkpoint(tmp_path), device="cpu", dtype="float32")
-    check(written, backend, "token_logits", 1e-5)
+    written = write(tmp_path / "checkpoint", name, "TokenClassification", num_labels=3)
+    check(written, load_checkpoint_as(backend, written.folder)[1], "token_logits")
 
 
-@every_family
-def test_masked_words_are_the_reference_s(name: str, tmp_path: Path) -> None:
-    """The logits of every word of the vocabulary, at every token."""
-    written = write(tmp_path, name, "MaskedLM", tie_word_embeddings=True)
-    checkpoint = load_checkpoint(tmp_path)
-    assert checkpoint.predictor is not None
-    assert checkpoint.predictor.info == HeadInfo("masked_words", size=VOCABULARY)
-    backend = TorchBackend(checkpoint, device="cpu", dtype="float32")
-    check(written, backend, "token_logits", 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("bert", "SequenceClassification"),
-        ("modernbert, mean", "TokenClassification"),
-        pytest.param("roberta", "MaskedLM", marks=pytest.mark.repeated),
-    ],
-)
-def test_an_exported_folder_predicts_the_same(name: str, kind: str, tmp_path: Path) -> None:
-    """Without PyTorch: the export writes what the model predicts with beside its graph."""
-    written = write(tmp_path / "checkpoint", name, kind)
-    place = tmp_path / "graph"
-    export(str(written.folder), place, dtype="float32", overwrite=False, step=lambda _: nullcontext())
-    file = find_graph(place)
-    assert file is not None
-    backend = OnnxBackend(read_folder(place, graph=True), file, device="cpu")
-    check(written, backend, "logits" if kind.startswith("Seq") else "token_logits", 1e-4)
+@everywhere("masked_words")
+def test_masked_words_are_the_reference_s(name: str, backend: str, tmp_path: Path) -> None:
+    """The logits of every word of the vocabulary, at every token; and the weights of SPLADE from them."""
+    written = write(tmp_path / "checkpoint", name, "MaskedLM", tie_word_embeddings=True)
+    _, loaded = load_checkpoint_as(backend, written.folder)
+    assert loaded.info.head == HeadInfo("masked_words", size=VOCABULARY)
+    check(written, loaded, "token_logits")
+    inputs = sample()
+    outputs = run(loaded, inputs, [Want(heads=(SparseWant(),))] * len(inputs))
+    for encoding, output in zip(inputs, outputs, strict=True):
+        logits = reference(written, encoding.token_ids, encoding.segment_ids).numpy()
+        expected, found = weights_of(logits), np.zeros(VOCABULARY)
+        found[output.heads["sparse_ids"]] = output.heads["sparse_weights"]
+        assert relative_distance(found, expected) <= EXACT
 
 
 @pytest.mark.parametrize(

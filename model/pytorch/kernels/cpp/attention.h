@@ -6,36 +6,15 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "interface.h"
+#include "scratch.h"
 #include "softmax.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int STATISTICS = 10;        // per head, in the order of `Observation`
 constexpr int ARGMAX[] = {8, 7, 9};  // the statistics that count rows whose largest weight is before, at or after them
-
-// Scratch memory of one thread: it grows on demand and is kept until the thread ends.
-class Scratch {
-   public:
-    ~Scratch() { std::free(memory_); }
-
-    // Returns at least `bytes`, aligned to a cache line; null if out of memory.
-    char *reserve(size_t bytes) {
-        if (bytes > size_) {
-            std::free(memory_);
-            size_ = (size_t)rounded_up((int64_t)bytes, 4096);
-            memory_ = static_cast<char *>(std::aligned_alloc(4096, size_));
-            if (memory_ == nullptr) size_ = 0;
-        }
-        return memory_;
-    }
-
-   private:
-    char *memory_ = nullptr;
-    size_t size_ = 0;
-};
 
 // One head of one sequence; P is the implementation of the products.
 template <class P>
@@ -48,6 +27,7 @@ class Head {
           observation_(all.observations ? &all.observations[sequence] : nullptr),
           first_(all.starts[sequence]),
           n_(all.starts[sequence + 1] - first_),
+          attended_(n_ - (all.unattended ? all.unattended[sequence] : 0)),
           head_(head),
           kv_head_(all.kv_heads ? head / (all.heads / all.kv_heads) : head),
           columns_(rounded_up(n_, P::COLUMN_STEP)),
@@ -126,11 +106,11 @@ class Head {
 
     // The keys that some query of a block of rows sees: others are not computed.
     Keys visible(int rows) const {
-        Keys keys{0, n_, columns_};
+        Keys keys{0, attended_, columns_};
         if (all_.window) {
             const int64_t first = std::max<int64_t>(0, query_[0] - all_.window);
             keys.first = first / P::COLUMN_STEP * P::COLUMN_STEP;
-            keys.last = std::min(n_, query_[rows - 1] + all_.window + 1);
+            keys.last = std::min(attended_, query_[rows - 1] + all_.window + 1);
         }
         if (all_.causal) keys.last = std::min(keys.last, query_[rows - 1] + 1);
         keys.columns = rounded_up(keys.last - keys.first, P::COLUMN_STEP);
@@ -184,7 +164,7 @@ class Head {
         for (int r = 0; r < rows; r++) {
             float *e = scores_ + r * columns_;
             if (all_.bias) add_bias(e, keys, query_[r]);
-            if (all_.window || all_.causal) hide(e, keys, query_[r]);
+            if (all_.window || all_.causal || attended_ < n_) hide(e, keys, query_[r]);
             const float *special = MEASURED ? observation_->special + first : nullptr;
             const Row row = exponentiate<MEASURED>(e + first, keys.last - first, keys.columns, all_.scale,
                                                    query_[r] - first, special);
@@ -275,7 +255,7 @@ class Head {
 
     const Attention &all_;
     const Observation *observation_;
-    const int64_t first_, n_, head_, kv_head_, columns_, size_, words_;
+    const int64_t first_, n_, attended_, head_, kv_head_, columns_, size_, words_;
     const int slot_, map_;
     const bool every_row_;
     double sums_[STATISTICS] = {};
@@ -305,6 +285,11 @@ bool fits(const Distances &all, int64_t longest) {
     return true;
 }
 
+// Whether each of n queries sees a key if the last ones are hidden, and those beyond a window.
+inline bool fits(int64_t unattended, int64_t n, int64_t window) {
+    return unattended >= 0 && (unattended < n || n == 0) && (window == 0 || unattended <= window);
+}
+
 // Whether all reads and writes stay within the arrays.
 template <class P>
 bool fits(const Attention &all) {
@@ -321,6 +306,7 @@ bool fits(const Attention &all) {
     for (int64_t i = 0; i < all.sequences; i++) {
         const int64_t n = all.starts[i + 1] - all.starts[i];
         if (n < 0 || (all.bias && n > all.bias_length)) return false;
+        if (all.unattended && !fits(all.unattended[i], n, all.window)) return false;
         if (all.observations == nullptr) continue;
         const Observation &one = all.observations[i];
         if (one.statistics && !(one.special && slots_fit(one.statistic_slots, all.heads, one.statistic_heads)))

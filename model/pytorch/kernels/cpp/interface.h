@@ -53,6 +53,7 @@ struct Attention {
     int64_t window;         // keys further away are hidden; 0: none
     int32_t causal;         // 1: keys after their query are hidden
     const Distances *distances;  // null: none; not with AMX
+    const int64_t *unattended;   // (B,): how many last keys of each sequence are hidden, not all; null: none
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
@@ -136,6 +137,11 @@ struct Product {
     void *output;        // (T, out), dense
     int64_t tokens, inputs, outputs;
     int32_t activation;
+    // Of weights in eight bits, else null: (out,), by which sums are multiplied, and (in,), by which x is. Each number in
+    // `panels` is then unsigned, 128 more than the weight: (panels, in / 4, columns, 4).
+    const float *scales, *smoothing;
+    const void *low_panels;  // like `panels`, for precise products: what rounding left over, in 254ths
+    int32_t precise;
 };
 
 // A linear layer, for PyTorch or for our own products.
@@ -144,6 +150,9 @@ struct Linear {
     const char *activation, *algorithm;  // for PyTorch; "none", "" for none
     int64_t inputs, outputs;
     int32_t own_activation;
+    const float *scales, *smoothing;     // of `Product`, as the others
+    const void *low_panels;
+    int32_t precise;
 };
 
 // The feed-forward networks of a layer with a mixture of experts.
@@ -209,6 +218,7 @@ struct Layers {
     float *normed;                  // (T, C): a buffer, where norms come before the sub-layers
     int32_t norms_input;            // 1: norms come before the sub-layers; 0: after them and the residual
     int32_t rms;                    // of `Norm`
+    int32_t precise;                // 1: all products of eight-bit integers are precise
 };
 
 // The return values of the functions.
@@ -229,6 +239,9 @@ HEADLIGHT_STEPS(float32_avx2)
 HEADLIGHT_STEPS(float32_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512)
 HEADLIGHT_STEPS(bfloat16_avx512_bf16)
+// Products with weights of eight bits, with AVX512-VNNI; with weights that have no scales, those in the precision.
+HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
+HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library

@@ -65,8 +65,10 @@ class PyTorch {
 
 // A product of our own.
 int multiply(const Layers &all, const Linear &linear, const void *x, void *output, int64_t rows) {
-    const Product product{x,    linear.weight, (const float *)linear.bias, output,
-                          rows, linear.inputs, linear.outputs,             linear.own_activation};
+    const int32_t precise = linear.scales && (linear.precise || all.precise);
+    const Product product{x,             linear.weight,    (const float *)linear.bias, output,
+                          rows,          linear.inputs,    linear.outputs,             linear.own_activation,
+                          linear.scales, linear.smoothing, linear.low_panels,          precise};
     return all.multiply(&product);
 }
 

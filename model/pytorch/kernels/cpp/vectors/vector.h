@@ -12,6 +12,10 @@
 
 #if defined(__AMX_TILE__)
 #define HEADLIGHT_NAMESPACE headlight::amx
+#elif defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+#define HEADLIGHT_NAMESPACE headlight::avx512_vnni_bf16
+#elif defined(__AVX512VNNI__)
+#define HEADLIGHT_NAMESPACE headlight::avx512_vnni
 #elif defined(__AVX512BF16__)
 #define HEADLIGHT_NAMESPACE headlight::avx512_bf16
 #elif defined(__AVX512F__)

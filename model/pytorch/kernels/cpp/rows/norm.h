@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "interface.h"
-#include "words.h"
+#include "../interface.h"
+#include "../words.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

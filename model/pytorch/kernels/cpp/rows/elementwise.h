@@ -1,9 +1,9 @@
 // Steps that take each token by itself: rotary positions, and the gate of a feed-forward layer.
 #pragma once
 
-#include "activation.h"
-#include "interface.h"
-#include "words.h"
+#include "../activation.h"
+#include "../interface.h"
+#include "../words.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

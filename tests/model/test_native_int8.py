@@ -1,0 +1,329 @@
+"""Products of eight-bit integers: their kernel, the rounding of weights, and models that run on them."""
+
+from collections.abc import Callable
+from ctypes import byref
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model.checkpoints.checkpoint import load_checkpoint
+from model.checkpoints.source import resolve
+from model.contract import (
+    STATISTICS,
+    AttentionWant,
+    Batch,
+    FloatArray,
+    Output,
+    SentenceWant,
+    SummaryWant,
+    Want,
+)
+from model.encoder.linear import activate
+from model.encoder.parts import Activation
+from model.errors import Unsupported
+from model.pytorch.backend import TorchBackend
+from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
+from model.pytorch.kernels.library import ACTIVATIONS, NoKernels, Products, check, find_int8_kernels
+from model.pytorch.kernels.stack import lay_out
+from model.pytorch.kernels.structures import Product
+from tests.references.checkpoints import MINILM
+
+TEXTS = [
+    "A man is playing a guitar.",
+    "Two dogs run through a field of tall grass.",
+    "The stock market fell sharply on Monday after the central bank raised interest rates.",
+    "I never said that she stole my money, and that is all there is to it.",
+]
+
+
+@pytest.fixture
+def products() -> Products:
+    """Those of this processor; skips where it has none."""
+    try:
+        found = find_int8_kernels()[0].products
+    except NoKernels as error:
+        pytest.skip(str(error))
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Of a product: x (T, in), weights of eight bits and what they leave over (out, in), and the rest."""
+
+    x: Tensor
+    high: Tensor
+    low: Tensor
+    bias: Tensor
+    scales: Tensor
+    smoothing: Tensor
+
+
+def multiply(
+    products: Products, of: Operands, activation: Activation | None = None, *, precise: bool = False
+) -> Tensor:
+    """Run the kernel; numbers behind the result are left as they are."""
+    outputs, inputs = of.high.shape
+    panels, low = (lay_out(weight, products.columns) for weight in (of.high, of.low))
+    room = torch.full((len(of.x) * outputs + 9,), 7.0)
+    product = Product(
+        *(tensor.data_ptr() for tensor in (of.x, panels, of.bias, room)),
+        len(of.x),
+        inputs,
+        outputs,
+        ACTIVATIONS.index(activation),
+        *(tensor.data_ptr() for tensor in (of.scales, of.smoothing, low)),
+        precise,
+    )
+    check(products.multiply(byref(product)))
+    assert (room[-9:] == 7).all()
+    return room[:-9].view(len(of.x), outputs)
+
+
+def operands(rows: int, words: int, outputs: int) -> Operands:
+    """Random ones, whose rows are of very different sizes."""
+    generator = torch.Generator().manual_seed(rows * words + outputs)
+    x = torch.randn(rows, 4 * words, generator=generator) * 10 ** torch.randn(rows, 1, generator=generator)
+    high, low = (
+        torch.randint(1, 256, (outputs, 4 * words), generator=generator).to(torch.uint8) for _ in range(2)
+    )
+    bias, scales = (torch.randn(outputs, generator=generator) for _ in range(2))
+    return Operands(x, high, low, bias, scales / 100, torch.rand(4 * words, generator=generator) + 0.1)
+
+
+def naive(of: Operands, *, precise: bool = False) -> Tensor:
+    """The definition, in float64: x in 127ths of each row's largest number, rounded unless it is precise."""
+    smooth = (of.x * of.smoothing).double()
+    largest = smooth.abs().amax(1, keepdim=True)
+    steps = smooth * torch.where(largest > 0, 127 / largest, 0.0)
+    weight = of.high.double() - 128
+    if precise:
+        weight += (of.low.double() - 128) / 254
+    sums = (steps if precise else steps.round()) @ weight.T
+    return sums * of.scales.double() * largest / 127 + of.bias
+
+
+@given(rows=st.integers(0, 40), words=st.integers(1, 100), outputs=st.integers(1, 120))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_product_of_any_shape_is_exact_after_rounding(
+    products: Products, rows: int, words: int, outputs: int
+) -> None:
+    """Sums of integers lose nothing: only what scales them back rounds. Rarely, x lies between two steps."""
+    of = operands(rows, words, outputs)
+    found, expected = multiply(products, of).double(), naive(of)
+    wrong = ~torch.isclose(found, expected, rtol=2e-6, atol=2e-6).all(1)
+    assert wrong.sum() <= len(found) / 20
+
+
+@given(rows=st.integers(0, 40), words=st.integers(1, 100), outputs=st.integers(1, 120))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_precise_product_of_any_shape_is_near_the_exact_one(
+    products: Products, rows: int, words: int, outputs: int
+) -> None:
+    """By 2⁻¹⁵ of the sizes of its terms, half a step of what is left over."""
+    of = operands(rows, words, outputs)
+    exact = naive(of, precise=True)
+    found = multiply(products, of, precise=True).double()
+    largest = (of.x * of.smoothing).abs().amax(1, keepdim=True).double()
+    terms = (of.high.double() - 128).abs().sum(1) + 254
+    bound = 2e-6 * exact.abs() + largest / 127 / 254 * 0.6 * terms * of.scales.abs() + 1e-6
+    assert ((found - exact).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_activation_follows_the_scaled_sum(
+    products: Products, activation: Activation | None, precise: bool
+) -> None:
+    """Of the sums with their bias."""
+    of = operands(20, 30, 50)
+    found = multiply(products, of, activation, precise=precise)
+    plain = multiply(products, of, precise=precise)
+    assert torch.allclose(found, activate(plain, activation), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precise", [False, True])
+def test_extreme_rows_stay_themselves(products: Products, precise: bool) -> None:
+    """Zeros give the bias, tiny and huge numbers their own scale, and what is not finite stays so."""
+    of = operands(6, 24, 40)
+    of.x[:] = torch.randn(6, 96, generator=torch.Generator().manual_seed(0))
+    of.x[0], of.x[1], of.x[2] = 0, of.x[1] * 1e-30, of.x[2] * 1e30
+    of.x[3, 5], of.x[4, 7] = float("nan"), float("inf")
+    found = multiply(products, of, precise=precise)
+    assert torch.equal(found[0], of.bias)
+    expected = naive(of, precise=precise)
+    for row in (1, 2, 5):
+        size = expected[row].abs().max()
+        assert torch.allclose(found[row].double(), expected[row], rtol=1e-5, atol=float(size) * 1e-4)
+    assert not found[3].isfinite().any()
+    assert not found[4].isfinite().any()
+
+
+@pytest.mark.parametrize("precise", [False, True])
+def test_a_row_has_the_same_bits_in_every_batch(products: Products, precise: bool) -> None:
+    """However many rows there are, and on however many threads."""
+    of = operands(700, 96, 200)
+    whole = multiply(products, of, precise=precise)
+    for start, stop in [(0, 1), (5, 8), (17, 29), (100, 700)]:
+        some = replace(of, x=of.x[start:stop].contiguous())
+        assert torch.equal(multiply(products, some, precise=precise), whole[start:stop])
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        assert torch.equal(multiply(products, of, precise=precise), whole)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_arguments_that_do_not_fit_are_refused(products: Products) -> None:
+    """Inputs that fill no words, and a precise product without what is left over."""
+    of = operands(3, 8, 10)
+    panels = lay_out(of.high, products.columns)
+    addresses = [tensor.data_ptr() for tensor in (of.x, panels, of.bias, torch.empty(30))]
+    further = (of.scales.data_ptr(), of.smoothing.data_ptr(), None)
+    for inputs, precise in ((31, False), (32, True), (2**15 + 4, False)):
+        wrong = Product(*addresses, 3, inputs, 10, 0, *further, precise)
+        assert products.multiply(byref(wrong)) == -2
+
+
+def test_rounded_weights_are_near_the_exact_ones_where_inputs_have_outliers() -> None:
+    """One column of x is a hundred times the others: smoothing keeps the others' digits."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 48, generator=generator)
+    x[:, 7] *= 100
+    weight = torch.randn(80, 48, generator=generator)
+    weight[:, 7] /= 100
+    rounded = round_weights(weight, Inputs(x.abs().amax(0), x))
+    assert rounded is not None
+    assert not rounded.precise
+    step = rounded.scales[:, None] * rounded.smoothing
+    high, low = rounded.high.double() - 128, (rounded.low.double() - 128) / 254
+    assert ((high * step - weight).abs() <= 0.501 * step).all()
+    assert (((high + low) * step - weight).abs() <= 0.003 * step).all()
+    of = Operands(x, rounded.high, rounded.low, torch.zeros(80), rounded.scales, rounded.smoothing)
+    expected = x.double() @ weight.double().T
+    assert (naive(of) - expected).norm() <= 0.03 * expected.norm()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda x, w: (x * float("nan"), w), id="NaN"),
+        # Half of the rows are far larger than the others in columns that do not matter.
+        pytest.param(
+            lambda x, w: (torch.cat([x[:, :40] / 1e6, x[:, 40:] * 1e6], 1), w * (torch.arange(48) < 40)),
+            id="lost",
+        ),
+    ],
+)
+def test_a_product_that_would_lose_too_much_is_always_precise(
+    spoil: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+) -> None:
+    """By more than 4 % of its results."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight = spoil(*(torch.randn(64, 48, generator=generator) for _ in range(2)))
+    rounded = round_weights(weight, Inputs(torch.ones(48), x))
+    assert rounded is not None
+    assert rounded.precise
+
+
+def test_what_fills_no_words_is_left_in_its_precision() -> None:
+    """Four numbers are one."""
+    assert round_weights(torch.ones(8, 47), Inputs(torch.ones(47), torch.ones(64, 47))) is None
+
+
+def test_the_ranges_of_inputs_are_the_same_each_time() -> None:
+    """A model must not differ from start to start, or between processes."""
+    seen = [observe_inputs(load_checkpoint(resolve(MINILM)).encoder) for _ in range(2)]
+    for first, second in zip(*(found.values() for found in seen), strict=True):
+        assert torch.equal(first.largest, second.largest)
+    assert len(seen[0]) == 6 * 4
+
+
+# ------------------------------------------------------------------------------------------- a model
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[TorchBackend, TorchBackend]:
+    """The embedded model in eight bits and in float32."""
+    try:
+        find_int8_kernels()
+    except NoKernels as error:
+        pytest.skip(str(error))
+    checkpoint = load_checkpoint(resolve(MINILM))
+    rounded = TorchBackend(checkpoint, dtype="int8")
+    return rounded, TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
+
+
+def want(*, observed: bool = True) -> Want:
+    """A unit sentence vector, and with `observed` every map and statistic."""
+    layers, heads = tuple(range(6)), tuple(range(12))
+    sentence = SentenceWant(("mean",), (6,), normalize=True)
+    if not observed:
+        return Want(sentence)
+    return Want(sentence, attention=AttentionWant(layers, heads), summary=SummaryWant(layers, heads, (0,)))
+
+
+def run(model: TorchBackend, *, observed: bool = True) -> list[Output]:
+    """Run all texts in one batch."""
+    encodings = load_checkpoint(resolve(MINILM)).tokenizer.encode(TEXTS)
+    return model.run(Batch.pack(encodings, [want(observed=observed)] * len(TEXTS)))
+
+
+def test_vectors_maps_and_statistics_are_near_those_of_float32(
+    models: tuple[TorchBackend, TorchBackend],
+) -> None:
+    """What is observed comes from a precise pass; a vector loses some thousandths of its cosine."""
+    for rounded, exact in zip(*map(run, models), strict=True):
+        assert part(rounded, "sentence") @ part(exact, "sentence") >= 0.997
+        maps = part(rounded, "attention")
+        assert np.abs(maps - part(exact, "attention")).max() <= 5e-3
+        assert rounded.summary is not None
+        assert exact.summary is not None
+        for name in STATISTICS[:7]:
+            assert np.abs(rounded.summary[name] - exact.summary[name]).max() <= 5e-3
+    assert models[0].info.dtype == "int8"
+
+
+def test_a_text_is_the_same_alone_in_a_batch_and_without_maps(
+    models: tuple[TorchBackend, TorchBackend],
+) -> None:
+    """Bit by bit: who else is in the batch, and what is observed, change nothing."""
+    model, _ = models
+    together, unobserved = run(model), run(model, observed=False)
+    encodings = load_checkpoint(resolve(MINILM)).tokenizer.encode(TEXTS)
+    wants = [want(), *(want(observed=False) for _ in TEXTS[1:])]
+    first_observed = model.run(Batch.pack(encodings, wants))
+    for i, encoding in enumerate(encodings):
+        (alone,) = model.run(Batch.pack([encoding], [want()]))
+        for one in (alone, unobserved[i], first_observed[i]):
+            assert np.array_equal(part(one, "sentence"), part(together[i], "sentence"))
+        assert np.array_equal(part(alone, "attention"), part(together[i], "attention"))
+    assert np.array_equal(part(first_observed[0], "attention"), part(together[0], "attention"))
+
+
+def part(output: Output, name: str) -> FloatArray:
+    """An array that an output must have."""
+    array = getattr(output, name)
+    assert array is not None
+    return cast(FloatArray, array)
+
+
+def test_what_cannot_run_in_eight_bits_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without native kernels, and on a processor without the instructions."""
+    checkpoint = load_checkpoint(resolve(MINILM))
+    with pytest.raises(Unsupported, match=r"it needs the native kernels, which are off; choose float32"):
+        TorchBackend(checkpoint, dtype="int8", native=False)
+
+    def lacking() -> None:
+        raise NoKernels("the processor has no AVX512-VNNI")
+
+    monkeypatch.setattr("model.pytorch.backend.find_int8_kernels", lacking)
+    with pytest.raises(Unsupported, match=r"cannot run here: the processor has no AVX512-VNNI; choose"):
+        TorchBackend(checkpoint, dtype="int8")
