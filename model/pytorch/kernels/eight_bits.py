@@ -16,6 +16,8 @@ from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 
 _SEQUENCES, _LENGTH, _SEED = 12, 40, 0
+_NEIGHBOURS = 16
+"""Tokens that are drawn together, because the parts of a file of embeddings that are read stay in memory."""
 _SAMPLED = 64
 """The rows on which a product is compared with the exact one."""
 _MOST_ERROR = 0.04
@@ -76,7 +78,7 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
     config = encoder.config
     length = min(_LENGTH, config.position_limit or _LENGTH)
     generator = torch.Generator().manual_seed(_SEED)
-    tokens = torch.randint(0, config.vocab_size, (_SEQUENCES * length,), generator=generator)
+    tokens = _random_tokens(config.vocab_size, _SEQUENCES * length, generator)
     try:
         encoder(
             tokens, torch.zeros_like(tokens), Packing.of([length] * _SEQUENCES), Plan({config.num_layers})
@@ -85,6 +87,13 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
         for hook in hooks:
             hook.remove()
     return seen
+
+
+def _random_tokens(vocabulary: int, count: int, generator: torch.Generator) -> Tensor:
+    """Draw tokens from a few places of a vocabulary, in random order."""
+    places = torch.randint(0, vocabulary, (-(-count // _NEIGHBOURS), 1), generator=generator)
+    tokens = (places + torch.arange(_NEIGHBOURS)).flatten()[:count] % vocabulary
+    return tokens[torch.randperm(count, generator=generator)]
 
 
 def round_weights(weight: Tensor, inputs: Inputs) -> RoundedWeights | None:
