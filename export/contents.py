@@ -64,7 +64,8 @@ def source_weights(layout: Layout) -> list[Path]:
     """List the weight files of a model, in order."""
     index = layout.transformer / _INDEX
     names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
-    return [*(layout.transformer / name for name in names), *(d / "model.safetensors" for d in layout.dense)]
+    dense = (*layout.dense, *layout.token_dense)
+    return [*(layout.transformer / name for name in names), *(d / "model.safetensors" for d in dense)]
 
 
 def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:

@@ -18,6 +18,7 @@ from export.tasks import choose_task
 from export.texts import TEXTS
 from export.writer import OPSET, WEIGHTS, write_graph
 from model.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from model.checkpoints.exported_prediction import FILE as PREDICTION
 from model.checkpoints.exported_prediction import write_predictor
 from model.checkpoints.folder import read_folder
 from model.checkpoints.source import model_name, resolve
@@ -134,6 +135,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
     """Describe the export's inputs, outputs and versions, without times or paths: it is reproducible."""
     layout = checkpoint.folder.layout
     weights = digests(source_weights(layout), folder)
+    files = [new / name for name in (GRAPH, WEIGHTS, PREDICTION)]
     return {
         "format": FORMAT,
         "model": _name(source, folder),
@@ -142,7 +144,7 @@ def _manifest(source: str, folder: Path, checkpoint: Checkpoint, dtype: Dtype, n
         "opset": OPSET,
         "max_length": checkpoint.tokenizer.max_length,
         "source_weights": {name: facts["sha256"] for name, facts in weights.items()},
-        "files": digests([new / GRAPH, new / WEIGHTS], new),
+        "files": digests([file for file in files if file.is_file()], new),
         "versions": {
             "headlight": version("headlight-server"),
             "torch": torch.__version__,

@@ -4,13 +4,29 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from model.contract import Backend, Batch, FloatArray, HeadWant, Output, SentenceWant, SparseWant, Want
+from model.contract import (
+    Backend,
+    Batch,
+    FloatArray,
+    HeadKind,
+    HeadWant,
+    LogitsWant,
+    Output,
+    SentenceWant,
+    SparseWant,
+    Want,
+)
 from model.errors import CheckpointError, ModelError
 from model.files import reason
 from model.heads.late_interaction import want_vectors
 from model.tokenization.tokenizer import TextTokenizer
 
 _TEXTS = ("What cannot work shows at once.", ("The first text", "and its pair"))
+_HEADS: dict[HeadKind, HeadWant] = {
+    "classification": LogitsWant(),
+    "token_classification": LogitsWant(),
+    "masked_words": SparseWant(top_k=1),
+}
 
 
 def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
@@ -18,10 +34,8 @@ def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
     info = backend.info
     encodings = tokenizer.encode(_TEXTS)
     sentence = SentenceWant(info.pooling, (info.layers,), info.normalize)
-    words: tuple[HeadWant, ...] = ()
-    if info.head is not None and info.head.kind == "masked_words":
-        words = (SparseWant(top_k=1),)
-    wants = [Want(sentence, (info.layers,), task=task, heads=words) for task in (None, *info.tasks)]
+    heads = () if info.head is None or info.head.kind not in _HEADS else (_HEADS[info.head.kind],)
+    wants = [Want(sentence, (info.layers,), task=task, heads=heads) for task in (None, *info.tasks)]
     batches = [(encodings, [want] * len(encodings)) for want in wants]
     for role in tokenizer.roles:
         texts = tokenizer.of(role).encode(_TEXTS[:1])

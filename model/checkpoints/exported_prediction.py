@@ -49,17 +49,23 @@ def read_exported(folder: Path) -> Predictor | None:
             described = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         layers = tuple(_layer(i, one, tensors) for i, one in enumerate(described["layers"]))
-        sized = described["kind"] in ("masked_words", "late_interaction")
-        size = len(layers[-1].weight) if sized else None
-        info = HeadInfo(described["kind"], tuple(described["labels"]), described["activation"], size)
-        return Predictor(info, described["pooling"], layers)
+        return Predictor(_info(described, len(layers[-1].weight)), described["pooling"], layers)
     except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; export the model again.") from error
 
 
+def _info(described: dict[str, Any], outputs: int) -> HeadInfo:
+    """Read the description of a head with so many `outputs`; raises LookupError, TypeError or ValueError."""
+    kind, labels = described["kind"], tuple(described["labels"])
+    sized = kind in ("masked_words", "late_interaction")
+    if not sized and len(labels) != outputs:
+        raise ValueError(f"it names {len(labels)} labels and predicts {outputs}")
+    return HeadInfo(kind, labels, described["activation"], outputs if sized else None)
+
+
 def _layer(number: int, described: dict[str, Any], tensors: dict[str, FloatArray]) -> Linear | LayerNorm:
     weight, bias = tensors[f"{number}.weight"], tensors.get(f"{number}.bias")
-    if not np.isfinite(weight).all():
+    if not all(np.isfinite(tensor).all() for tensor in (weight, bias) if tensor is not None):
         raise ValueError(f"the weights of layer {number} have a NaN or an infinity")
     if "epsilon" in described:
         return LayerNorm(weight, bias, float(described["epsilon"]))

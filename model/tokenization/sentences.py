@@ -40,10 +40,10 @@ _MARKS = re.compile(rf"[{_characters()}]++")
 _QUOTES = re.compile(rf"[{_CLOSING}]*+")
 _QUOTES_BEFORE_SPACE = re.compile(rf"[{_CLOSING}{_EITHER}]*+")
 _SPACE = re.compile(r"\s*+")
-_PARAGRAPH = re.compile(r"\u2029|(?:\r\n|[\n\r\x85\u2028])[^\S\n\r\x85\u2028]*+[\n\r\x85\u2028]")
-_WITHIN_WORDS = frozenset(".!?")
+_LINE_BREAKS = "\n\r\x85\u2028"
+_WITHIN_WORDS = ".!?"
 _FULL_STOPS = frozenset(".․﹒．")
-# A regular expression holds the interpreter lock while it searches this many characters.
+# A regular expression holds the interpreter lock: it reads at most this many characters at a time.
 _SEARCHED = 2**16
 
 
@@ -69,16 +69,15 @@ def _ends(text: str) -> Iterator[int]:
     """Yield where sentences end, in order; the last one ends with the text."""
     place = 0
     while (mark := _next_mark(text, place)) is not None:
-        marks = _MARKS.match(text, mark)
-        if marks is None:
+        place = _end(_MARKS, text, mark)
+        if place == mark:
             place = _end(_SPACE, text, mark)
-            if _PARAGRAPH.search(text, mark, place):
+            if _ends_paragraph(text[mark:place]):
                 yield place
             continue
-        place = marks.end()
-        own = not _WITHIN_WORDS.issuperset(marks.group())
+        own = text[mark:place].strip(_WITHIN_WORDS) != ""
         end = _end(_QUOTES if own else _QUOTES_BEFORE_SPACE, text, place)
-        if _is_end(text, marks.group()[-1], end, own=own):
+        if _is_end(text, text[place - 1], end, own=own):
             yield end
             place = end
 
@@ -89,6 +88,12 @@ def _next_mark(text: str, place: int) -> int | None:
         if found := _MARK.search(text, begin, begin + _SEARCHED):
             return found.start()
     return None
+
+
+def _ends_paragraph(space: str) -> bool:
+    """Whether white space that begins with a line break has an empty line or a paragraph separator."""
+    breaks = sum(map(space.count, _LINE_BREAKS)) - space.count("\r\n")  # which is one
+    return breaks > 1 or "\u2029" in space
 
 
 def _is_end(text: str, mark: str, end: int, *, own: bool) -> bool:
@@ -104,5 +109,8 @@ def _is_end(text: str, mark: str, end: int, *, own: bool) -> bool:
 
 def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
     """Return where the characters of a pattern, of which there may be none, end."""
-    found = pattern.match(text, place)
-    return place if found is None else found.end()
+    while found := pattern.match(text, place, place + _SEARCHED):
+        if found.end() < place + _SEARCHED:
+            return found.end()
+        place = found.end()
+    return place

@@ -79,6 +79,10 @@ COSTLY: dict[str, tuple[bytes, int]] = {
         200,
     ),
     "texts to rank": (request_bytes("/rerank", filled('"a"', '{"query":"a","texts":[')), 413),
+    "white space in sentences": (
+        request_bytes("/encode", b'{"chunks":"sentences","inputs":"a\\n%sa"}' % (b" " * (BODY - 50))),
+        200,
+    ),
     "a path": (get("/" + "%c3" * (HEAD // 3)), 404),
     "ranges": (request_bytes("/docs/swagger-ui.css", b"", ["Range: bytes=" + "1-2," * 15_000], "GET"), 200),
 }

@@ -48,10 +48,19 @@ def test_sentences_of_scripts_without_white_space(expected: list[str]) -> None:
     assert parts("".join(expected)) == expected
 
 
+@pytest.mark.parametrize(
+    "lines", ["\n\n", "\r\r", "\r\n\r\n", "\n\r", "\n \t\n", "\r\n \u3000\x85", "\u2029", " \n\u2029"]
+)
+def test_an_empty_line_ends_a_sentence(lines: str) -> None:
+    """With the line breaks of every system, and white space in it."""
+    assert parts(f"A title{lines}a text") == ["A title", "a text"]
+
+
 def test_what_the_rule_does_not_know() -> None:
     """Abbreviations are in no dictionary; line breaks of wrapped texts and spaces of Thai end no sentence."""
     assert parts("Dr. Smith came.") == ["Dr.", "Smith came."]
     assert parts("a text\nthat is wrapped. Here\nit ends.") == ["a text\nthat is wrapped.", "Here\nit ends."]
+    assert parts("a text\r\nthat is wrapped\ras text.\r\n") == ["a text\r\nthat is wrapped\ras text."]
     assert parts("สวัสดีครับ วันนี้อากาศดี") == ["สวัสดีครับ วันนี้อากาศดี"]
     assert parts(" \n\t ") == parts("") == []
 
