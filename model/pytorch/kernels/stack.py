@@ -84,7 +84,8 @@ class NativeStack:
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
-        self._layers = (structures.Layer * len(layers))(*layers)
+        self.layers = (structures.Layer * len(layers))(*layers)
+        """As the kernels read them."""
         self._inputs.clear()
 
     @staticmethod
@@ -180,7 +181,7 @@ class NativeStack:
             multiply=self._products and cast(self._products.multiply, c_void_p),
             attend=cast(self.kernels.attend, c_void_p),
             add_norm=cast(self.kernels.add_norm, c_void_p),
-            layers=addressof(self._layers[some.start]),
+            layers=addressof(self.layers[some.start]),
             count=len(some),
             tokens=tokens,
             size=size,
