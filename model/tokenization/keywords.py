@@ -14,10 +14,11 @@ from tokenizers import Tokenizer
 
 from model.contract import Encoding, FloatArray
 from model.errors import CheckpointError
-from model.files import reason
+from model.files import present, read_bytes
 
 FILE = "stopwords.txt"
 """Of a folder whose model weights keywords: the words that are none, one on each line."""
+_BYTES = 16 * 2**20
 _LANGUAGE = "english"
 _EXPONENT = 0.5
 _LARGEST_ID = 2**31 - 1
@@ -57,12 +58,14 @@ class KeywordFinder:
         Raises CheckpointError for a file that cannot be read.
         """
         file = folder / FILE
-        if not file.is_file() or not getattr(tokenizer.model, "continuing_subword_prefix", None):
+        if not present(file) or not getattr(tokenizer.model, "continuing_subword_prefix", None):
             return None
         try:
-            return cls(file.read_text(encoding="utf-8").splitlines(), tokenizer)
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{file} cannot be read: {reason(error)}.") from error
+            return cls(read_bytes(file, _BYTES).decode("utf-8").splitlines(), tokenizer)
+        except UnicodeDecodeError as error:
+            raise CheckpointError(
+                f"{file} is not UTF-8 at byte {error.start}: replace it with the model's own file."
+            ) from error
 
     def find(self, encoding: Encoding) -> list[Keyword]:
         """Return the keywords of a text in its order, repeated ones included."""
