@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headlight_client.bertviz import BertViz, to_bertviz
+from headlight_client.frames import Columns, Row, data_frame
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
@@ -59,6 +60,14 @@ class Answer(Sequence[T]):
         if not vectors or len(vectors) < len(found):
             raise ValueError('The response has no sentence vectors: use outputs=["sentence"].')
         return np.stack(vectors)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with a row for each item, or with `summary` for each head of each item.
+
+        The cells of the column `embedding` are arrays. Raises ModuleNotFoundError without pandas, and
+        TypeError for an answer of `decode`, whose items are strings.
+        """
+        return data_frame([row for item in self.items for row in _rows_of(item)])
 
     def __repr__(self) -> str:
         first = self.items[0] if self.items else None
@@ -106,6 +115,33 @@ class Tokens:
     """The sentence vector, (dimensions,), with "sentence" in `outputs`; integers with another `precision`."""
     token_embeddings: FloatArray | None
     """(layers, N, C), with "tokens" in `outputs`."""
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with a row for each token; raises ModuleNotFoundError without pandas."""
+        return data_frame(self._token_columns())
+
+    def _rows(self) -> list[Row]:
+        """The rows of `Answer.to_pandas`."""
+        row: Row = {
+            "index": self.index,
+            "tokens": len(self.tokens),
+            "truncated": self.truncated,
+            "original_length": self.original_length,
+        }
+        if self.embedding is not None:
+            row["embedding"] = self.embedding
+        return [row]
+
+    def _token_columns(self) -> Columns:
+        return {
+            "token": self.tokens,
+            "token_id": self.token_ids.tolist(),
+            "start": self.offsets[:, 0].tolist(),
+            "end": self.offsets[:, 1].tolist(),
+            "word_id": self.word_ids,
+            "segment_id": self.segment_ids.tolist(),
+            "special": self.special.tolist(),
+        }
 
     def __repr__(self) -> str:
         """Show the item's fields, and the types and shapes of its arrays, in one line."""
@@ -185,6 +221,21 @@ class AttentionMaps(Tokens):
         """
         return to_bertviz(self.attention, self.axes, (self.queries, self.keys), self._names())
 
+    def _rows(self) -> list[Row]:
+        """The rows of `Answer.to_pandas`: with `summary` one for each head, each statistic a column."""
+        if self.summary is None or self.layers is None or self.heads is None:
+            return super()._rows()
+        return [
+            {
+                "index": self.index,
+                "layer": layer,
+                "head": head,
+                **{name: float(values[i, j]) for name, values in self.summary.items()},
+            }
+            for i, layer in enumerate(self.layers)
+            for j, head in enumerate(self.heads)
+        ]
+
     def _names(self) -> list[tuple[str, int, bool]]:
         """List the tokens or words, each with its segment id and whether it is special."""
         segments, special = self.segment_ids.tolist(), self.special.tolist()
@@ -203,6 +254,12 @@ class AttentionMaps(Tokens):
         if self.summary is not None:
             shown.append(f"summary=[{', '.join(self.summary)}]")
         return shown + super()._more()
+
+
+def _rows_of(item: object) -> list[Row]:
+    if rows := getattr(item, "_rows", None):
+        return list(rows())
+    raise TypeError(f"to_pandas() needs items with fields, and these are of type {type(item).__name__}.")
 
 
 def joined(answers: Sequence[Answer[T]]) -> Answer[T]:

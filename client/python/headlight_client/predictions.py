@@ -17,6 +17,7 @@ from headlight_client.answers import (
     token_columns,
 )
 from headlight_client.calls import Call, check_count, readable, unpack
+from headlight_client.frames import Columns, Row, similarity_frame
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,21 @@ class Predicted(Tokens):
     maps: AttentionMaps | None
     """With `attention`: that of the same pass."""
 
+    def _rows(self) -> list[Row]:
+        """The rows of `Answer.to_pandas`: the best class of the text, or a row for each entity."""
+        if self.entities is not None:
+            return [{"index": self.index, **vars(entity)} for entity in self.entities]
+        (row,) = super()._rows()
+        if self.labels:
+            row |= {"label": self.labels[0].label, "score": self.labels[0].score}
+        return [row]
+
+    def _token_columns(self) -> Columns:
+        columns = super()._token_columns()
+        if self.token_labels is not None and self.token_scores is not None:
+            columns |= {"label": self.token_labels, "score": self.token_scores.tolist()}
+        return columns
+
     def _more(self) -> list[str]:
         best = [] if not self.labels else [f"label={self.labels[0].label!r}"]
         return best + super()._more()
@@ -73,6 +89,13 @@ class Ranked:
     maps: AttentionMaps | None
     """With `attention`: that of the query and the text."""
 
+    def _rows(self) -> list[Row]:
+        """The rows of `Answer.to_pandas`."""
+        row = {name: value for name, value in vars(self).items() if name != "maps"}
+        if self.text is None:
+            del row["text"]
+        return [row]
+
 
 @dataclass(frozen=True)
 class Similarities:
@@ -83,6 +106,13 @@ class Similarities:
     similarities: FloatArray
     usage: Mapping[str, int]
     request_ids: tuple[str, ...]
+
+    def to_pandas(self, names: Sequence[object] | None = None) -> Any:
+        """Return a pandas DataFrame, whose rows (and columns) are called `names`, such as the texts.
+
+        Raises ModuleNotFoundError without pandas.
+        """
+        return similarity_frame(self.similarities, names)
 
 
 @dataclass(frozen=True)
