@@ -16,7 +16,10 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
-.PHONY: serve test test-rest test-all lint lock clean image wheel test-deploy version
+# The environments of `make test-clients`.
+CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/clients/environments/*.txt))
+
+.PHONY: serve test test-clients test-rest test-all lint lock clean image wheel test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -35,6 +38,15 @@ test-rest: $(VENV)/.test
 
 test-all: test test-rest
 	$(BIN)/pytest -n 2 --dist loadfile -m "repeated and not alone and not deploy"
+
+# The libraries that are clients of other servers, each in an environment of its own.
+test-clients: $(VENV)/.test $(CLIENTS)
+	$(BIN)/pytest -m clients tests/clients
+
+.venv-clients/%/.done: tests/clients/environments/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --no-deps -r $<
+	@touch $@
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check --fix .

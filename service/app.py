@@ -21,7 +21,7 @@ from service.http.middleware import RequestMiddleware, authorize
 from service.http.request_context import context_of
 from service.lifecycle import VERSION, Loader, ServiceState, load_engines
 from service.problems import Problem
-from service.protocols.endpoints import ENDPOINTS
+from service.protocols.endpoints import select_endpoints
 from service.protocols.openapi import build_openapi, operation_id
 from service.settings import Settings
 from service.sharing.connections import Siblings
@@ -46,7 +46,8 @@ def create_app(
     requests before. `siblings` are the other processes of the service, if it has several. Raises KeyFileError
     and TracesError.
     """
-    state = ServiceState(settings, ENDPOINTS, load, siblings)
+    endpoints = select_endpoints(settings.other_protocols)
+    state = ServiceState(settings, endpoints, load, siblings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -74,18 +75,18 @@ def create_app(
         generate_unique_id_function=operation_id,
         telemetry={"auto_configure": False},  # a variable set for other programs must not start an export
     )
-    app.state.service = state
-    for endpoint in ENDPOINTS:
+    app.state.service, app.state.endpoints = state, endpoints
+    for endpoint in endpoints:
         _add(app, endpoint)
     infer: ASGIApp = _infer
     if settings.origins:
         app.add_middleware(Cors, origins=settings.origins)
         infer = Cors(infer, settings.origins)
-    app.add_middleware(RequestMiddleware, state=state, endpoints=ENDPOINTS)
+    app.add_middleware(RequestMiddleware, state=state, endpoints=endpoints)
     for error in (Problem, ModelError, HTTPException):
         app.add_exception_handler(error, answer_error)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.inference = RequestMiddleware(infer, state, ENDPOINTS)
+    app.inference = RequestMiddleware(infer, state, endpoints)
     return app
 
 
@@ -114,16 +115,15 @@ class App(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["method"] == "POST" and _is_inference(scope["path"]):
+        if scope["type"] == "http" and scope["method"] == "POST" and self._is_inference(scope["path"]):
             scope["app"] = self
             await self.inference(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
-
-def _is_inference(path: str) -> bool:
-    endpoint = ENDPOINTS.find(path)
-    return endpoint is not None and endpoint.inference
+    def _is_inference(self, path: str) -> bool:
+        endpoint = self.state.endpoints.find(path, "POST")
+        return endpoint is not None and endpoint.inference
 
 
 async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,7 +140,8 @@ async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _openapi(app: FastAPI) -> dict[str, object]:
     if app.openapi_schema is None:
-        app.openapi_schema = build_openapi(app, VERSION, ENDPOINTS, keys=app.state.service.keys.required)
+        state = app.state
+        app.openapi_schema = build_openapi(app, VERSION, state.endpoints, keys=state.service.keys.required)
     return app.openapi_schema
 
 

@@ -11,13 +11,7 @@ from service.app import create_app
 from service.clients.keys import KeyFileError
 from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
-from service.process import (
-    allow_connections,
-    keep_freed_memory,
-    limit_products,
-    set_environment,
-    settle,
-)
+from service.process import set_up_process, settle
 from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
@@ -53,10 +47,7 @@ def run(arguments: Sequence[str]) -> int:
         log.warning("%s is not a headlight setting and is ignored", name)
     if (settings.threads or 0) > (cores := count_cores()):
         log.warning("HEADLIGHT_THREADS is %d, but only %d cores are available", settings.threads, cores)
-    set_environment()
-    allow_connections()
-    limit_products()
-    keep_freed_memory()
+    set_up_process()
     try:
         if (processes := count_processes(settings)) > 1:
             return Supervisor(settings, processes).run()

@@ -2,15 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.problems import Problem
+from service.problems import KINDS, Problem, ProblemDocument
 
 ErrorRenderer = Callable[[Problem, str, str], Response]
 """Builds the response for a problem, the request's path and its id."""
+
+
+def status_of(kind: str) -> HTTPStatus:
+    """Return the status of a kind of problem."""
+    return KINDS[kind][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,14 @@ class Endpoint:
     statuses: tuple[int, ...] = (200, 405)
     """The statuses whose metrics start at 0; for inference endpoints, all that can occur."""
     render_error: ErrorRenderer = Problem.response
+    error_document: type[BaseModel] = ProblemDocument
+    """What `render_error` writes."""
+    error_status: Callable[[str], HTTPStatus] = status_of
+    """The status with which it writes a kind of problem."""
+    protocol: str = "native"
+    """Whose contract it serves."""
+    route: str | None = None
+    """Its label in metrics and logs, if that is another endpoint's."""
 
     @property
     def inference(self) -> bool:
@@ -45,9 +59,14 @@ class Endpoint:
         return "inference" if self.inference else "operations"
 
     @property
+    def documented_path(self) -> str:
+        """The path as OpenAPI writes it, without the types of parameters."""
+        return self.path.replace(":path}", "}")
+
+    @property
     def label(self) -> str:
-        """Its route in metrics and logs: the path up to the first parameter."""
-        return self.path.partition("/{")[0] or "/"
+        """Its route in metrics and logs: by default the path up to the first parameter."""
+        return self.route or self.path.partition("/{")[0] or "/"
 
 
 class Endpoints:
@@ -55,7 +74,9 @@ class Endpoints:
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)
-        self._by_path = {endpoint.path: endpoint for endpoint in endpoints}
+        self._inference = {endpoint.path: endpoint for endpoint in endpoints if endpoint.inference}
+        operations = {endpoint.path: endpoint for endpoint in endpoints if not endpoint.inference}
+        self._by_path = self._inference | operations
         self._by_prefix = {
             endpoint.path.partition("{")[0]: endpoint for endpoint in endpoints if "{" in endpoint.path
         }
@@ -63,16 +84,22 @@ class Endpoints:
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints)
 
-    def find(self, path: str) -> Endpoint | None:
-        """Find the endpoint of a request's path."""
+    def find(self, path: str, method: str) -> Endpoint | None:
+        """Find the endpoint of a request; a path may have one for POST and one for other methods."""
+        if method == "POST" and (endpoint := self._inference.get(path)) is not None:
+            return endpoint
         if (endpoint := self._by_path.get(path)) is not None:
             return endpoint
         return next((each for start, each in self._by_prefix.items() if path.startswith(start)), None)
 
+    def methods(self, path: str) -> tuple[str, ...]:
+        """Return the methods that a path supports."""
+        return tuple(m for endpoint in self if endpoint.path == path for m in endpoint.methods)
+
     @property
     def inference_labels(self) -> tuple[str, ...]:
-        """The labels of the inference endpoints."""
-        return tuple(endpoint.label for endpoint in self if endpoint.inference)
+        """The labels of the inference endpoints, without duplicates."""
+        return tuple(dict.fromkeys(endpoint.label for endpoint in self if endpoint.inference))
 
     @property
     def operations_labels(self) -> tuple[str, ...]:

@@ -94,21 +94,26 @@ class Problem(Exception):
         """The HTTP status of this kind of problem."""
         return KINDS[self.kind][0]
 
-    def document(self, *, instance: str, request_id: str) -> bytes:
-        """Write the problem document."""
-        status, title = KINDS[self.kind]
+    @property
+    def sentence(self) -> str:
+        """The detail, in which long input of the client is cut."""
         detail = self.detail
         for value in self.members.values():
             if isinstance(value, str) and len(value) > ECHO:
                 detail = detail.replace(value, cut(value))
         if len(detail) > _SENTENCE + _END:
             detail = f"{detail[:_SENTENCE]}… {detail[-_END:]}"
+        return detail
+
+    def document(self, *, instance: str, request_id: str) -> bytes:
+        """Write the problem document."""
+        status, title = KINDS[self.kind]
         return orjson.dumps(
             {
                 "type": f"urn:headlight:{self.kind}",
                 "title": title,
                 "status": int(status),
-                "detail": detail,
+                "detail": self.sentence,
                 "instance": cut(instance),
                 "request_id": request_id,
                 **{name: _writable(value) for name, value in self.members.items()},

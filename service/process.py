@@ -30,6 +30,14 @@ _LARGE_BYTES = 8 * 2**20
 _ARENAS = 1
 
 
+def set_up_process() -> None:
+    """Tune the process before PyTorch is imported."""
+    set_environment()
+    allow_connections()
+    limit_products()
+    keep_freed_memory()
+
+
 def set_environment() -> None:
     """Set the variables that libraries read when loaded; call before importing PyTorch."""
     os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)

@@ -27,6 +27,21 @@ def parse_models(value: str) -> dict[str, str]:
     return models
 
 
+PROTOCOLS = ("tei", "openai", "cohere")
+"""The protocols of other servers: the values of `Endpoint.protocol` besides `native`."""
+
+
+def parse_protocols(value: str) -> frozenset[str]:
+    """Parse `all`, `none` or names separated by commas; raises ValueError."""
+    if value in ("all", "none"):
+        return frozenset(PROTOCOLS if value == "all" else ())
+    names = [part.strip() for part in value.split(",")]
+    for name in names:
+        if name not in PROTOCOLS:
+            raise ValueError(f"{name!r} is not a protocol; use all, none, or some of {', '.join(PROTOCOLS)}")
+    return frozenset(names)
+
+
 def parse_origins(value: str | None) -> list[str]:
     """Parse origins, separated by commas; raises ValueError."""
     origins = [part.strip() for part in (value or "").split(",") if part.strip()]

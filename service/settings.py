@@ -12,7 +12,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from model.checkpoints.source import EMBEDDED
 from service.flags import parse_flags
 from service.setting_help import is_automatic, refusal
-from service.setting_values import Networks, parse_keys, parse_models, parse_origins, parse_proxies
+from service.setting_values import (
+    Networks,
+    parse_keys,
+    parse_models,
+    parse_origins,
+    parse_protocols,
+    parse_proxies,
+)
 
 PREFIX = "HEADLIGHT_"
 _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
@@ -83,6 +90,9 @@ class Settings(BaseSettings):
     api_keys_file: Path | None = Field(
         None, description="file of API keys, one per line; reread when it changes"
     )
+    protocols: str = Field(
+        "all", description="other servers' protocols to serve: all, none, or names separated by commas"
+    )
     cors_origins: str | None = Field(
         None, description="origins whose pages may call the API, separated by commas, or *"
     )
@@ -131,6 +141,12 @@ class Settings(BaseSettings):
             raise ValueError("it does not name a file; unset it to serve without keys")
         return value
 
+    @field_validator("protocols")
+    @classmethod
+    def _known_protocols(cls, value: str) -> str:
+        parse_protocols(value)
+        return value
+
     @field_validator("cors_origins")
     @classmethod
     def _readable_origins(cls, value: str | None) -> str | None:
@@ -147,6 +163,11 @@ class Settings(BaseSettings):
     def keys(self) -> frozenset[str]:
         """The keys given in the settings themselves."""
         return frozenset() if self.api_keys is None else parse_keys(self.api_keys.get_secret_value())
+
+    @property
+    def other_protocols(self) -> frozenset[str]:
+        """The protocols that are served besides the native one."""
+        return parse_protocols(self.protocols)
 
     @property
     def origins(self) -> list[str]:

@@ -11,8 +11,13 @@ from hypothesis import settings
 from model.checkpoints.source import resolve
 from tests.references.attention import in_float64
 from tests.references.checkpoints import MINILM, SUITED, Reference, write_bert
+from tests.references.classifiers import Classifier, write_classifier
+from tests.references.cross_encoder import SIGMOID, CrossEncoder, write_cross_encoder
+from tests.references.fitted import write_fitted
+from tests.references.splade import write_sparse_encoder
 from tests.support.attention_answers import Subject
 from tests.support.backends import BACKENDS, PLAIN, Kept, native
+from tests.support.families import SIZES
 from tests.support.serving import Service, serve
 
 # The same examples in every run, however slow the machine is at the moment.
@@ -217,3 +222,74 @@ def uniform(kept: Kept, backend: str, uniform_folder: Path) -> Subject:
         lambda: serve(model=kept.folder(uniform_folder, backend), threads=1, **native(backend)),
     )
     return Subject(started, in_float64(Reference.load(uniform_folder)))
+
+
+@pytest.fixture(scope="session")
+def tei_ranker(tmp_path_factory: pytest.TempPathFactory) -> CrossEncoder:
+    """A small cross-encoder."""
+    place = tmp_path_factory.mktemp("ranker")
+    return write_cross_encoder(place / "ranker", "Bert", "with modules", SIGMOID, num_labels=1, **SIZES)
+
+
+@pytest.fixture(scope="session")
+def tei_classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    """A small classifier of three labels."""
+    return write_classifier(tmp_path_factory.mktemp("labels") / "labels", ["sad", "plain", "glad"], **SUITED)
+
+
+@pytest.fixture(scope="session")
+def tei(
+    tmp_path_factory: pytest.TempPathFactory,
+    tei_ranker: CrossEncoder,
+    tei_classifier: Classifier,
+    prompted_folder: Path,
+) -> Iterator[Service]:
+    """The embedded model first, and small ones of every other kind."""
+    place = tmp_path_factory.mktemp("models")
+    write_sparse_encoder(place / "splade", **SUITED)
+    write_fitted(place / "names", tokens=True)
+    folders = {
+        "mini": resolve(MINILM),
+        "ranker": tei_ranker.folder,
+        "labels": tei_classifier.folder,
+        "splade": place / "splade",
+        "names": place / "names",
+        "prompted": prompted_folder,
+    }
+    with serve(model=",".join(f"{name}={folder}" for name, folder in folders.items())) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def tei_ranking(tei_ranker: CrossEncoder) -> Iterator[Service]:
+    """A service whose first model ranks."""
+    with serve(model=tei_ranker.folder, max_inputs=4) as started:
+        yield started
+
+
+def _fitted(folder: Path, *, tokens: bool) -> Path:
+    write_fitted(folder, tokens=tokens)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tei_moods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose only model labels texts."""
+    with serve(model=_fitted(tmp_path_factory.mktemp("moods") / "mood", tokens=False)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def tei_names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose only model labels tokens."""
+    with serve(model=_fitted(tmp_path_factory.mktemp("names") / "names", tokens=True)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def tei_words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose only model makes sparse vectors."""
+    folder = tmp_path_factory.mktemp("words") / "splade"
+    write_sparse_encoder(folder, **SUITED)
+    with serve(model=folder) as started:
+        yield started

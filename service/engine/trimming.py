@@ -20,6 +20,8 @@ _MIN_GROWTH_BYTES = 16 * 2**20
 # at most once per interval. Trimming takes ten milliseconds per hundred megabytes, in a worker thread.
 _HIGH_SHARE = 0.65
 _INTERVAL_S = 1.0
+# What the last responses held may be freed a moment after the first trim of an idle period.
+_IDLE_TRIMS = 3
 
 
 class MemoryTrimmer:
@@ -47,12 +49,13 @@ class MemoryTrimmer:
         self._executor = executor
         self._ended = ended
         self._baseline_bytes = resident_bytes()
-        self._trimmed_idle_since = 0.0
+        self._idle_period: float | None = None
+        self._idle_trims = 0
         self._high_bytes = _HIGH_SHARE * given
         self._trimmed_at = 0.0
 
     def check(self) -> None:
-        """Trim, off the event loop, once per idle period or when memory is short; called frequently."""
+        """Trim, off the event loop, when idle or when memory is short; called frequently."""
         resident = resident_bytes()
         used = resident + self._elsewhere()
         if used > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
@@ -61,11 +64,15 @@ class MemoryTrimmer:
         # The first baseline may include memory of the start, which is released a moment later.
         self._baseline_bytes = min(self._baseline_bytes, resident)
         since = self._idle_since()
-        if since is None or since == self._trimmed_idle_since or time.perf_counter() - since < IDLE_S:
+        if since != self._idle_period:
+            self._idle_period, self._idle_trims = since, 0
+        if since is None or self._idle_trims == _IDLE_TRIMS:
             return
-        self._trimmed_idle_since = since
+        if time.perf_counter() - since < IDLE_S + self._idle_trims * _INTERVAL_S:
+            return
+        self._idle_trims += 1
         if resident - self._baseline_bytes > _MIN_GROWTH_BYTES:
-            self._executor.submit(self._trim_idle, since)
+            self._executor.submit(self._trim_idle, since, last=self._idle_trims == _IDLE_TRIMS)
 
     @staticmethod
     def _trim() -> None:
@@ -81,12 +88,12 @@ class MemoryTrimmer:
             last = max(last, engine.idle_since)
         return last
 
-    def _trim_idle(self, since: float) -> None:
+    def _trim_idle(self, since: float, *, last: bool) -> None:
         try:
             for engine in self._engines:
                 engine.trim_memory()
             self._trim()
         except Exception:
             log.exception("could not trim memory")
-        if self._idle_since() == since:  # otherwise a large request may have started
+        if last and self._idle_since() == since:  # otherwise a large request may have started
             self._baseline_bytes = resident_bytes()

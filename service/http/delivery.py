@@ -30,7 +30,8 @@ T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]
 InTime = Callable[[Awaitable[Arrivals | None]], Awaitable[Arrivals | None]]
 
-_MANY_ITEMS = 32
+# More take longer to serialize than two milliseconds: in a file each item has arrays of its own.
+_MANY_ITEMS, _MANY_ITEMS_IN_FILE = 512, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class Delivery:
     def _count(self, *, complete: bool) -> None:
         """Count the bytes sent and the inputs answered."""
         self.stages["serialize"] = self.written_s
-        metrics, route = self.state.metrics, self.context.path
+        metrics, route = self.state.metrics, self.context.route
         metrics.stage("serialize", self.model, self.written_s)
         metrics.sent(route, self.style.format, self.sent)
         if complete:
@@ -181,9 +182,9 @@ class Delivery:
 
     @property
     def _short(self) -> bool:
-        """Whether to serialize on the event loop: within two milliseconds; each array member takes time."""
-        many = self.style.binary and self.work.inputs > _MANY_ITEMS
-        return self.bound <= SMALL_BYTES and not many
+        """Whether to serialize on the event loop: within two milliseconds."""
+        most = _MANY_ITEMS_IN_FILE if self.style.binary else _MANY_ITEMS
+        return self.bound <= SMALL_BYTES and self.work.inputs <= most
 
     async def _next(self, pieces: Iterator[Piece]) -> Piece | None:
         return await self.serialize(lambda: next(pieces, None))

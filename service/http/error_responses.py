@@ -25,7 +25,9 @@ def _as_problem(request: Request, error: Exception) -> Problem:
         case ModelError():
             return from_model_error(error)
         case HTTPException(status_code=405):
-            allowed = (error.headers or {}).get("Allow", "")
+            # The framework names those of one endpoint, and a path may have two.
+            methods = request.app.state.endpoints.methods(request.scope["path"])
+            allowed = ", ".join(methods) or (error.headers or {}).get("Allow", "")
             detail = f"{cut(request.url.path)} supports {allowed}, not {request.method}."
             return Problem("method-not-allowed", detail, headers={"Allow": allowed})
         case HTTPException(status_code=404):

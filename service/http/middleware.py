@@ -62,7 +62,7 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         context = open_context(scope, self.state.peers)
-        context.path, context.endpoint = scope["path"], self.endpoints.find(scope["path"])
+        context.path, context.endpoint = scope["path"], self.endpoints.find(scope["path"], scope["method"])
         receive, send = counted(context.record, receive, send, bodiless=scope["method"] == "HEAD")
         if not context.inference:
             if scope["method"] == "HEAD":

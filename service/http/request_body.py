@@ -16,7 +16,7 @@ from service.engine.permit import Permit
 from service.engine.queueing import OverloadedError
 from service.http.json_body import MAX_INDICES, MAX_VALUES, TooManyValuesError, parse
 from service.http.negotiation import FORMATS, choose_format, read_array_type
-from service.http.request_context import context_of
+from service.http.request_context import Body, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
@@ -50,7 +50,7 @@ class ParsedRequest(Generic[RequestT]):
 
 
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
-    """Read and validate a request.
+    """Read and validate a request, whose body may have been read before.
 
     A schema may name the field that lists its inputs, as `listed`; the `formats` of the response; and, as
     `most_numbers`, how many items that list may have where they are numbers instead of inputs.
@@ -58,22 +58,12 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
-    state.check_ready()
-    _check_content(request)
     formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
-    chosen = choose_format(request, formats)
-    permit = context_of(request.scope).permit
-    permit.body_bytes = _declared_size(request, state.settings)
-    state.memory.check_room(permit, permit.body_bytes)
-    _check_room(state, permit)
-    body = await _read_body(request, state.settings)
-    permit.body_bytes = len(body)
-    # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
-    transient = PARSED * len(body) if PARSED * len(body) > SMALL_BYTES else 0
-    if transient:
-        state.memory.take(permit, transient)
     most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
-    raw, count = await _parse(body, state.settings, getattr(schema, "listed", "inputs"), most_numbers)
+    context = context_of(request.scope)
+    body = context.body or await read_body(request, formats, most_numbers)
+    raw, count = _count(body, state.settings, getattr(schema, "listed", "inputs"), most_numbers)
+    chosen = choose_format(request, formats)
     dtype = read_array_type(request, chosen, formats)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
@@ -85,9 +75,35 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, schema) from None
-    if transient:
-        state.memory.release_part(permit, transient)
+    context.body = None
+    if body.transient:
+        state.memory.release_part(context.permit, body.transient)
     return ParsedRequest(checked, chosen, dtype, count)
+
+
+async def read_body(request: Request, formats: tuple[Format, ...], most_numbers: int) -> Body:
+    """Read the body of a request as JSON, and keep it for `read_request`.
+
+    For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
+    them has. Raises as `read_request` does, but for what a schema says.
+    """
+    state: ServiceState = request.app.state.service
+    state.check_ready()
+    _check_content(request)
+    choose_format(request, formats)
+    context = context_of(request.scope)
+    permit = context.permit
+    permit.body_bytes = _declared_size(request, state.settings)
+    state.memory.check_room(permit, permit.body_bytes)
+    _check_room(state, permit)
+    content = await _receive(request, state.settings)
+    permit.body_bytes = len(content)
+    # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
+    transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
+    if transient:
+        state.memory.take(permit, transient)
+    context.body = await _parse(content, state.settings, most_numbers, transient)
+    return context.body
 
 
 def deadline(request: Request, settings: Settings) -> float:
@@ -164,7 +180,7 @@ def _declared_size(request: Request, settings: Settings) -> int:
     return size
 
 
-async def _read_body(request: Request, settings: Settings) -> bytes:
+async def _receive(request: Request, settings: Settings) -> bytes:
     limit = settings.max_body_bytes
     memory, permit = request.app.state.service.memory, context_of(request.scope).permit
     body = bytearray()
@@ -197,17 +213,12 @@ def _too_large(actual: int, limit: int) -> Problem:
     )
 
 
-async def _parse(body: bytes, settings: Settings, listed: str, most_numbers: int) -> tuple[object, int]:
-    """Parse JSON; returns it with at most `max_inputs` inputs, and the number of inputs sent.
-
-    The inputs are in the field `listed`.
-
-    Raises the 400, and the 422 for a body that cannot be a valid request.
-    """
+async def _parse(content: bytes, settings: Settings, most_numbers: int, transient: int) -> Body:
+    """Parse JSON; raises the 400, and the 422 for a body that cannot be a valid request."""
     max_values = MAX_VALUES + _VALUES_PER_INPUT * settings.max_inputs
     try:
         most = max(MAX_INDICES, settings.max_inputs, most_numbers)
-        parsed = await parse(body, max_items=most + 1, max_values=max_values)
+        parsed = await parse(content, max_items=most + 1, max_values=max_values)
     except orjson.JSONDecodeError as error:
         raise Problem(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
@@ -218,19 +229,27 @@ async def _parse(body: bytes, settings: Settings, listed: str, most_numbers: int
             f"The body has more than {max_values} values, the limit for a request.",
             members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
-    for name, length in parsed.lengths.items():
+    return Body(parsed.value, parsed.lengths, transient)
+
+
+def _count(body: Body, settings: Settings, listed: str, most_numbers: int) -> tuple[object, int]:
+    """Return a body with at most `max_inputs` inputs, which are in the field `listed`, and their number.
+
+    Raises the 422 for another long list.
+    """
+    for name, length in body.lengths.items():
         if name != listed:
             raise Problem(
                 "invalid-request",
                 f"{name} has {length} items and the limit is {MAX_INDICES}.",
                 members={"field": name, "limit": MAX_INDICES, "actual": length},
             )
-    inputs = parsed.value.get(listed) if isinstance(parsed.value, dict) else None
-    if not (isinstance(parsed.value, dict) and isinstance(inputs, list)):
-        return parsed.value, 0
-    count = parsed.lengths.get(listed, len(inputs))
+    inputs = body.value.get(listed) if isinstance(body.value, dict) else None
+    if not (isinstance(body.value, dict) and isinstance(inputs, list)):
+        return body.value, 0
+    count = body.lengths.get(listed, len(inputs))
     numbers = bool(inputs) and isinstance(inputs[0], int | float)
     most = most_numbers if numbers else settings.max_inputs
     if count > most:
-        parsed.value[listed] = inputs[:most]
-    return parsed.value, count
+        body.value[listed] = inputs[:most]
+    return body.value, count

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from service.clients.addresses import Peers, client_of, peer_address
-from service.endpoints import Endpoint
+from service.endpoints import Endpoint, ErrorRenderer
 from service.engine.permit import Permit
 from service.problems import Problem
 from service.telemetry.request_record import RequestRecord
@@ -38,6 +38,15 @@ _PREFIX = _Prefix()
 os.register_at_fork(after_in_child=_PREFIX.renew)
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as JSON, the lengths of the fields that were truncated, and the memory charged for it."""
+
+    value: Any
+    lengths: Mapping[str, int]
+    transient: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class RequestContext:
     """One request."""
@@ -53,11 +62,20 @@ class RequestContext:
     """Whether the client has disconnected, which cancels the task."""
     cut_off: bool = False
     """Whether the connection was closed because the client did not read the response."""
+    body: Body | None = None
+    """Its body, if that was read before its schema was known."""
+    render_error: ErrorRenderer | None = None
+    """How its errors are written, if its body says so."""
 
     @property
     def request_id(self) -> str:
         """The client's id, or one we generated."""
         return self.record.request_id
+
+    @property
+    def route(self) -> str:
+        """Its label in metrics."""
+        return self.path if self.endpoint is None else self.endpoint.label
 
     @property
     def inference(self) -> bool:
@@ -66,7 +84,9 @@ class RequestContext:
 
     def error(self, problem: Problem) -> Response:
         """Build the error response, in the endpoint's format."""
-        render = Problem.response if self.endpoint is None else self.endpoint.render_error
+        render = self.render_error
+        if render is None:
+            render = Problem.response if self.endpoint is None else self.endpoint.render_error
         return render(problem, self.path, self.request_id)
 
 

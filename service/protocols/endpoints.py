@@ -1,11 +1,32 @@
 """All endpoints: those of each protocol, and the operational ones."""
 
+from collections.abc import Set
+
 from service.endpoints import Endpoints
 from service.protocols import operations
+from service.protocols.cohere import routes as cohere
+from service.protocols.dialects import serve_dialects
 from service.protocols.native import decode, predict, rerank, routes, similarity, tokenize
+from service.protocols.openai import routes as openai
+from service.protocols.tei import routes as tei
+from service.setting_values import PROTOCOLS
 
 _NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
+_OTHERS = (tei, openai, cohere)
 
-ENDPOINTS = Endpoints(
-    [*(endpoint for protocol in _NATIVE for endpoint in protocol.ENDPOINTS), *operations.ENDPOINTS]
-)
+
+def select_endpoints(protocols: Set[str]) -> Endpoints:
+    """Build the table with the native endpoints, the operational ones, and those of other protocols."""
+    native = [endpoint for module in _NATIVE for endpoint in module.ENDPOINTS]
+    others = [endpoint for module in _OTHERS for endpoint in module.ENDPOINTS]
+    return Endpoints(
+        [
+            *(serve_dialects(endpoint, protocols) for endpoint in native),
+            *(endpoint for endpoint in others if endpoint.protocol in protocols),
+            *operations.ENDPOINTS,
+        ]
+    )
+
+
+ENDPOINTS = select_endpoints(frozenset(PROTOCOLS))
+"""The table with all protocols."""

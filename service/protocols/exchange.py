@@ -25,7 +25,7 @@ from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
 from service.serialization.answer_size import bound, waiting_bytes
-from service.serialization.items import AnswerStyle, Item
+from service.serialization.items import AnswerStyle, Expected, Item
 from service.serialization.precision import Precision
 from service.settings import Settings
 
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 # Work of up to this many Python steps runs on the event loop (about a millisecond).
 _INLINE_STEPS = 10_000
+# Python steps to bound an item of the response, and tokens that take as long as one of them (measured).
+_STEPS_PER_ITEM, _TOKENS_PER_STEP = 30, 4
 
 
 @dataclass
@@ -46,6 +48,12 @@ class Exchange:
     parsed: ParsedRequest[Any]
     seconds: float
     until: float
+    value: Callable[[Item], Any] | None = None
+    """What the protocol writes of an item, if its responses are values without names."""
+    frame: Callable[[int], tuple[bytes, bytes]] | None = None
+    """What stands around these values, given the number of tokens run."""
+    alone: bool = False
+    """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
     _body_charged: bool = False
 
@@ -142,9 +150,11 @@ class Exchange:
             decimals,
             unit,
             None if axes is None else tuple(axes),
-            listed,
+            listed and not self.alone,
             precision,
             method,
+            self.value,
+            self.frame,
         )
 
     async def answer(
@@ -156,7 +166,7 @@ class Exchange:
         make it smaller. Raises OverloadedError, InferenceError and Problem.
         """
         expected = [view.expected for view in views]
-        size, waiting = bound(style, encodings, expected), waiting_bytes(style, expected)
+        size, waiting = await self.bound(style, encodings, expected), waiting_bytes(style, expected)
         self.reserve_answer(style, size, way_out, waiting=waiting)
         delivery = self.delivery(style, Work.of(encodings), size + waiting)
         wants = [view.want for view in views]
@@ -170,6 +180,13 @@ class Exchange:
             return await delivery.deliver_lines(stream, self.in_time, make_item)
         result = await self.run(delivery, encodings, wants)
         return await delivery.deliver(starmap(make_item, enumerate(result.outputs)))
+
+    async def bound(
+        self, style: AnswerStyle, encodings: Sequence[Encoding], expected: Sequence[Expected]
+    ) -> int:
+        """Bound the bytes of a response, which takes a while for many items or tokens."""
+        steps = _STEPS_PER_ITEM * len(encodings) + sum(map(len, encodings)) // _TOKENS_PER_STEP
+        return await self.off_loop(lambda: bound(style, encodings, expected), steps=steps)
 
     def delivery(self, style: AnswerStyle, work: Work, size: int) -> Delivery:
         """Prepare the delivery of a response of at most `size` bytes, or made from arrays of that size."""

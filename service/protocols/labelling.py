@@ -72,7 +72,7 @@ class TextLabels:
         best = np.argsort(-found, kind="stable")[: self.top_k]
         names = self.head.labels
         listed = [{"label": names[i], "score": found[i]} for i in best]
-        return {"labels": _written(listed)}, {}
+        return {"labels": written(listed)}, {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,11 @@ class EntityLabels:
         return {}, size + len(encoding) * (_ENTITY_BYTES + _longest(self.head))
 
     def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `entities` of the logits (N, labels), in order."""
+        """Make `entities` of the logits (N, labels)."""
+        return {"entities": written(self.find(logits, reading))}, {}
+
+    def find(self, logits: Arrays, reading: TokenizedInput) -> list[dict[str, Any]]:
+        """Find the entities, in order."""
         found = scores(logits["token_logits"], self.head)
         encoding, entities = reading.encoding, []
         for segment, text, tokens in reading.segments():
@@ -135,10 +139,10 @@ class EntityLabels:
                         "segment": segment,
                     }
                 )
-        return {"entities": _written(entities)}, {}
+        return entities
 
 
-def _written(entries: list[dict[str, Any]]) -> orjson.Fragment:
+def written(entries: list[dict[str, Any]]) -> orjson.Fragment:
     """Write entries with float32 numbers, whose shortest text differs from that of Python's floats."""
     return orjson.Fragment(orjson.dumps(entries, option=orjson.OPT_SERIALIZE_NUMPY))
 

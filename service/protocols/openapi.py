@@ -42,7 +42,7 @@ _NOT_LISTED = {"not-found", "method-not-allowed", *NOT_OF_INFERENCE}  # occur fo
 
 def operation_id(route: APIRoute) -> str:
     """Name an operation by its path, such as `encode`: generated clients use it as the method name."""
-    return route.path_format.strip("/")
+    return route.path_format.strip("/").replace("/{", "_by_").replace("}", "").replace("/", "_")
 
 
 def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: bool) -> dict[str, Any]:
@@ -55,13 +55,16 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     )
     mode: JsonSchemaMode = "validation"
     requests = [endpoint.request for endpoint in endpoints if endpoint.request is not None]
-    models: list[type[BaseModel]] = [*requests, ProblemDocument]
+    models: list[type[BaseModel]] = [*requests, *dict.fromkeys(e.error_document for e in endpoints)]
     _, definitions = models_json_schema([(model, mode) for model in models], ref_template=_REF)
     schema["components"]["schemas"].update(definitions["$defs"])
     if keys:
         schema["components"]["securitySchemes"] = {"bearer": _BEARER}
+    # FastAPI's own, of parameters in paths: the errors here are those of the endpoints.
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schema["components"]["schemas"].pop(unused, None)
     for endpoint in endpoints:
-        for operation in schema["paths"].get(endpoint.path, {}).values():
+        for operation in schema["paths"].get(endpoint.documented_path, {}).values():
             _describe(operation, endpoint, keys=keys)
     return schema
 
@@ -79,19 +82,22 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
         operation["responses"]["200"]["content"].update(further)
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
-        operation["responses"].update(_problems(set(KINDS) - _NOT_LISTED))
+        operation["responses"].update(_problems(endpoint, set(KINDS) - _NOT_LISTED))
     else:
-        operation["responses"].update(_problems(endpoint.problems))
+        operation["responses"].update(_problems(endpoint, endpoint.problems))
 
 
-def _problems(kinds: Collection[str]) -> dict[str, Any]:
+def _problems(endpoint: Endpoint, kinds: Collection[str]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
-    for kind, (status, _) in KINDS.items():
+    document = endpoint.error_document
+    media_type = MEDIA_TYPE if document is ProblemDocument else "application/json"
+    for kind in KINDS:
         if kind not in kinds:
             continue
+        status = endpoint.error_status(kind)
         entry = responses.setdefault(
             str(int(status)),
-            {"description": "", "content": {MEDIA_TYPE: {"schema": _reference(ProblemDocument)}}},
+            {"description": "", "content": {media_type: {"schema": _reference(document)}}},
         )
         entry["description"] += f"{'; ' if entry['description'] else ''}`{kind}`"
         if status in (429, 503):

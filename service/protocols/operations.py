@@ -18,6 +18,7 @@ from model.contract import HeadInfo, HeadKind
 from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
 from service.problems import Problem, cut
+from service.protocols.tei.info import TeiInfo, describe_first
 
 # The page's script and style come from a package, so that it works offline.
 _PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
@@ -75,12 +76,16 @@ class Limits(BaseModel):
     request_timeout_s: float
 
 
-class Info(BaseModel):
+class NativeInfo(BaseModel):
     """The version, the models and the limits of this service."""
 
     version: str
     models: list[ServedModel]
     limits: Limits
+
+
+class Info(TeiInfo, NativeInfo):
+    """The version, the models and the limits of this service; further fields are for other protocols."""
 
 
 async def root() -> RedirectResponse:
@@ -139,6 +144,7 @@ async def info(request: Request) -> Info:
             max_response_bytes=state.max_response_bytes,
             request_timeout_s=settings.request_timeout_s,
         ),
+        **describe_first(state.engines, settings),
     )
 
 

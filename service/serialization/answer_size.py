@@ -73,6 +73,8 @@ def bound_texts(style: AnswerStyle, text_bytes: int, items: int) -> int:
 def _columns_bytes(style: AnswerStyle, encoding: Encoding, item: Expected) -> int:
     # In a safetensors header the JSON is itself a JSON string: each quote and backslash is escaped.
     quoting = 2 if style.format == "safetensors" else 1
+    if style.value is not None:
+        return item.column_bytes
     size = _ITEM_BYTES + len(encoding) * _TOKEN_BYTES + quoting * json_bytes("".join(encoding.tokens))
     if item.labels or item.text_bytes or item.summary:
         size += _MORE_BYTES + item.labels * _LABEL_BYTES

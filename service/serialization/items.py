@@ -1,6 +1,6 @@
 """The parts of a response: items with columns and arrays, and the style in which they are written."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,7 +64,10 @@ class AnswerStyle:
     `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
     float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
     under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
-    `precision` is that of the vectors, `method` how texts were ranked.
+    `precision` is that of the vectors, `method` how texts were ranked. A protocol whose responses are values
+    without names has a `value`: what it writes of an item, an array or what orjson writes. Its response is
+    the list of them, or the only one, between the two parts of a `frame`: what it returns for the number of
+    tokens run. Only for JSON.
     """
 
     model: str
@@ -76,6 +79,8 @@ class AnswerStyle:
     listed: bool = True
     precision: Precision = "float32"
     method: str | None = None
+    value: Callable[[Item], Any] | None = None
+    frame: Callable[[int], tuple[bytes, bytes]] | None = None
 
     @property
     def head(self) -> dict[str, Any]:

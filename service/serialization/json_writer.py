@@ -1,9 +1,11 @@
 """Items -> JSON: one document for all of them, or a line for each (ndjson)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import orjson
 from numpy.typing import NDArray
 
@@ -17,6 +19,11 @@ _PIECE_BYTES = 256 * 1024
 
 def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
     """Write a short response at once, holding the interpreter lock."""
+    if style.value is not None:
+        values = [_contiguous(style.value(item)) for item in items]
+        text = orjson.dumps(values if style.listed else values[0], option=orjson.OPT_SERIALIZE_NUMPY)
+        before, after = _frame(style, tokens)
+        return before + text + after
     trees = [_tree(style, item) for item in items]
     body = {"data": trees} if style.listed else trees[0]
     answer = {**style.head, **body, "usage": {"input_tokens": tokens}}
@@ -25,6 +32,9 @@ def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
 
 def document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterator[Piece]:
     """Write a response in pieces; `tokens` is the number of tokens run."""
+    if style.value is not None:
+        before, after = _frame(style, tokens)
+        return gathered(chain((before,), _values(style.value, items, listed=style.listed), (after,)))
     return gathered(_document(style, items, tokens))
 
 
@@ -75,6 +85,28 @@ def _document(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Iterato
             yield b","
         yield from _item(style, item)
     yield b"]" + usage
+
+
+def _frame(style: AnswerStyle, tokens: int) -> tuple[bytes, bytes]:
+    return (b"", b"") if style.frame is None else style.frame(tokens)
+
+
+def _values(value: Callable[[Item], Any], items: Iterable[Item], *, listed: bool) -> Iterator[Piece]:
+    """Write the values that stand for items, without names."""
+    between = b"[" if listed else b""
+    for item in items:
+        yield between
+        one = value(item)
+        if isinstance(one, np.ndarray):
+            yield from array_text(one, None)
+        else:
+            yield orjson.dumps(one, option=orjson.OPT_SERIALIZE_NUMPY)
+        between = b","
+    yield b"]" if listed else b""
+
+
+def _contiguous(value: Any) -> Any:
+    return plain(value, None) if isinstance(value, np.ndarray) else value
 
 
 def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:

@@ -17,7 +17,7 @@ from prometheus_client import (
 )
 
 from model.contract import ModelInfo
-from service.endpoints import Endpoints
+from service.endpoints import Endpoint, Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
 from service.serialization.items import Format
 from service.telemetry.processes import expose
@@ -59,9 +59,11 @@ _Over = Literal["max", "min", "sum", "mostrecent"]
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
 _UNMATCHED_STATUSES = (200, 400, 404, 405, 408, 501, 505)
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
-_INFERENCE_STATUSES = sorted(
-    {200, CLIENT_GONE, *(int(KINDS[kind][0]) for kind in KINDS.keys() - NOT_OF_INFERENCE)}
-)
+_INFERENCE_KINDS = KINDS.keys() - NOT_OF_INFERENCE
+
+
+def _inference_statuses(endpoint: Endpoint) -> list[int]:
+    return sorted({200, CLIENT_GONE, *(int(endpoint.error_status(kind)) for kind in _INFERENCE_KINDS)})
 
 
 class Metrics:
@@ -163,7 +165,7 @@ class Metrics:
             for name in get_args(Format):
                 self.response_bytes.labels(route, name)
         statuses = [
-            (endpoint.label, _INFERENCE_STATUSES if endpoint.inference else endpoint.statuses)
+            (endpoint.label, _inference_statuses(endpoint) if endpoint.inference else endpoint.statuses)
             for endpoint in endpoints
         ]
         for route, known in (*statuses, (UNMATCHED, _UNMATCHED_STATUSES)):

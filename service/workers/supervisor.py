@@ -25,7 +25,7 @@ from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
 from service.memory_limits import memory_given
 from service.process import freeze, settle
-from service.protocols.endpoints import ENDPOINTS
+from service.protocols.endpoints import select_endpoints
 from service.settings import Settings, SettingsError
 from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
@@ -135,7 +135,7 @@ class Supervisor:
         spare = Siblings(self._board.spare_column(), self._channels, self._values)
         self._greeter = fork(partial(greet, self._settings, spare, self._listener))
         share_values(self._values, "supervisor")
-        self._metrics = Metrics(VERSION, ENDPOINTS, self._values)
+        self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), self._values)
         try:
             self._models = prepare_models(self._settings, self._weights)
         except ModelError as error:

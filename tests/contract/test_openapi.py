@@ -6,6 +6,7 @@ import jsonschema_rs
 import openapi_spec_validator
 import pytest
 
+from service.endpoints import Endpoint
 from service.protocols.endpoints import ENDPOINTS
 from service.protocols.native.examples import EXAMPLES
 from tests.contract.test_invalid_requests import ATTENTION, BOTH, ENCODE
@@ -13,6 +14,12 @@ from tests.service.test_problems import TABLE
 from tests.support.serving import JSON, NDJSON, NPZ, SAFETENSORS, Json, Service
 
 ROUTES = ["/encode", "/attention"]
+NATIVE = [endpoint.path for endpoint in ENDPOINTS if endpoint.inference and endpoint.protocol == "native"]
+OTHERS = [
+    endpoint
+    for endpoint in ENDPOINTS
+    if endpoint.inference and endpoint.summary and endpoint.protocol != "native"
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +52,8 @@ def test_it_is_a_schema_of_openapi_3_1(schema: Json) -> None:
     assert schema["openapi"].startswith("3.1")
     assert schema["info"]["title"] == "headlight"
     operations = {"/livez", "/readyz", "/health", "/info", "/metrics"}
-    assert set(schema["paths"]) == operations | set(ENDPOINTS.inference_labels)
+    assert set(schema["paths"]) == operations | {e.documented_path for e in ENDPOINTS if e.summary}
+    assert {e.path for e in ENDPOINTS if e.inference and not e.summary} == {"/"}, "which is /tei, too"
 
     def references(part: Any) -> Any:
         if isinstance(part, dict):
@@ -70,7 +78,8 @@ def test_operations_have_short_names(schema: Json) -> None:
     """Generated clients call their functions by them."""
     operations = {path: next(iter(methods.values())) for path, methods in schema["paths"].items()}
     assert {path: operation["operationId"] for path, operation in operations.items()} == {
-        path: path.removeprefix("/") for path in operations
+        path: path.removeprefix("/").replace("/{", "_by_").replace("}", "").replace("/", "_")
+        for path in operations
     }
 
 
@@ -91,7 +100,7 @@ def test_every_example_runs(schema: Json, service: Service, path: str, name: str
     assert answer.is_valid(response.json())
 
 
-@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
+@pytest.mark.parametrize("path", NATIVE)
 def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None:
     """Each status with its kinds, as problem documents."""
     responses = schema["paths"][path]["post"]["responses"]
@@ -107,6 +116,22 @@ def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None
         assert "Retry-After" in responses[hurried]["headers"]
 
 
+@pytest.mark.parametrize("endpoint", OTHERS, ids=lambda endpoint: endpoint.path)
+def test_other_protocols_document_their_own_errors(schema: Json, endpoint: Endpoint) -> None:
+    """Each status of theirs, with their document; and each field, so that no other page is needed."""
+    operation = schema["paths"][endpoint.path]["post"]
+    responses = {int(status): one for status, one in operation["responses"].items()}
+    kinds = {kind for listed in TABLE.values() for kind in listed} - {"not-found", "method-not-allowed"}
+    assert set(responses) == {200, *(int(endpoint.error_status(kind)) for kind in kinds), 500}
+    for status in set(responses) - {200}:
+        (content,) = responses[status]["content"].items()
+        reference = f"#/components/schemas/{endpoint.error_document.__name__}"
+        assert content == (JSON, {"schema": {"$ref": reference}})
+    name = operation["requestBody"]["content"][JSON]["schema"]["$ref"].rpartition("/")[2]
+    fields = schema["components"]["schemas"][name]["properties"]
+    assert all(field["description"] for field in fields.values())
+
+
 FEWER_FORMATS = {
     "/predict": [JSON, NDJSON],
     "/rerank": [JSON],
@@ -116,7 +141,7 @@ FEWER_FORMATS = {
 }
 
 
-@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
+@pytest.mark.parametrize("path", NATIVE)
 def test_every_format_and_the_type_of_arrays_are_documented(schema: Json, path: str) -> None:
     """The 200 has all content types, JSON first; where there are arrays, the query parameter its values."""
     operation = schema["paths"][path]["post"]
@@ -130,7 +155,7 @@ def test_every_format_and_the_type_of_arrays_are_documented(schema: Json, path: 
     assert dtype["schema"]["enum"] == ["float32", "float16", "uint8"]
 
 
-@pytest.mark.parametrize("path", ENDPOINTS.inference_labels)
+@pytest.mark.parametrize("path", NATIVE)
 def test_every_field_is_described(schema: Json, path: str) -> None:
     """A reader of the schema needs no other document."""
     name = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]

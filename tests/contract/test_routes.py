@@ -39,7 +39,7 @@ def test_an_unknown_route_is_a_404_without_redirects(service: Service, method: s
         ),
         *(
             ("POST", path, "GET")
-            for path in ("/", "/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
+            for path in ("/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs")
         ),
         ("PROPFIND", "/encode", "POST"),
     ],

@@ -122,10 +122,23 @@ def test_the_route_leads_from_the_gateway_to_the_service() -> None:
 def test_clients_reach_what_is_for_them_and_nothing_else() -> None:
     """Inference and its documents; not the metrics, which ask for no key."""
     (rule,) = find(MANIFESTS, "HTTPRoute")["spec"]["rules"]
-    paths = {match["path"]["value"] for match in rule["matches"]}
-    inference = set(ENDPOINTS.inference_labels)
-    assert inference | {"/info"} <= paths <= inference | set(ENDPOINTS.operations_labels)
-    assert "/metrics" not in paths
+    matches = [match["path"] for match in rule["matches"]]
+
+    def reached(path: str) -> bool:
+        return any(
+            path == match["value"]
+            or (match["type"] == "PathPrefix" and path.startswith(match["value"] + "/"))
+            for match in matches
+        )
+
+    served = {*ENDPOINTS.inference_labels, *ENDPOINTS.operations_labels}
+    assert all(map(reached, (*ENDPOINTS.inference_labels, "/info")))
+    assert not any(map(reached, ("/metrics", "/livez", "/readyz", "/health")))
+    for match in matches:  # none leads nowhere
+        below = match["type"] == "PathPrefix" and any(
+            path.startswith(match["value"] + "/") for path in served
+        )
+        assert match["value"] in served or below
 
 
 def test_a_second_try_has_its_time_and_goes_once() -> None:

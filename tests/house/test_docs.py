@@ -30,6 +30,7 @@ from tests.support.serving import ROOT, Service, serve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+PROTOCOLS = (ROOT / "docs" / "protocols.md").read_text(encoding="utf-8")
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 DOCUMENTS = [
@@ -43,7 +44,15 @@ DOCUMENTS = [
 # Numbers shown are float32's, as those of the service under test; some are rounded to two decimals.
 TOLERANCE = 0.011
 # What differs between any two runs, with the precision, or with the speed of the machine.
-INCIDENTAL = {"request_id", "dtype", "device", "kernels", "max_batch_tokens", "max_queue_tokens"}
+INCIDENTAL = {
+    "request_id",
+    "dtype",
+    "model_dtype",
+    "device",
+    "kernels",
+    "max_batch_tokens",
+    "max_queue_tokens",
+}
 
 
 OMITTED = "…"
@@ -106,7 +115,8 @@ def test_every_json_response_shown_is_compared() -> None:
     blocks = sum(document.read_text(encoding="utf-8").count("```json\n") for document in DOCUMENTS)
     assert len(examples()) == blocks
     whole = {example.path for example in examples() if OMITTED not in example.answer}
-    assert whole >= {*ENDPOINTS.inference_labels, "/livez", "/readyz", "/info"}
+    native = {endpoint.path for endpoint in ENDPOINTS if endpoint.inference and endpoint.protocol == "native"}
+    assert whole >= {*native, "/embed", "/livez", "/readyz", "/info"}
 
 
 def test_an_example_that_differs_is_found() -> None:
@@ -218,10 +228,14 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_every_route_is_documented(service: Service) -> None:
-    """docs/api.md names each route of the schema, and each operations route."""
+    """docs/api.md names each native and each operations route, docs/protocols.md all others."""
     paths = service.http.get("/openapi.json").json()["paths"]
-    for path in (*paths, *ENDPOINTS.operations_labels):
+    others = {endpoint.documented_path for endpoint in ENDPOINTS if endpoint.protocol != "native"} - {"/"}
+    assert others <= paths.keys()
+    for path in (paths.keys() | {*ENDPOINTS.operations_labels}) - others:
         assert f"{path}`" in API
+    for path in others:  # the page says that each is under a prefix, too
+        assert f"{path}`" in PROTOCOLS or f"{path.removeprefix('/tei')}`" in PROTOCOLS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -232,8 +246,12 @@ def test_every_problem_is_documented(kind: str) -> None:
 
 
 def test_every_field_is_documented() -> None:
-    """docs/api.md names each field of the requests and each column of the answers."""
-    models: list[type[BaseModel]] = [e.request for e in ENDPOINTS if e.request is not None]
+    """docs/api.md names each field of the requests and each column of the answers; likewise other pages."""
+    requests = [(e.request, e.protocol) for e in ENDPOINTS if e.request is not None]
+    for request, protocol in requests:
+        if protocol != "native":
+            assert [name for name in request.model_fields if f"`{name}`" not in PROTOCOLS] == []
+    models: list[type[BaseModel]] = [request for request, protocol in requests if protocol == "native"]
     models += [TokenColumns, EncodeItem, AttentionItem, Summary, SimilarityResponse, DecodedItem]
     models += [RankedItem, RerankResponse, PredictItem, Entity, LabelScore]
     for model in models:

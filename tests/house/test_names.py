@@ -25,6 +25,7 @@ KNOWN = {
     "onnxruntime",
     "opentelemetry-exporter-otlp-proto-http",
     "opentelemetry-sdk",
+    "pandas",
     "safetensors",
     "torch",
     "tqdm",

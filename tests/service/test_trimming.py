@@ -1,4 +1,4 @@
-"""Memory is given back once in each rest, where there is any to give."""
+"""Memory is given back in each rest, where there is any to give."""
 
 import logging
 import time
@@ -87,8 +87,22 @@ def test_what_stays_is_not_asked_for_again(process: Process, monkeypatch: pytest
     monkeypatch.setattr(trimming, "trim_memory", lambda: setattr(process, "size", SMALL + 90 * 2**20))
     process.run(grows=100 * 2**20)
     assert process.look_after(IDLE_S) == 1
+    assert [process.look_after(1) for _ in range(4)] == [2, 3, 3, 3]
     process.run(grows=2**20)
+    assert process.look_after(IDLE_S) == 3
+
+
+def test_what_is_freed_a_moment_after_the_first_trim_is_given_back(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response that was still held then must not raise the size of the process for good."""
+    left = iter((SMALL + 90 * 2**20, SMALL))
+    monkeypatch.setattr(trimming, "trim_memory", lambda: setattr(process, "size", next(left)))
+    process.run(grows=100 * 2**20)
     assert process.look_after(IDLE_S) == 1
+    assert process.look_after(1) == 2
+    assert process.size == SMALL
+    assert [process.look_after(1) for _ in range(3)] == [2, 2, 2]
 
 
 def test_what_the_start_released_does_not_count_as_the_size_of_the_process(process: Process) -> None:

@@ -10,6 +10,8 @@ BAD = frozenset((400,))
 INVALID = frozenset((422,))
 LARGE = frozenset((413,))
 UNTYPED = frozenset((415,))
+UNFIT = frozenset((424,))
+"""text-embeddings-inference's answer where the model has no such head."""
 UNFOUND = frozenset((404,))
 BUSY = frozenset((429,))
 LATE = frozenset((504,))

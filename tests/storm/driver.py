@@ -21,6 +21,9 @@ _QUICK, _SLOW = 12, 250
 _POLL_S = 0.5
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}")
 _TITLES = re.compile(r"\w.*[.\]]$", re.DOTALL)
+_TEI = re.compile(rb"\w+ /(embed|embed_all|embed_sparse|rerank|similarity|predict|tokenize|decode|tei\S*)? ")
+_OPENAI = re.compile(rb"\w+ /v[12]/\S+ ")
+"""The beginnings of requests whose errors may have the form of text-embeddings-inference, and of OpenAI."""
 _GONE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError)
 
 
@@ -199,7 +202,35 @@ def _judge(answer: Answer, attack: Attack) -> Iterable[str]:
     if answer.status in BUSY and b"retry-after" not in answer.headers:
         yield "a 429 without Retry-After"
     if answer.status >= 400 and not attack.head:
+        yield from _judge_error(answer, attack, identifiers)
+
+
+def _judge_error(answer: Answer, attack: Attack, identifiers: list[bytes]) -> Iterable[str]:
+    is_json = answer.headers.get(b"content-type") == [b"application/json"]
+    if is_json and _TEI.match(attack.parts[0]):
+        yield from _judge_tei_error(answer)
+    elif is_json and _OPENAI.match(attack.parts[0]):
+        yield from _judge_openai_error(answer, identifiers)
+    else:
         yield from _judge_problem(answer, identifiers)
+
+
+def _judge_tei_error(answer: Answer) -> Iterable[str]:
+    document = json.loads(answer.body)
+    if document.keys() != {"error", "error_type"} or not _TITLES.search(document["error"]):
+        yield f"not an error of text-embeddings-inference: {answer.body[:300]!r}"
+
+
+def _judge_openai_error(answer: Answer, identifiers: list[bytes]) -> Iterable[str]:
+    document = json.loads(answer.body)
+    if document.keys() != {"error", "detail", "message", "id"}:
+        yield f"not an error of OpenAI: {answer.body[:300]!r}"
+        return
+    if document["id"].encode() not in identifiers:
+        yield f"an error of another answer: {answer.body[:300]!r}"
+    sentences = {document["error"]["message"], document["detail"], document["message"]}
+    if len(sentences) > 1 or not _TITLES.search(*sentences):
+        yield f"an error that says nothing: {answer.body[:300]!r}"
 
 
 def _judge_problem(answer: Answer, identifiers: list[bytes]) -> Iterable[str]:

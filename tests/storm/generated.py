@@ -9,7 +9,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.generation import GenerationMode
 
-from tests.storm.attack import OK, REFUSED, Attack, Kinds, once, request
+from tests.storm.attack import OK, REFUSED, UNFIT, Attack, Kinds, once, request
 from tests.support.serving import Json
 
 _SEED = 20
@@ -31,6 +31,7 @@ def generate(document: Json, examples: int) -> Kinds:
 
 def _draw(operation: Any, mode: GenerationMode, examples: int) -> list[Attack]:
     drawn: list[Attack] = []
+    unfit = UNFIT if "424" in operation.definition.raw["responses"] else frozenset()
 
     @seed(_SEED)
     @settings(
@@ -42,7 +43,7 @@ def _draw(operation: Any, mode: GenerationMode, examples: int) -> list[Attack]:
     )
     @given(operation.as_strategy(generation_mode=mode))
     def collect(case: Any) -> None:
-        drawn.append(_attack(case))
+        drawn.append(_attack(case, OK | REFUSED | unfit))
 
     try:
         collect()
@@ -52,7 +53,7 @@ def _draw(operation: Any, mode: GenerationMode, examples: int) -> list[Attack]:
     return drawn
 
 
-def _attack(case: Any) -> Attack:
+def _attack(case: Any, allowed: frozenset[int]) -> Attack:
     sent: Mapping[str, Any] = case.as_transport_kwargs(base_url="http://a")
     target = sent["url"].removeprefix("http://a") or "/"
     query = urlencode(sent.get("params") or {}, doseq=True)
@@ -67,4 +68,4 @@ def _attack(case: Any) -> Attack:
         body = json.dumps(sent["json"]).encode() if "json" in sent else b""
     elif isinstance(body, str):
         body = body.encode("utf-8", "surrogatepass")
-    return once(request(body, *headers, path=path.encode(), method=sent["method"].encode()), OK | REFUSED)
+    return once(request(body, *headers, path=path.encode(), method=sent["method"].encode()), allowed)

@@ -1,23 +1,24 @@
 """`POST /decode`: token ids to text."""
 
 import time
+from functools import partial
 from typing import ClassVar
 
 from pydantic import BaseModel, Field, StrictBool, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.errors import OutOfRange
 from model.tokenization.decoding import Decoder
 from service.endpoints import Endpoint
 from service.http.delivery import Work
-from service.http.request_body import ParsedRequest, read_request
+from service.http.request_body import read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.fields import MAX_IDS, IdLists, TokenIds
 from service.protocols.native.responses import Usage
 from service.protocols.native.schemas import MODEL, Options
+from service.protocols.token_ids import check_known
 from service.serialization.answer_size import bound_texts
 from service.serialization.items import Format, Item
 from service.settings import Settings
@@ -65,30 +66,31 @@ class DecodeResponse(BaseModel):
 async def decode(request: Request) -> Response:
     """Turn token ids into text, as the model's tokenizer joins them."""
     parsed = await read_request(request, DecodeRequest)
-    _check_counts(parsed, request.app.state.service.settings)
+    check_counts(parsed.body.token_ids, parsed.count, request.app.state.service.settings)
     exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_decode(exchange, parsed.body))
+    return await exchange.in_time(decode_ids(exchange, parsed.body))
 
 
-def _check_counts(parsed: ParsedRequest[DecodeRequest], settings: Settings) -> None:
-    """Raise the 413 for too many lists, and the 422 for too many ids in one."""
-    if not parsed.body.token_ids.flat:
-        check_count(parsed.count, settings, "token_ids")
-    elif parsed.count > MAX_IDS:
+def check_counts(ids: IdLists, count: int, settings: Settings, field: str = "token_ids") -> None:
+    """Raise the 413 for too many lists, and the 422 for too many ids in one; `count` is what was sent."""
+    if not ids.flat:
+        check_count(count, settings, field)
+    elif count > MAX_IDS:
         raise Problem(
             "invalid-request",
-            f"token_ids has {parsed.count} ids and the limit is {MAX_IDS}: split them into several requests.",
-            members={"field": "token_ids", "limit": MAX_IDS, "actual": parsed.count},
+            f"{field} has {count} ids and the limit is {MAX_IDS}: split them into several requests.",
+            members={"field": field, "limit": MAX_IDS, "actual": count},
         )
 
 
-async def _decode(exchange: Exchange, body: DecodeRequest) -> Response:
+async def decode_ids(exchange: Exchange, body: DecodeRequest, field: str = "token_ids") -> Response:
+    """Answer with the text of each list of ids; errors name `field`."""
     ids, decoder, style = body.token_ids, exchange.engine.decoder, exchange.style()
     steps = _STEPS_PER_ID * sum(map(len, ids.lists))
     stages = exchange.context.record.stages
     stages.begin("tokenize")
     start = time.perf_counter()
-    text_bytes = await exchange.off_loop(lambda: _measure(decoder, ids), steps=steps)
+    text_bytes = await exchange.off_loop(lambda: _measure(decoder, ids, field), steps=steps)
     size = bound_texts(style, text_bytes, len(ids))
     exchange.reserve_answer(style, size, "send fewer ids")
     texts = await exchange.off_loop(
@@ -99,19 +101,14 @@ async def _decode(exchange: Exchange, body: DecodeRequest) -> Response:
     return await exchange.delivery(style, Work(len(ids)), size).deliver(items)
 
 
-def _measure(decoder: Decoder, ids: IdLists) -> int:
+def _place(field: str, ids: IdLists, index: int, position: int) -> str:
+    return f"{field}.{ids.place(index, position)}"
+
+
+def _measure(decoder: Decoder, ids: IdLists, field: str) -> int:
     """Bound the bytes of all texts; raises OutOfRange for an id that the tokenizer does not have."""
     for index, one in enumerate(ids.lists):
-        position = decoder.find_unknown(one)
-        if position is not None:
-            where = f"token_ids.{ids.place(index, position)}"
-            raise OutOfRange(
-                f"{where} is {one[position]}, which is no token of this model: its tokenizer's ids are 0 to "
-                f"{decoder.size - 1}.",
-                field=where,
-                actual=one[position],
-                allowed=(0, decoder.size - 1),
-            )
+        check_known(decoder, one, partial(_place, field, ids, index))
     return sum(map(decoder.text_bytes, ids.lists))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.errors import OutOfRange, Unsupported
@@ -54,13 +55,15 @@ class EncodePlan:
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""
-        sentence = self.sentence
-        if sentence is not None and encoding.prompt_length and not self.include_prompt:
-            skip = min(encoding.prompt_length, len(encoding) - 1)
-            sentence = SentenceWant(
-                sentence.modes, sentence.layers, sentence.normalize, sentence.dimensions, skip
-            )
-        return Want(sentence=sentence, token_layers=self.token_layers, task=self.task)
+        if self.sentence is None or self.include_prompt or not encoding.prompt_length:
+            return self._want
+        skip = min(encoding.prompt_length, len(encoding) - 1)
+        return replace(self._want, sentence=replace(self.sentence, skip=skip))
+
+    @cached_property
+    def _want(self) -> Want:
+        """What is computed for most sequences: the same for thousands of short ones, so made once."""
+        return Want(sentence=self.sentence, token_layers=self.token_layers, task=self.task)
 
     def shapes(self, encoding: Encoding) -> dict[str, tuple[int, ...]]:
         """Return the maximum shapes of one sequence's arrays, by their names in the response."""
@@ -111,7 +114,7 @@ def _plan_sentence(options: EmbeddingOptions, info: ModelInfo) -> tuple[Sentence
             "and a pooling of that size.",
             field="pooling_layers" if len(layers) > 1 else "pooling",
         )
-    size = _cut(info.sentence_size if info.dense else pooled_size, options.dimensions)
+    size = _cut(info.sentence_size if info.dense else pooled_size, options)
     sentence = SentenceWant(modes, layers, _normalizes(options, info), options.dimensions)
     return sentence, size, pooled_size
 
@@ -130,7 +133,7 @@ def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo)
             f"{info.hidden_size}: leave chunks out.",
             field="chunks",
         )
-    size = _cut(info.sentence_size if info.dense else info.hidden_size, options.dimensions)
+    size = _cut(info.sentence_size if info.dense else info.hidden_size, options)
     return ChunkPlan(chunking, size, _normalizes(options, info), options.dimensions)
 
 
@@ -138,12 +141,13 @@ def _normalizes(options: EmbeddingOptions, info: ModelInfo) -> bool:
     return info.normalize if options.normalize is None else options.normalize
 
 
-def _cut(size: int, dimensions: int | None) -> int:
+def _cut(size: int, options: EmbeddingOptions) -> int:
     """Return the components that are left of `size`; raises OutOfRange if there are too few."""
+    dimensions, field = options.dimensions, options.dimensions_field
     if dimensions is not None and dimensions > size:
         raise OutOfRange(
-            f"dimensions is {dimensions} and the vectors have {size} components: choose 1 to {size}.",
-            field="dimensions",
+            f"{field} is {dimensions} and the vectors have {size} components: choose 1 to {size}.",
+            field=field,
             actual=dimensions,
             allowed=(1, size),
         )
@@ -165,8 +169,8 @@ def _check_precision(options: EmbeddingOptions, sizes: Sequence[int], *, normali
         raise Problem(
             "invalid-request",
             f'precision is "{precision}", which packs 8 components into a byte, and the vectors have {odd}: '
-            "set `dimensions` to a multiple of 8.",
-            members={"field": "dimensions", "actual": odd},
+            f"set `{options.dimensions_field}` to a multiple of 8.",
+            members={"field": options.dimensions_field, "actual": odd},
         )
 
 

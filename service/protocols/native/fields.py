@@ -104,7 +104,8 @@ class IdLists:
         return f"{position}" if self.flat else f"{index}.{position}"
 
 
-def _id_lists(value: object, info: ValidationInfo) -> IdLists:
+def id_lists(value: object, info: ValidationInfo) -> IdLists:
+    """Read the ids of one text, or a list of such lists; raises PydanticCustomError."""
     field = str(info.field_name)
     if not isinstance(value, list) or not value:
         raise invalid(field, "must be a non-empty list of integers, or of lists of integers")
@@ -163,7 +164,7 @@ Inputs = Annotated[Sequence[Text], PlainValidator(_texts), WithJsonSchema(_INPUT
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
 TokenIds = Annotated[
     IdLists,
-    PlainValidator(_id_lists),
+    PlainValidator(id_lists),
     WithJsonSchema({"anyOf": [{**_IDS, "minItems": 1}, {"type": "array", "items": _IDS, "minItems": 1}]}),
 ]
 NonEmptyText = Annotated[

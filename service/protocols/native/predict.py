@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, HeadInfo
+from model.contract import Encoding, HeadInfo, HeadKind
 from model.errors import Unsupported
 from model.heads.spans import SpanLabels
 from model.tokenization.tokenizer import Text, Truncation
@@ -34,6 +34,7 @@ from service.protocols.view import View
 from service.serialization.items import Format
 
 _PREFIX = "attention."
+LABELLING_HEADS: tuple[HeadKind, ...] = ("classification", "token_classification")
 # Python steps to bound the bytes of a token's entity, and of a label's name.
 _STEPS_PER_TOKEN = 10
 _STEPS_PER_LABEL = 5
@@ -121,9 +122,13 @@ async def predict(request: Request) -> Response:
 
 
 async def _predict(exchange: Exchange, body: PredictRequest) -> Response:
+    head = check_head(exchange.engine, exchange.state.engines, *LABELLING_HEADS)
+    return await label(exchange, body, head, _choose_labelling(exchange.engine, head, body))
+
+
+async def label(exchange: Exchange, body: PredictRequest, head: HeadInfo, labelling: Labelling) -> Response:
+    """Answer with what `labelling` makes of the logits of each input."""
     info, maps = exchange.engine.info, body.attention
-    head = check_head(exchange.engine, exchange.state.engines, "classification", "token_classification")
-    labelling = _choose_labelling(exchange.engine, head, body)
     base = plan_encode(NO_VECTORS, info, info.default_task)
     plan = None if maps is None else plan_attention(maps, info, base, prefix=_PREFIX)
     truncation = Truncation(allowed=body.truncate, side=body.truncation_side)

@@ -110,10 +110,11 @@ async def rerank(request: Request) -> Response:
     parsed = await read_request(request, RerankRequest)
     check_count(parsed.count, request.app.state.service.settings, RerankRequest.listed)
     exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_rerank(exchange, parsed.body))
+    return await exchange.in_time(rank(exchange, parsed.body))
 
 
-async def _rerank(exchange: Exchange, body: RerankRequest) -> Response:
+async def rank(exchange: Exchange, body: RerankRequest) -> Response:
+    """Answer with the texts in order, by the method of the model."""
     method = choose_method(exchange.engine, exchange.state.engines)
     head = exchange.engine.info.head
     if method == "cross-encoder" and head is not None:
@@ -147,7 +148,7 @@ async def _cross_encoder(exchange: Exchange, body: RerankRequest, head: HeadInfo
     delivery = exchange.delivery(answer.style, Work.of(encodings), answer.size)
     result = await exchange.run(delivery, encodings, wants)
     found = scores(_logits(result.outputs), head, raw=body.raw_scores)
-    return await delivery.deliver([answer.item(*one) for one in ranked(found, answer.count)])
+    return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count))
 
 
 async def _with_attention(
@@ -237,7 +238,7 @@ async def _apart(
     delivery = exchange.delivery(answer.style, work, answer.size)
     result = await exchange.run(delivery, encodings, wants)
     found = await exchange.off_loop(lambda: compare(result.outputs), steps=products // _PRODUCTS_PER_STEP)
-    return await delivery.deliver([answer.item(*one) for one in ranked(found, answer.count)])
+    return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count))
 
 
 async def _tokenize_pairs(exchange: Exchange, body: RerankRequest) -> list[Encoding]:

@@ -16,7 +16,8 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
-from service.protocols.native.heads.sparse import plan_sparse
+from service.protocols.native.heads.keywords import KeywordPlan
+from service.protocols.native.heads.sparse import SparsePlan, plan_sparse
 from service.protocols.native.heads.token_vectors import TokenVectorsPlan, plan_token_vectors
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
@@ -29,6 +30,8 @@ from service.protocols.view import View
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)
 
+# Python steps to plan an input (measured).
+_STEPS_PER_INPUT = 30
 # Python steps to find a token's word and whether it is kept.
 _STEPS_PER_TOKEN = 5
 # Python steps to find a chunk's tokens, and the bytes of its two pairs of numbers (measured).
@@ -97,11 +100,7 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     encodings = await _tokenize(exchange, body)
     views = await _plan_items(exchange, plan, encodings, body.inputs)
     if sparse is not None:
-        described = [*zip(views, encodings, strict=True)]
-        views = await exchange.off_loop(
-            lambda: [sparse.extend(*one) for one in described],
-            steps=sparse.steps_per_token * sum(map(len, encodings)),
-        )
+        views = await add_sparse(exchange, sparse, views, encodings)
     way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
     way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
     way_out += "set `top_k`, " if sparse is not None else ""
@@ -109,10 +108,25 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     return await exchange.answer(exchange.style(precision=plan.precision), encodings, views, way_out)
 
 
+async def add_sparse(
+    exchange: Exchange,
+    plan: SparsePlan | KeywordPlan,
+    views: Sequence[View],
+    encodings: Sequence[Encoding],
+) -> list[View]:
+    """Add the sparse vector of each input to what it returns."""
+    described = [*zip(views, encodings, strict=True)]
+    steps = plan.steps_per_token * sum(map(len, encodings))
+    return await exchange.off_loop(lambda: [plan.extend(*one) for one in described], steps=steps)
+
+
 async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVectorsPlan) -> Response:
     """Encode queries or documents for late interaction."""
     encodings = await _tokenize(exchange, body, body.role)
-    views = [plan.view(index, encoding) for index, encoding in enumerate(encodings)]
+    views = await exchange.off_loop(
+        lambda: [plan.view(index, encoding) for index, encoding in enumerate(encodings)],
+        steps=_STEPS_PER_INPUT * len(encodings),
+    )
     return await exchange.answer(exchange.style(), encodings, views, "send fewer or shorter inputs")
 
 
@@ -120,13 +134,13 @@ async def _plan_items(
     exchange: Exchange, plan: EncodePlan, encodings: Sequence[Encoding], texts: Sequence[Text]
 ) -> list[View]:
     """Plan each input; texts are split into chunks, in memory that is reserved first."""
-    inputs = [*enumerate(zip(encodings, texts, strict=True))]
+    inputs, steps = [*enumerate(zip(encodings, texts, strict=True))], _STEPS_PER_INPUT * len(encodings)
     if plan.chunks is None:
-        return [plan.view(i, *one) for i, one in inputs]
+        return await exchange.off_loop(lambda: [plan.view(i, *one) for i, one in inputs], steps=steps)
     most = sum(map(plan.chunks.most, encodings))
     memory, permit = exchange.state.memory, exchange.context.permit
     memory.take(permit, _CHUNK_BYTES * most)
-    steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_CHUNK * most
+    steps += _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_CHUNK * most
     if plan.chunks.chunking == "sentences":
         steps += sum(map(len, texts))
     views = await exchange.off_loop(lambda: [plan.view(i, *one) for i, one in inputs], steps=steps)

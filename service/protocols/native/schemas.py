@@ -139,6 +139,8 @@ class EmbeddingOptions:
     layers: Sequence[int] = (-1,)
     precision: Precision = "float32"
     chunks: Chunking | None = None
+    dimensions_field: str = "dimensions"
+    """What the request calls `dimensions`, for errors."""
 
 
 NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)

@@ -64,10 +64,11 @@ async def similarity(request: Request) -> Response:
     refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
     check_count(parsed.count, request.app.state.service.settings, SimilarityRequest.listed)
     exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_similarity(exchange, parsed.body))
+    return await exchange.in_time(compare(exchange, parsed.body))
 
 
-async def _similarity(exchange: Exchange, body: SimilarityRequest) -> Response:
+async def compare(exchange: Exchange, body: SimilarityRequest) -> Response:
+    """Answer with the similarities of the texts."""
     info = exchange.engine.info
     plan = plan_encode(OWN_VECTORS, info, choose_task(body, info))
     prompt = choose_prompt(body, info)

@@ -17,7 +17,6 @@ from service.protocols.native.encode_plan import choose_prompt
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
-from service.serialization.answer_size import bound
 from service.serialization.items import Expected, Format, Item, columns
 
 # Python steps to leave a token out of each column.
@@ -61,7 +60,7 @@ async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
             steps=_STEPS_PER_TOKEN * sum(map(len, encodings)),
         )
     style = exchange.style()
-    size = bound(style, kept, [Expected()] * len(kept))
+    size = await exchange.bound(style, kept, [Expected()] * len(kept))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")
     work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
     items = (Item(columns(index, encoding), {}) for index, encoding in enumerate(kept))

@@ -49,10 +49,17 @@ class SparsePlan:
 
 
 def plan_sparse(
-    top_k: int | None, role: Role | None, engine: Engine, engines: Mapping[str, Engine]
+    top_k: int | None,
+    role: Role | None,
+    engine: Engine,
+    engines: Mapping[str, Engine],
+    needs: str = '"sparse" in outputs',
 ) -> "SparsePlan | KeywordPlan":
-    """Check that a model has sparse vectors; raises Unsupported, naming those of `engines` that do."""
-    head = check_head(engine, engines, "masked_words", "keywords", needs='"sparse" in outputs')
+    """Check that a model has sparse vectors; raises Unsupported, naming those of `engines` that do.
+
+    `needs` says what of the request needs them.
+    """
+    head = check_head(engine, engines, "masked_words", "keywords", needs=needs)
     if engine.keywords is not None and head.kind == "keywords":
         check_exposes(engine.info, "attention", "model")
         return KeywordPlan(top_k, role == "query", engine.keywords, engine.info)

@@ -1,0 +1,129 @@
+"""`/v1/rerank` and `/v2/rerank`: documents in the order in which they match a query."""
+
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, WithJsonSchema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.errors import InputTooLong
+from service.http.request_body import read_request
+from service.problems import Problem
+from service.protocols.exchange import Exchange, check_count
+from service.protocols.lenient import Fields
+from service.protocols.native.fields import NonEmptyText, PositiveNumber, invalid
+from service.protocols.native.rerank import RerankRequest, rank
+from service.serialization.items import Format, Item
+
+
+def _documents(value: object) -> list[str]:
+    """Read texts, each of which may be an object with `text`."""
+    if not isinstance(value, list) or not value:
+        raise invalid("documents", "must be a list of at least one text")
+    texts: list[Any] = [one.get("text") if isinstance(one, dict) else one for one in value]
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise invalid(f"documents.{i}", 'must be a string, or an object with "text"')
+    return texts
+
+
+_DOCUMENT = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["text"]}]}
+Documents = Annotated[
+    list[str],
+    PlainValidator(_documents),
+    WithJsonSchema({"type": "array", "items": _DOCUMENT, "minItems": 1}),
+]
+
+
+class CohereRerankRequest(Fields):
+    """Documents to rank by how well they match a query. Unknown fields are ignored."""
+
+    listed: ClassVar[str] = "documents"
+    formats: ClassVar[tuple[Format, ...]] = ("json",)
+
+    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
+    query: NonEmptyText = Field(description="What the documents are ranked for.")
+    documents: Documents = Field(description="Texts, or objects with `text`.")
+    top_n: PositiveNumber | None = Field(None, description="Return the best k; all by default.")
+    top_k: PositiveNumber | None = Field(
+        None, description="Voyage's name of `top_n`. With it or `truncation` the response has Voyage's form."
+    )
+    truncation: StrictBool | None = Field(
+        None, description="Voyage's: `false` refuses documents longer than the model's limit."
+    )
+    return_documents: StrictBool = Field(False, description="Return each document, too.")  # noqa: FBT003
+
+    @property
+    def voyage(self) -> bool:
+        """Whether the client is Voyage's."""
+        return self.top_k is not None or self.truncation is not None
+
+
+class RelevantDocument(BaseModel):
+    """A document with its score."""
+
+    index: int
+    relevance_score: float
+    document: dict[str, str] | str | None = Field(
+        None, description="With `return_documents`: an object with `text`, and a string in Voyage's form."
+    )
+
+
+class CohereRanking(BaseModel):
+    """The documents, the largest score first."""
+
+    id: str | None = Field(None, description="The id of the request.")
+    object: str | None = Field(None, description="`list`, in Voyage's form.")
+    results: list[RelevantDocument] | None = None
+    data: list[RelevantDocument] | None = Field(None, description="In Voyage's form, as `results`.")
+    model: str
+    usage: dict[str, int]
+    meta: dict[str, Any] | None = None
+
+
+async def rerank(request: Request) -> Response:
+    """Rank documents by how well they match a query, as native `/rerank` does."""
+    parsed = await read_request(request, CohereRerankRequest)
+    check_count(parsed.count, request.app.state.service.settings, "documents")
+    exchange = Exchange.open(request, parsed)
+    return await exchange.in_time(_rerank(exchange, parsed.body))
+
+
+async def _rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
+    native = RerankRequest.model_construct(
+        model=body.model,
+        query=body.query,
+        texts=body.documents,
+        top_n=body.top_n if body.top_n is not None else body.top_k,
+        return_texts=body.return_documents,
+        truncate=body.truncation is not False,
+    )
+    exchange.value = partial(_document, voyage=body.voyage)
+    exchange.frame = partial(_frame, exchange, voyage=body.voyage)
+    try:
+        return await rank(exchange, native)
+    except InputTooLong as error:
+        field = error.field.replace("texts", "documents", 1)
+        raise InputTooLong(field=field, actual=error.actual, limit=error.limit) from None
+    except Problem as problem:
+        detail = problem.detail.replace("`texts`", "`documents`").replace("return_texts", "return_documents")
+        raise Problem(problem.kind, detail, problem.headers, problem.members) from None
+
+
+def _document(item: Item, *, voyage: bool) -> dict[str, Any]:
+    columns = item.columns
+    one = {"index": columns["index"], "relevance_score": columns["score"]}
+    if "text" in columns:
+        one["document"] = columns["text"] if voyage else {"text": columns["text"]}
+    return one
+
+
+def _frame(exchange: Exchange, tokens: int, *, voyage: bool) -> tuple[bytes, bytes]:
+    rest: dict[str, Any] = {"model": exchange.engine.name, "usage": {"total_tokens": tokens}}
+    if voyage:
+        return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
+    rest["usage"]["prompt_tokens"] = tokens
+    rest |= {"id": exchange.context.request_id, "meta": {"billed_units": {"search_units": 1}}}
+    return b'{"results":', b"," + orjson.dumps(rest)[1:]

@@ -1,0 +1,199 @@
+"""`/v1/embeddings`: a vector for each text, or for each part of one."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.contract import Encoding, ModelInfo
+from model.errors import OutOfRange
+from model.tokenization.tokenizer import Truncation
+from service.http.request_body import read_request
+from service.problems import Problem
+from service.protocols.exchange import Exchange
+from service.protocols.native.encode_plan import choose_prompt, plan_encode
+from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
+from service.protocols.openai.fields import EmbeddingsRequest
+from service.protocols.purposes import find_prompt
+from service.protocols.texts_or_ids import check_inputs, tokenize_inputs
+from service.protocols.view import View
+from service.serialization.items import Expected, Item
+
+_FEWER = "send fewer inputs, or ask for fewer `dimensions`"
+# With its punctuation: the names of an item's fields, and its index.
+_ITEM_BYTES = 64
+# Python steps to plan an input.
+_STEPS_PER_INPUT = 30
+_OTHER_IDS = (
+    "If the client made them with another tokenizer, have it send texts: LangChain's OpenAIEmbeddings does "
+    "with check_embedding_ctx_length=False."
+)
+
+
+class OpenAIUsage(BaseModel):
+    """The work done for a request, in tokens."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class OpenAIEmbedding(BaseModel):
+    """The vector of an input."""
+
+    object: str = "embedding"
+    index: int
+    embedding: list[float] | str = Field(description="The numbers, or their bytes in base64.")
+
+
+class EmbeddingsResponse(BaseModel):
+    """The vectors of all inputs, in their order."""
+
+    object: str = "list"
+    data: list[OpenAIEmbedding]
+    model: str
+    usage: OpenAIUsage
+
+
+async def embeddings(request: Request) -> Response:
+    """Return the vector of each input; with `late_chunking` inputs are parts of one text."""
+    parsed = await read_request(request, EmbeddingsRequest)
+    body = parsed.body
+    check_inputs(body.input, parsed.count, request.app.state.service.settings, "input")
+    if not all(len(one) or isinstance(one, str) for one in body.input.inputs):
+        raise Problem("invalid-request", "A list of token ids is empty.", members={"field": "input"})
+    exchange = Exchange.open(request, parsed)
+    exchange.frame = partial(_frame, exchange.engine.name)
+    work = _embed_parts(exchange, body) if body.late_chunking else _embed(exchange, body)
+    return await exchange.in_time(work)
+
+
+async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
+    info = exchange.engine.info
+    options = EmbeddingOptions(("sentence",), None, body.normalized, body.size, precision=body.precision)
+    plan = plan_encode(options, info, _choose_task(body, info))
+    prompt = _choose_prompt(body, info)
+    truncation = Truncation(allowed=body.may_truncate)
+    encodings = await _tokenize(exchange, body, truncation, prompt)
+    expected = partial(Expected, column_bytes=_ITEM_BYTES)
+    views = await exchange.off_loop(
+        lambda: [
+            View(plan.want(one), {"index": i}, expected(plan.shapes(one)), precision=plan.precision)
+            for i, one in enumerate(encodings)
+        ],
+        steps=_STEPS_PER_INPUT * len(encodings),
+    )
+    exchange.value = partial(_embedding, base64=body.base64)
+    response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
+    return _count_truncated(response, encodings)
+
+
+async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
+    """Run all texts as one, and return the vector of each."""
+    texts = body.input.inputs
+    if not all(isinstance(one, str) for one in texts):
+        raise Problem(
+            "invalid-request",
+            "late_chunking is of texts, and input has token ids: leave it out or send texts.",
+            members={"field": "late_chunking"},
+        )
+    info, spans = exchange.engine.info, tuple(pairwise(accumulate(map(len, texts), initial=0)))
+    whole = "".join(one for one in texts if isinstance(one, str))
+    options = EmbeddingOptions((), None, body.normalized, body.size, precision=body.precision, chunks=spans)
+    plan = plan_encode(options, info, _choose_task(body, info))
+    truncation = Truncation(allowed=body.may_truncate)
+    encodings = await exchange.tokenize([whole], truncation, _choose_prompt(body, info), lambda _: "input")
+    try:
+        view = plan.view(0, encodings[0], whole)
+    except Problem as problem:
+        raise _of_input(problem) from None
+    exchange.alone, exchange.value = True, partial(_parts, base64=body.base64)
+    size = Expected(view.expected.arrays, column_bytes=_ITEM_BYTES * len(spans))
+    views = [View(view.want, {}, size, precision=plan.precision)]
+    response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
+    return _count_truncated(response, encodings)
+
+
+def _of_input(problem: Problem) -> Problem:
+    """Name the list of the texts in a problem of the parts of one."""
+    field = str(problem.members.get("field", "")).replace("chunks", "input", 1)
+    detail = problem.detail.replace("chunks", "input")
+    return Problem(problem.kind, detail, problem.headers, {**problem.members, "field": field})
+
+
+def _choose_task(body: EmbeddingsRequest, info: ModelInfo) -> str | None:
+    return body.task if body.task in info.tasks else info.default_task
+
+
+def _choose_prompt(body: EmbeddingsRequest, info: ModelInfo) -> str:
+    if body.prompt_name is None and (purpose := body.input_type or body.task) is not None:
+        name = find_prompt("input_type" if body.input_type else "task", purpose, info)
+        return "" if name is None else info.prompts[name]
+    return choose_prompt(PromptRequest.model_construct(prompt_name=body.prompt_name), info)
+
+
+async def _tokenize(
+    exchange: Exchange, body: EmbeddingsRequest, truncation: Truncation, prompt: str
+) -> list[Encoding]:
+    lists = [(i, one) for i, one in enumerate(body.input.inputs) if not isinstance(one, str)]
+    try:
+        encodings = await tokenize_inputs(exchange, body.input.inputs, truncation, prompt, "input")
+    except OutOfRange as error:
+        raise Problem(
+            "invalid-request", f"{error} {_OTHER_IDS}", members={"field": error.field, "actual": error.actual}
+        ) from None
+    if lists:
+        await _check_special(exchange, lists)
+    return encodings
+
+
+async def _check_special(exchange: Exchange, lists: Sequence[tuple[int, Any]]) -> None:
+    """Refuse ids without the special tokens around each text, which another tokenizer made.
+
+    Most of its ids are also ids of this model, but of other words.
+    """
+    record = exchange.context.record
+    counted = record.tokens
+    (sample,) = await exchange.tokenize(["a"], Truncation())
+    record.tokens = counted
+    for place, where in ((0, "begin"), (-1, "end")):
+        needed = sample.token_ids[place]
+        wrong = next((i for i, ids in lists if ids[place] != needed), None)
+        if sample.special[place] and wrong is not None:
+            raise Problem(
+                "invalid-request",
+                f"input.{wrong} does not {where} with {needed}, the special token that this model has there. "
+                f"{_OTHER_IDS}",
+                members={"field": f"input.{wrong}"},
+            )
+
+
+def _count_truncated(response: Response, encodings: Sequence[Encoding]) -> Response:
+    if truncated := sum(one.truncated for one in encodings):
+        response.headers["x-truncated-inputs"] = str(truncated)
+    return response
+
+
+def _frame(model: str, tokens: int) -> tuple[bytes, bytes]:
+    rest = {"model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+    return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
+
+
+def _embedding(item: Item, *, base64: bool) -> dict[str, Any]:
+    return _one(item.columns["index"], item.arrays["embedding"], base64=base64)
+
+
+def _parts(item: Item, *, base64: bool) -> list[dict[str, Any]]:
+    return [_one(i, vector, base64=base64) for i, vector in enumerate(item.arrays["chunks"])]
+
+
+def _one(index: int, vector: NDArray[Any], *, base64: bool) -> dict[str, Any]:
+    written = b64encode(vector.tobytes()).decode() if base64 else np.ascontiguousarray(vector)
+    return {"object": "embedding", "index": index, "embedding": written}

@@ -1,0 +1,67 @@
+"""Problems in the form of OpenAI, with the members that the clients of Jina, Voyage and Cohere read."""
+
+from http import HTTPStatus
+
+import orjson
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from service.problems import KINDS, Problem
+
+
+class OpenAIErrorObject(BaseModel):
+    """What is wrong."""
+
+    message: str = Field(description="A sentence that says what to change.")
+    type: str
+    param: str | None = Field(description="The field.")
+    code: str | None
+
+
+class OpenAIError(BaseModel):
+    """An error. `detail`, `message` and `id` are for clients that do not read `error`."""
+
+    error: OpenAIErrorObject
+    detail: str
+    message: str
+    id: str = Field(description="The id of the request.")
+
+
+# The SDK repeats a 5xx, and these would be computed again for nothing.
+_NOT_AGAIN = frozenset(("deadline-exceeded", "inference-failed"))
+_CODES = {
+    "unauthorized": "invalid_api_key",
+    "model-not-found": "model_not_found",
+    "overloaded": "rate_limit_exceeded",
+}
+
+
+def error_status(kind: str) -> HTTPStatus:
+    """Return the status of a kind of problem: the original has no 422, and lists too long are a 400."""
+    status = KINDS[kind][0]
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY or kind == "too-many-inputs":
+        return HTTPStatus.BAD_REQUEST
+    return status
+
+
+def render_error(problem: Problem, _instance: str, request_id: str) -> Response:
+    """Build the response for a problem."""
+    status, sentence = error_status(problem.kind), problem.sentence
+    field = problem.members.get("field")
+    error = {
+        "message": sentence,
+        "type": _type(status),
+        "param": field if isinstance(field, str) else None,
+        "code": _CODES.get(problem.kind),
+    }
+    headers = dict(problem.headers)
+    if problem.kind in _NOT_AGAIN:
+        headers["x-should-retry"] = "false"
+    body = orjson.dumps({"error": error, "detail": sentence, "message": sentence, "id": request_id})
+    return Response(body, status_code=status, headers=headers, media_type="application/json")
+
+
+def _type(status: HTTPStatus) -> str:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "requests"
+    return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"

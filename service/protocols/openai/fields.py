@@ -1,0 +1,109 @@
+"""The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    StrictBool,
+    StrictStr,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from service.protocols.lenient import Fields
+from service.protocols.native.fields import MAX_IDS, PositiveNumber, invalid
+from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
+from service.serialization.items import Format
+from service.serialization.precision import Precision
+
+Encoding = Literal["float", "base64"]
+Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
+
+
+def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
+    """Read a text, the ids of one, or a list of either, where a text may be an object, as Jina's are."""
+    if isinstance(value, list):
+        value = [one["text"] if isinstance(one, dict) and "text" in one else one for one in value]
+    if value == []:
+        raise invalid("input", "must not be empty")
+    return texts_or_ids(value, info)
+
+
+def _only(value: object, info: ValidationInfo) -> object:
+    """Read a type, also from a list of one."""
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise invalid(str(info.field_name), "must be one type: send a request for each")
+        return value[0]
+    return value
+
+
+_Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
+Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXTS_OR_IDS)]
+OneType = Annotated[_Type, BeforeValidator(_only)]
+_JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
+
+
+class EmbeddingsRequest(Fields):
+    """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
+
+    listed: ClassVar[str] = "input"
+    formats: ClassVar[tuple[Format, ...]] = ("json",)
+    most_numbers: ClassVar[int] = MAX_IDS
+
+    model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
+    input: Input = Field(
+        description="A text, the token ids of one, or a list of either. Ids run as they are, special ones "
+        "included."
+    )
+    encoding_format: Encoding = Field(
+        "float", description="`base64` is the bytes of the numbers, floats as float32, little-endian."
+    )
+    dimensions: PositiveNumber | None = Field(None, description="Keep the first k components, renormalized.")
+    output_dimension: PositiveNumber | None = Field(None, description="Voyage's name of `dimensions`.")
+    output_dtype: Numbers = Field("float", description="As `precision` of `/encode`.")
+    embedding_type: OneType | None = Field(None, description=_JINA_TYPE)
+    encoding_type: OneType | None = Field(None, description=_JINA_TYPE)
+    normalized: StrictBool = Field(True, description="Scale each vector to unit L2 norm.")  # noqa: FBT003
+    truncate: StrictBool | None = Field(
+        None,
+        description="Truncate texts longer than the model's limit, the default; `false` refuses them. The "
+        "response's header `X-Truncated-Inputs` counts them. With `late_chunking` only if it is `true`.",
+    )
+    truncation: StrictBool | None = Field(None, description="Voyage's name of `truncate`.")
+    late_chunking: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
+        "its tokens.",
+    )
+    input_type: StrictStr | None = Field(
+        None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
+    )
+    task: StrictStr | None = Field(
+        None, description="Jina's name of it, such as `retrieval.query`; also chooses the model's adapter."
+    )
+    prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
+
+    @property
+    def size(self) -> int | None:
+        """The components to keep."""
+        return self.dimensions if self.dimensions is not None else self.output_dimension
+
+    @property
+    def may_truncate(self) -> bool:
+        """Whether texts may be truncated."""
+        said = self.truncate if self.truncate is not None else self.truncation
+        return said if said is not None else not self.late_chunking
+
+    @property
+    def base64(self) -> bool:
+        """Whether vectors are written as bytes."""
+        return "base64" in (self.encoding_format, self.embedding_type, self.encoding_type)
+
+    @property
+    def precision(self) -> Precision:
+        """The type of the numbers."""
+        asked: tuple[Any, ...] = (self.output_dtype, self.embedding_type, self.encoding_type)
+        return next((one for one in asked if one not in (None, "float", "base64")), "float32")

@@ -1,0 +1,54 @@
+"""`/v1/models`: what is served, for the clients of OpenAI and Cohere."""
+
+import time
+from typing import Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from service.lifecycle import ServiceState
+
+_STARTED = int(time.time())
+
+
+class OpenAIModel(BaseModel):
+    """A served model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = Field(description="When the service was started, in seconds since 1970.")
+    owned_by: str = "headlight"
+
+
+class CohereModel(BaseModel):
+    """A served model, as Cohere's client reads it."""
+
+    name: str
+    endpoints: list[str]
+    context_length: int = Field(description="Tokens of a text.")
+
+
+class ModelList(BaseModel):
+    """The served models."""
+
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+    models: list[CohereModel] = Field(description="The same for Cohere's client.")
+
+
+async def models(request: Request) -> ModelList:
+    """List the served models."""
+    state: ServiceState = request.app.state.service
+    return ModelList(
+        data=[OpenAIModel(id=name, created=_STARTED) for name in state.engines],
+        models=[
+            CohereModel(name=name, endpoints=["embed", "rerank"], context_length=engine.info.max_length)
+            for name, engine in state.engines.items()
+        ],
+    )
+
+
+async def model(request: Request, model: str) -> OpenAIModel:
+    """Describe a served model, whose name may have slashes."""
+    state: ServiceState = request.app.state.service
+    return OpenAIModel(id=state.engine(model).name, created=_STARTED)

@@ -1,0 +1,56 @@
+"""The routes of OpenAI, which Jina and Voyage share."""
+
+from service.endpoints import Endpoint
+from service.protocols.openai.embeddings import EmbeddingsResponse, embeddings
+from service.protocols.openai.errors import OpenAIError, error_status, render_error
+from service.protocols.openai.fields import EmbeddingsRequest
+from service.protocols.openai.models import model, models
+
+_EXAMPLES = {
+    "texts": {"summary": "The vectors of texts", "value": {"input": ["A man is eating.", "A dog slept."]}},
+    "bytes": {
+        "summary": "The first components, as bytes",
+        "value": {"input": "A man is eating.", "dimensions": 64, "encoding_format": "base64"},
+    },
+}
+
+ENDPOINTS = (
+    Endpoint(
+        "/v1/embeddings",
+        embeddings,
+        ("POST",),
+        summary="Vectors of texts, for the clients of OpenAI, Jina and Voyage",
+        request=EmbeddingsRequest,
+        examples=_EXAMPLES,
+        responses={200: {"model": EmbeddingsResponse}},
+        guarded=True,
+        render_error=render_error,
+        error_document=OpenAIError,
+        error_status=error_status,
+        protocol="openai",
+    ),
+    Endpoint(
+        "/v1/models",
+        models,
+        summary="The served models",
+        guarded=True,
+        problems=frozenset({"unauthorized"}),
+        statuses=(200, 401, 405),
+        render_error=render_error,
+        error_document=OpenAIError,
+        error_status=error_status,
+        protocol="openai",
+    ),
+    Endpoint(
+        "/v1/models/{model:path}",
+        model,
+        summary="A served model",
+        guarded=True,
+        problems=frozenset({"unauthorized", "model-not-found"}),
+        statuses=(200, 401, 404, 405),
+        render_error=render_error,
+        error_document=OpenAIError,
+        error_status=error_status,
+        protocol="openai",
+    ),
+)

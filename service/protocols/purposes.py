@@ -1,0 +1,31 @@
+"""What a text is for: other protocols name purposes where models have prompts."""
+
+from model.contract import ModelInfo
+from service.problems import Problem, cut
+
+_PROMPTS = {
+    "query": ("query",),
+    "passage": ("passage", "document"),
+    "document": ("document", "passage"),
+}
+_OTHERS = ("classification", "clustering", "separation", "text-matching")
+PURPOSES = (*_PROMPTS, "search_query", "search_document", "retrieval.query", "retrieval.passage", *_OTHERS)
+"""All purposes that the protocols have; some name the same one with `search_` or `retrieval.` before it."""
+
+
+def find_prompt(field: str, purpose: str, info: ModelInfo) -> str | None:
+    """Return the name of the model's prompt for a purpose, given in `field`; None if it has none for it.
+
+    Raises a Problem for a purpose that neither the protocols nor the model's prompts know.
+    """
+    if purpose in info.prompts:
+        return purpose
+    if purpose not in PURPOSES:
+        known = dict.fromkeys((*info.prompts, *PURPOSES))
+        raise Problem(
+            "invalid-request",
+            f'{field} is "{cut(purpose)}", which is no purpose of a text: choose from {", ".join(known)}.',
+            members={"field": field, "actual": purpose, "allowed": list(known)},
+        )
+    names = _PROMPTS.get(purpose.removeprefix("search_").removeprefix("retrieval."), ())
+    return next((name for name in names if name in info.prompts), None)

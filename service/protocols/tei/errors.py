@@ -1,0 +1,82 @@
+"""Problems in the form of text-embeddings-inference: its types, its statuses and its sentences."""
+
+from http import HTTPStatus
+from typing import Literal
+
+import orjson
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from service.problems import KINDS, Problem
+
+ErrorType = Literal["Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"]
+
+
+class TeiError(BaseModel):
+    """An error."""
+
+    error: str = Field(description="A sentence that says what to change.")
+    error_type: ErrorType
+
+
+class EmptyInput(Problem):
+    """A request without text, which has a status of its own there."""
+
+    def __init__(self, detail: str, field: str) -> None:
+        super().__init__("invalid-request", detail, members={"field": field})
+
+
+_INVALID: tuple[HTTPStatus, ErrorType] = (HTTPStatus.UNPROCESSABLE_ENTITY, "Validation")
+_UNFIT: tuple[HTTPStatus, ErrorType] = (HTTPStatus.FAILED_DEPENDENCY, "Backend")
+_FORMS: dict[str, tuple[HTTPStatus, ErrorType]] = {
+    "invalid-request": _INVALID,
+    "input-too-long": _INVALID,
+    "too-many-inputs": _INVALID,
+    "unsupported": _UNFIT,
+    "inference-failed": _UNFIT,
+    "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "Overloaded"),
+    "not-ready": (HTTPStatus.SERVICE_UNAVAILABLE, "Unhealthy"),
+    "internal-error": (HTTPStatus.INTERNAL_SERVER_ERROR, "Backend"),
+    "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "Overloaded"),
+}
+"""What the original answers; all other kinds of problem keep their status."""
+
+
+def error_status(kind: str) -> HTTPStatus:
+    """Return the status of a kind of problem."""
+    return _form(kind)[0]
+
+
+def render_error(problem: Problem, _instance: str, _request_id: str) -> Response:
+    """Build the response for a problem."""
+    status, kind = _form(problem.kind)
+    if isinstance(problem, EmptyInput):
+        status, kind = HTTPStatus.BAD_REQUEST, "Empty"
+    body = orjson.dumps({"error": _sentence(problem), "error_type": kind})
+    headers = dict(problem.headers)
+    return Response(body, status_code=status, headers=headers, media_type="application/json")
+
+
+def _form(kind: str) -> tuple[HTTPStatus, ErrorType]:
+    return _FORMS.get(kind, (KINDS[kind][0], "Validation"))
+
+
+def _sentence(problem: Problem) -> str:
+    """Say what is wrong as the original does, and what to change as we do."""
+    members = problem.members
+    match problem.kind:
+        case "too-many-inputs":
+            return f"batch size {members['actual']} > maximum allowed batch size {members['limit']}"
+        case "input-too-long":
+            return (
+                f"Input validation error: `inputs` must have less than {members['limit']} tokens. Given: "
+                f"{members['actual']}"
+            )
+        case "overloaded":
+            return f"Model is overloaded: {problem.sentence}"
+        case "unsupported" | "inference-failed":
+            return f"Backend error: {problem.sentence}"
+        case "invalid-request":
+            return f"Input validation error: {problem.sentence}"
+        case _:
+            return problem.sentence

@@ -1,0 +1,117 @@
+"""What requests have in common, and the types of fields that the native routes do not have."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    StrictBool,
+    StrictStr,
+    ValidationInfo,
+    WithJsonSchema,
+)
+
+from model.tokenization.tokenizer import Side, Text, Truncation
+from service.protocols.lenient import Fields
+from service.protocols.native.fields import IdLists, id_lists, invalid
+from service.protocols.texts_or_ids import Listed
+from service.serialization.items import Format
+
+
+def _capitalized(value: object) -> object:
+    return value.capitalize() if isinstance(value, str) and value in ("left", "right") else value
+
+
+class Truncated(Fields):
+    """How texts are truncated."""
+
+    truncate: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="Truncate texts longer than the model's limit; `false` refuses them with a 422.",
+    )
+    # The schema names one spelling of each: clients are generated from it, with one member for both.
+    truncation_direction: Annotated[Literal["Left", "Right"], BeforeValidator(_capitalized)] = Field(
+        "Right", description="The side from which tokens are removed; in lower case, too."
+    )
+
+    @property
+    def side(self) -> Side:
+        """The side from which tokens are removed."""
+        return "left" if self.truncation_direction == "Left" else "right"
+
+    @property
+    def truncation(self) -> Truncation:
+        """How texts are truncated."""
+        return Truncation(allowed=self.truncate, side=self.side)
+
+
+PROMPT_NAME: Any = Field(
+    None, description="One of the model's prompts, put before each text; its default prompt by default."
+)
+
+
+class TeiRequest(Fields):
+    """The field of all requests."""
+
+    listed: ClassVar[str] = "inputs"
+    formats: ClassVar[tuple[Format, ...]] = ("json",)
+
+    model: StrictStr | None = Field(
+        None, description="One of the served models; the first by default. The original has no such field."
+    )
+
+
+def _texts_or_pairs(value: object) -> Listed[Text]:
+    """Read a text, a pair as a list of two texts, or a list of lists of one or two texts."""
+    if isinstance(value, str):
+        return Listed([value], flat=True)
+    if not isinstance(value, list) or not value:
+        raise invalid("inputs", "must be a string, a list of two strings, or a list of such lists")
+    if isinstance(value[0], str):
+        return Listed([_text_or_pair(value, "inputs")], flat=True)
+    return Listed([_text_or_pair(one, f"inputs.{i}") for i, one in enumerate(value)], flat=False)
+
+
+def _text_or_pair(value: object, field: str) -> Text:
+    match value:
+        case [str(text)]:
+            return text
+        case [str(first), str(second)]:
+            return first, second
+    raise invalid(field, "must be a list of one string, or of the two strings of a pair")
+
+
+def _strings(value: object, info: ValidationInfo) -> Sequence[str]:
+    """Read a list of texts, which may be empty: that is another error."""
+    field = str(info.field_name)
+    if isinstance(value, str) and field == "inputs":
+        return [value]
+    if not isinstance(value, list):
+        raise invalid(field, "must be a list of strings")
+    for i, one in enumerate(value):
+        if not isinstance(one, str):
+            raise invalid(f"{field}.{i}", "must be a string")
+    return value
+
+
+def _decoded_ids(value: object, info: ValidationInfo) -> IdLists:
+    """Read lists of ids as `/decode` does, and no ids at all, which is another error."""
+    return IdLists([[]], flat=True) if value == [] else id_lists(value, info)
+
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_ONE_OR_TWO = {**_TEXTS, "minItems": 1, "maxItems": 2}
+TextsOrPairs = Annotated[
+    Listed[Text],
+    PlainValidator(_texts_or_pairs),
+    WithJsonSchema({"anyOf": [_TEXT, _ONE_OR_TWO, {"type": "array", "items": _ONE_OR_TWO, "minItems": 1}]}),
+]
+Strings = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema(_TEXTS)]
+TextOrTexts = Annotated[Sequence[str], PlainValidator(_strings), WithJsonSchema({"anyOf": [_TEXT, _TEXTS]})]
+DecodedIds = Annotated[
+    IdLists, PlainValidator(_decoded_ids), WithJsonSchema({"anyOf": [_IDS, {"type": "array", "items": _IDS}]})
+]

@@ -1,0 +1,27 @@
+"""The headers in which the original reports the work of a successful request."""
+
+import asyncio
+
+from starlette.responses import Response
+
+from service.protocols.exchange import Exchange
+
+_STAGES = {"tokenization": "tokenize", "queue": "queue", "inference": "compute"}
+
+
+def add_headers(response: Response, exchange: Exchange, characters: int) -> Response:
+    """Add them to a response; `characters` are those of its texts, in Unicode code points.
+
+    Times are in whole milliseconds. The inputs of a request run together, so the time of each is that of all.
+    """
+    record, headers = exchange.context.record, response.headers
+    began = exchange.until - exchange.seconds
+    total = str(int(1e3 * (asyncio.get_running_loop().time() - began)))
+    device = "cpu" if exchange.engine.info.device == "cpu" else "gpu"
+    headers["x-compute-type"] = f"{device}+optimized"
+    headers["x-compute-time"] = headers["x-total-time"] = total
+    headers["x-compute-characters"] = str(characters)
+    headers["x-compute-tokens"] = str(record.tokens or 0)
+    for name, stage in _STAGES.items():
+        headers[f"x-{name}-time"] = str(int(1e3 * record.stages.get(stage, 0.0)))
+    return response

@@ -1,0 +1,139 @@
+"""`/predict`: labels of texts, and in the form of the Hugging Face Hub the entities in them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, StrictBool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.contract import HeadInfo
+from model.heads.spans import SpanLabels
+from service.http.request_body import read_request
+from service.problems import Problem
+from service.protocols.exchange import Exchange, check_count
+from service.protocols.labelling import Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput, written
+from service.protocols.lenient import Fields
+from service.protocols.native.fields import PositiveNumber
+from service.protocols.native.predict import LABELLING_HEADS, PredictRequest, label
+from service.protocols.needed_head import check_head
+from service.protocols.tei.errors import EmptyInput
+from service.protocols.tei.fields import TeiRequest, TextsOrPairs, Truncated
+from service.protocols.tei.headers import add_headers
+from service.serialization.items import Item
+
+
+class LabelParameters(Fields):
+    """The options of `text_classification` and `token_classification` of the Hub's client."""
+
+    top_k: PositiveNumber | None = Field(None, description="Return the k labels of the largest scores.")
+    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = Field(
+        None, description="`none` returns logits; otherwise the model's own function, or left out."
+    )
+    aggregation_strategy: Literal["simple", "first", "average", "max"] = Field(
+        "simple", description="How tokens are joined to entities, as `aggregation` of the native route does."
+    )
+
+
+class TeiPredictRequest(TeiRequest, Truncated):
+    """Texts or pairs to label."""
+
+    inputs: TextsOrPairs = Field(
+        description="A text; the two texts of one pair; or a list of lists of one or two texts."
+    )
+    raw_scores: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Return logits.",
+    )
+    parameters: LabelParameters | None = Field(
+        None,
+        description="Options of the Hub's client; a single input's labels are then in a list of their own.",
+    )
+
+
+class TeiLabel(BaseModel):
+    """A label of a text."""
+
+    score: float
+    label: str
+
+
+class TeiEntity(BaseModel):
+    """Neighbouring tokens of one label."""
+
+    entity_group: str
+    score: float
+    word: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class HubEntities(EntityLabels):
+    """Entities with the names of their fields on the Hub."""
+
+    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
+        """Make `entities` of the logits (N, labels)."""
+        entities = [
+            {
+                "entity_group": one["label"],
+                "score": one["score"],
+                "word": one["text"],
+                "start": one["start"],
+                "end": one["end"],
+            }
+            for one in self.find(logits, reading)
+        ]
+        return {"entities": written(entities)}, {}
+
+
+async def predict(request: Request) -> Response:
+    """Return the labels of each input, the largest score first; of a token classifier, entities."""
+    parsed = await read_request(request, TeiPredictRequest)
+    inputs = parsed.body.inputs
+    if not inputs.flat:
+        check_count(parsed.count, request.app.state.service.settings)
+    if any(not (text if isinstance(text, str) else "".join(text)) for text in inputs.inputs):
+        raise EmptyInput("`inputs` cannot be empty.", "inputs")
+    exchange = Exchange.open(request, parsed)
+    return await exchange.in_time(_predict(exchange, parsed.body))
+
+
+async def _predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
+    head = check_head(exchange.engine, exchange.state.engines, *LABELLING_HEADS)
+    labelling = _labelling(exchange, head, body)
+    entities = head.kind == "token_classification"
+    alone = body.inputs.flat and (body.parameters is None or entities)
+    column = "entities" if entities else "labels"
+
+    def value(item: Item) -> Any:
+        return item.columns[column]
+
+    exchange.value, exchange.alone = value, alone
+    native = PredictRequest.model_construct(
+        model=body.model,
+        inputs=body.inputs.inputs,
+        truncate=body.truncate,
+        truncation_side=body.side,
+    )
+    response = await label(exchange, native, head, labelling)
+    texts = (text if isinstance(text, str) else "".join(text) for text in body.inputs.inputs)
+    return add_headers(response, exchange, sum(map(len, texts)))
+
+
+def _labelling(exchange: Exchange, head: HeadInfo, body: TeiPredictRequest) -> Labelling:
+    parameters = body.parameters or LabelParameters()
+    if head.kind == "token_classification":
+        grouping = parameters.aggregation_strategy
+        return HubEntities(head, SpanLabels.of(head.labels), grouping, exchange.engine.subwords)
+    function = parameters.function_to_apply
+    if function not in (None, "none", head.activation):
+        raise Problem(
+            "invalid-request",
+            f'parameters.function_to_apply is "{function}", and the function of this model is '
+            f'{head.activation}: leave it out, or choose "none" for logits.',
+            members={"field": "parameters.function_to_apply", "actual": function},
+        )
+    most = min(parameters.top_k or len(head.labels), len(head.labels))
+    return TextLabels(head, most, body.raw_scores or function == "none")

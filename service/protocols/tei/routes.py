@@ -1,0 +1,87 @@
+"""The routes of text-embeddings-inference, each also under `/tei`."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.endpoints import Endpoint
+from service.protocols import operations
+from service.protocols.tei.embed import (
+    EmbedAllRequest,
+    EmbedRequest,
+    EmbedSparseRequest,
+    SparseValue,
+    embed,
+    embed_all,
+    embed_sparse,
+)
+from service.protocols.tei.errors import TeiError, error_status, render_error
+from service.protocols.tei.examples import EXAMPLES
+from service.protocols.tei.predict import TeiEntity, TeiLabel, TeiPredictRequest, predict
+from service.protocols.tei.rerank import TeiRank, TeiRerankRequest, rerank
+from service.protocols.tei.root import ModelRequest, answer_root
+from service.protocols.tei.similarity import TeiSimilarityRequest, similarity
+from service.protocols.tei.tokens import TeiDecodeRequest, TeiToken, TeiTokenizeRequest, decode, tokenize
+
+PREFIX = "/tei"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _endpoint(
+    path: str,
+    handler: Handler,
+    summary: str | None,
+    request: type[BaseModel],
+    response: Any,
+    route: str | None = None,
+) -> Endpoint:
+    return Endpoint(
+        path,
+        handler,
+        ("POST",),
+        summary=summary,
+        request=request,
+        examples=EXAMPLES.get(path.removeprefix(PREFIX), {}),
+        responses={200: {"model": response}},
+        guarded=True,
+        render_error=render_error,
+        error_document=TeiError,
+        error_status=error_status,
+        protocol="tei",
+        route=route,
+    )
+
+
+_OWN: tuple[tuple[str, Handler, str, type[BaseModel], Any], ...] = (
+    ("/embed", embed, "Vectors of texts", EmbedRequest, list[list[float]]),
+    ("/embed_all", embed_all, "Vectors of tokens", EmbedAllRequest, list[list[list[float]]]),
+    ("/embed_sparse", embed_sparse, "Weights of words", EmbedSparseRequest, list[list[SparseValue]]),
+)
+_LABELS = list[TeiLabel] | list[list[TeiLabel]] | list[TeiEntity] | list[list[TeiEntity]]
+_SHARED: tuple[tuple[str, Handler, str, type[BaseModel], Any], ...] = (
+    ("/predict", predict, "Labels of texts", TeiPredictRequest, _LABELS),
+    ("/rerank", rerank, "Texts ranked by how well they match a query", TeiRerankRequest, list[TeiRank]),
+    ("/similarity", similarity, "Cosines of a sentence with others", TeiSimilarityRequest, list[float]),
+    ("/tokenize", tokenize, "Tokens of texts", TeiTokenizeRequest, list[list[TeiToken]]),
+    ("/decode", decode, "Text of token ids", TeiDecodeRequest, list[str]),
+)
+_WHAT_THE_MODEL_DOES = "What the model does: embed, label or rank"
+
+ENDPOINTS = (
+    *(_endpoint(*own) for own in _OWN),
+    *(
+        _endpoint(PREFIX + path, handler, summary, request, response, route=path)
+        for path, handler, summary, request, response in (*_OWN, *_SHARED)
+    ),
+    _endpoint("/", answer_root, None, ModelRequest, Any, route=PREFIX),
+    _endpoint(PREFIX, answer_root, _WHAT_THE_MODEL_DOES, ModelRequest, Any),
+    *(
+        replace(endpoint, path=PREFIX + endpoint.path, route=endpoint.path, protocol="tei")
+        for endpoint in operations.ENDPOINTS
+        if endpoint.path in ("/health", "/info")
+    ),
+)

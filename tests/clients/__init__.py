@@ -1,0 +1,1 @@
+"""Real client libraries, each pinned in an environment of its own, against a running service."""

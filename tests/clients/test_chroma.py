@@ -1,0 +1,22 @@
+"""Chroma's embedding function for a server of text-embeddings-inference."""
+
+from tests.references.comparing import distance
+from tests.support.clients import answers, needs
+from tests.support.serving import Service
+
+NAME = "chroma"
+pytestmark = needs(NAME)
+
+PROGRAM = """
+from chromadb.utils.embedding_functions import HuggingFaceEmbeddingServer
+embed = HuggingFaceEmbeddingServer(url=given["url"])
+print(json.dumps([vector.tolist() for vector in embed(given["texts"])]))
+"""
+
+
+def test_embeddings_are_native_vectors(tei: Service) -> None:
+    """On its own route, and on the bare address."""
+    texts = ["A man is eating.", "Someone eats."]
+    expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
+    for path in ("/embed", ""):
+        assert distance(answers(NAME, PROGRAM, url=tei.url + path, texts=texts), expected) <= 2e-6

@@ -1,0 +1,41 @@
+"""LiteLLM, which calls servers of several protocols."""
+
+from tests.references.comparing import distance
+from tests.references.cross_encoder import CrossEncoder
+from tests.support.clients import answers, needs
+from tests.support.serving import Service
+from tests.support.tei import QUERY, RANKED
+
+NAME = "litellm"
+pytestmark = needs(NAME)
+
+EMBED = """
+import litellm
+base = given["url"] + "/v1"
+vectors = lambda found: [one["embedding"] for one in found.data]
+embed = lambda model: vectors(litellm.embedding(model, given["texts"], api_base=base, api_key="any"))
+print(json.dumps([embed("openai/mini"), embed("hosted_vllm/mini")]))
+"""
+RERANK = """
+import litellm
+found = litellm.rerank(
+    "hosted_vllm/ranker", given["query"], given["texts"], api_base=given["url"] + "/v1", api_key="any"
+)
+print(json.dumps([[one["index"], one["relevance_score"]] for one in found.results]))
+"""
+
+
+def test_embeddings_are_native_vectors(tei: Service) -> None:
+    """As of a server of OpenAI's protocol, and of vLLM."""
+    texts = ["A man is eating.", "Someone eats."]
+    expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
+    for found in answers(NAME, EMBED, url=tei.url, texts=texts):
+        assert distance(found, expected) <= 2e-6
+
+
+def test_documents_are_ranked(tei: Service, tei_ranker: CrossEncoder) -> None:
+    """By the scores of the cross-encoder, the largest first."""
+    found = answers(NAME, RERANK, url=tei.url, query=QUERY, texts=RANKED)
+    scores = tei_ranker.predict(QUERY, RANKED).tolist()
+    assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])
+    assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5

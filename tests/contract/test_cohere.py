@@ -1,0 +1,105 @@
+"""The contracts of Cohere, and of Jina and Voyage for ranking, by plain HTTP over a real socket."""
+
+from base64 import b64decode
+
+import numpy as np
+import pytest
+
+from tests.contract.test_openai import assert_error
+from tests.references.comparing import distance
+from tests.references.cross_encoder import CrossEncoder
+from tests.support.serving import LONG, Json, Service, post
+from tests.support.tei import QUERY, RANKED, TEXT, TEXTS, ask
+
+
+def test_vectors_are_a_list_or_by_type(tei: Service) -> None:
+    """A list only in the first version and without types; each type equals the native precision."""
+    texts = [TEXT, *TEXTS]
+    expected = [one["embedding"] for one in tei.encode(texts, normalize=True)["data"]]
+    first = ask(tei, "/v1/embed", texts=texts)
+    assert first["response_type"] == "embeddings_floats"
+    assert first["texts"] == texts
+    assert distance(first["embeddings"], expected) <= 2e-6
+    second = ask(tei, "/v2/embed", texts=texts, input_type="classification")
+    assert second["response_type"] == "embeddings_by_type"
+    assert second["embeddings"].keys() == {"float"}
+    types = ["float", "int8", "uint8", "binary", "ubinary", "base64"]
+    found = ask(tei, "/v1/embed", texts=texts, embedding_types=types)["embeddings"]
+    assert list(found) == types
+    assert distance(found["float"], expected) <= 2e-6
+    assert distance([np.frombuffer(b64decode(one), np.float32) for one in found["base64"]], expected) <= 2e-6
+    for kind in types[1:5]:
+        native = tei.encode(texts, normalize=True, precision=kind)["data"]
+        assert distance(found[kind], [one["embedding"] for one in native]) <= 1
+
+
+def test_vectors_are_those_of_the_options(tei: Service) -> None:
+    """Cut, with a prompt, and truncated from either side or not at all."""
+    prompted = {"model": "prompted", "normalize": True}
+    expected = tei.encode([QUERY], prompt_name="passage", dimensions=8, **prompted)["data"][0]["embedding"]
+    body: Json = {"model": "prompted", "texts": [QUERY], "input_type": "search_document"}
+    found = ask(tei, "/v2/embed", output_dimension=8, **body)["embeddings"]["float"]
+    assert distance(found, [expected]) <= 2e-6
+    for truncate, side in (("START", "left"), ("END", "right")):
+        text = f"begin {LONG} end"
+        native = tei.encode([text], truncation_side=side, normalize=True)["data"][0]["embedding"]
+        found = ask(tei, "/v2/embed", texts=[text], truncate=truncate)["embeddings"]["float"]
+        assert distance(found, [native]) <= 2e-6
+    refused = post(tei, {"texts": [TEXT, LONG], "truncate": "NONE"}, "/v2/embed")
+    assert_error(refused, 400, "texts.1", "tokens long")
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+def test_documents_are_ranked_as_natively(tei: Service, tei_ranker: CrossEncoder, path: str) -> None:
+    """The scores are those of sentence-transformers' CrossEncoder, the largest first."""
+    scores = tei_ranker.predict(QUERY, RANKED)
+    order = np.argsort(-scores).tolist()
+    answer = ask(tei, path, model="ranker", query=QUERY, documents=RANKED, top_n=None)
+    assert [one["index"] for one in answer["results"]] == order
+    assert distance([one["relevance_score"] for one in answer["results"]], scores[order]) <= 1e-5
+    assert all(one.keys() == {"index", "relevance_score"} for one in answer["results"])
+    assert answer["usage"]["total_tokens"] > 0
+    documents = [{"text": text} for text in RANKED]
+    body: Json = {"model": "ranker", "query": QUERY, "documents": documents, "return_documents": True}
+    best = ask(tei, path, top_n=2, **body)["results"]
+    assert [(one["index"], one["document"]) for one in best] == [(i, {"text": RANKED[i]}) for i in order[:2]]
+
+
+def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
+    """Told by `top_k` or `truncation`: `data` in the place of `results`, documents as strings."""
+    body: Json = {"model": "ranker", "query": QUERY, "documents": RANKED}
+    other = ask(tei, "/v1/rerank", **body)["results"]
+    answer = ask(tei, "/v1/rerank", top_k=1, truncation=True, return_documents=True, **body)
+    assert answer.keys() == {"object", "data", "model", "usage"}
+    assert answer["object"] == "list"
+    assert answer["data"] == [{**other[0], "document": RANKED[other[0]["index"]]}]
+    assert len(ask(tei, "/v1/rerank", truncation=True, **body)["data"]) == len(RANKED)
+    long = {**body, "documents": ["a", LONG], "truncation": False}
+    assert_error(post(tei, long, "/v1/rerank"), 400, "documents.1", "tokens long")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "part"),
+    [
+        ("/v1/embed", {}, "texts", "is required"),
+        ("/v2/embed", {"texts": []}, "texts", "at least one string"),
+        ("/v2/embed", {"texts": ["a", 3]}, "texts", "at least one string"),
+        ("/v2/embed", {"texts": ["a"], "embedding_types": ["half"]}, "embedding_types.0", "'ubinary'"),
+        (
+            "/v2/embed",
+            {"texts": ["a"], "output_dimension": 12, "embedding_types": ["binary"]},
+            "output_dimension",
+            "a multiple of 8",
+        ),
+        ("/v1/embed", {"texts": ["a"], "output_dimension": 4096}, "output_dimension", "choose 1 to"),
+        ("/v2/embed", {"texts": ["a"] * 257}, "texts", "the limit is 256"),
+        ("/v1/rerank", {"query": "a"}, "documents", "is required"),
+        ("/v1/rerank", {"query": "a", "documents": [{"image": "x"}]}, "documents.0", '"text"'),
+        ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "empty"),
+        ("/v2/rerank", {"query": "a", "documents": ["a"], "model": "labels"}, "model", "/predict"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_field(tei: Service, path: str, body: Json, param: str, part: str) -> None:
+    """As 400, in the form that the clients of all three read."""
+    assert_error(post(tei, body, path), 400, param, part)

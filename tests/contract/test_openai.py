@@ -1,0 +1,204 @@
+"""The contract of OpenAI, which Jina and Voyage share, by plain HTTP over a real socket."""
+
+from base64 import b64decode
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.references.comparing import distance
+from tests.support.serving import LONG, Json, Service, post, serve
+from tests.support.tei import QUERY, TEXT, TEXTS, ask
+
+PATH = "/v1/embeddings"
+
+
+def vectors(service: Service, **body: object) -> Any:
+    """The vectors of a request, whose items must be in order."""
+    data = ask(service, PATH, **body)["data"]
+    assert [one["index"] for one in data] == [*range(len(data))]
+    assert {one["object"] for one in data} == {"embedding"}
+    return [one["embedding"] for one in data]
+
+
+def assert_error(response: httpx.Response, status: int, param: str | None, part: str) -> None:
+    """Check that an answer is an error that the clients of OpenAI, Jina, Voyage and Cohere can read."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert list(body) == ["error", "detail", "message", "id"]
+    assert list(body["error"]) == ["message", "type", "param", "code"]
+    assert body["error"]["param"] == param
+    assert part in body["error"]["message"] == body["detail"] == body["message"]
+    assert body["id"] == response.headers["x-request-id"]
+
+
+def test_vectors_are_those_of_the_native_route(tei: Service) -> None:
+    """Of one text and several, in a list with true usage."""
+    native = tei.encode([TEXT, *TEXTS], normalize=True)
+    expected = [item["embedding"] for item in native["data"]]
+    whole = ask(tei, PATH, input=[TEXT, *TEXTS], model="mini")
+    assert whole["object"] == "list"
+    assert whole["model"] == "mini"
+    tokens = native["usage"]["input_tokens"]
+    assert whole["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    assert distance([one["embedding"] for one in whole["data"]], expected) <= 2e-6
+    assert distance(vectors(tei, input=TEXT), expected[:1]) <= 2e-6
+    assert distance(vectors(tei, input=[{"text": TEXT}]), expected[:1]) <= 2e-6
+
+
+@pytest.mark.parametrize(
+    ("asked", "precision", "dtype"),
+    [
+        ({"encoding_format": "base64"}, "float32", np.float32),
+        ({"embedding_type": ["base64"]}, "float32", np.float32),
+        ({"output_dtype": "int8", "encoding_format": "base64"}, "int8", np.int8),
+        ({"output_dtype": "ubinary", "encoding_format": "base64"}, "ubinary", np.uint8),
+        ({"encoding_type": "binary"}, "binary", np.int8),
+        ({"output_dtype": "uint8"}, "uint8", np.uint8),
+    ],
+)
+def test_numbers_have_the_type_asked_for(
+    tei: Service, asked: Json, precision: str, dtype: type[np.generic]
+) -> None:
+    """In base64 the bytes of the native numbers, else the numbers."""
+    expected = tei.encode([TEXT], normalize=True, precision=precision)["data"][0]["embedding"]
+    (found,) = vectors(tei, input=TEXT, **asked)
+    if isinstance(found, str):
+        found = np.frombuffer(b64decode(found), dtype).tolist()
+    assert len(found) == len(expected)
+    assert distance(found, expected) <= (2e-6 if precision == "float32" else 1)
+
+
+def test_vectors_are_cut_and_scaled_again(tei: Service) -> None:
+    """By either name of the field."""
+    expected = tei.encode([TEXT], normalize=True, dimensions=8)["data"][0]["embedding"]
+    for name in ("dimensions", "output_dimension"):
+        assert distance(vectors(tei, input=TEXT, **{name: 8}), [expected]) <= 2e-6
+    assert_error(post(tei, {"input": TEXT, "dimensions": 0}, PATH), 400, "dimensions", "at least 1")
+    assert_error(post(tei, {"input": TEXT, "dimensions": 385}, PATH), 400, "dimensions", "384")
+
+
+def test_ids_run_as_they_are_sent(tei: Service) -> None:
+    """A list of numbers is one input; ids of a text, with its special tokens, give its vector."""
+    ids = [item["token_ids"] for item in tei.encode([TEXT, TEXTS[0]])["data"]]
+    expected = vectors(tei, input=[TEXT, TEXTS[0]])
+    assert distance(vectors(tei, input=ids), expected) <= 2e-6
+    assert distance(vectors(tei, input=ids[0]), expected[:1]) <= 2e-6
+    whole = ask(tei, PATH, input=ids)
+    assert whole["usage"]["prompt_tokens"] == sum(map(len, ids))
+
+
+@pytest.mark.parametrize(
+    ("ids", "param"),
+    [([[1820, 5679]], "input.0"), ([[101, 99999, 102]], "input.0.1"), ([[101, 2054]], "input.0")],
+)
+def test_ids_of_another_tokenizer_are_refused(tei: Service, ids: list[list[int]], param: str) -> None:
+    """They would be other words: the error names the option of the client that makes them."""
+    assert_error(post(tei, {"input": ids}, PATH), 400, param, "check_embedding_ctx_length=False")
+
+
+def test_purposes_choose_prompts(tei: Service) -> None:
+    """Under the names of Voyage, Jina and Cohere; one that is none is refused."""
+    prompted = {"model": "prompted", "normalize": True}
+    expected = tei.encode([QUERY], prompt_name="passage", **prompted)["data"][0]["embedding"]
+    for name, purpose in (
+        ("input_type", "document"),
+        ("input_type", "search_document"),
+        ("task", "retrieval.passage"),
+        ("prompt_name", "passage"),
+    ):
+        body = {"model": "prompted", "input": QUERY, name: purpose}
+        assert distance(vectors(tei, **body), [expected]) <= 2e-6
+    assert distance(vectors(tei, input=TEXT, input_type="query"), vectors(tei, input=TEXT)) == 0
+    wrong = post(tei, {"input": TEXT, "input_type": "poem"}, PATH)
+    assert_error(wrong, 400, "input_type", "search_query")
+
+
+def test_parts_of_a_text_run_as_one(tei: Service) -> None:
+    """`late_chunking`: the mean of a part's tokens in the whole, as native chunks; usage counts once."""
+    parts = ["A man is eating.", " He is hungry.", " It rains."]
+    whole, spans = "".join(parts), [[0, 16], [16, 30], [30, 40]]
+    native = tei.encode(whole, chunks=spans, outputs=[], normalize=True)
+    expected = native["data"][0]["chunks"]["embeddings"]
+    answer = ask(tei, PATH, input=parts, late_chunking=True)
+    assert distance([one["embedding"] for one in answer["data"]], expected) <= 2e-6
+    assert [one["index"] for one in answer["data"]] == [0, 1, 2]
+    assert answer["usage"]["total_tokens"] == native["usage"]["input_tokens"]
+    (alone,) = vectors(tei, input=parts[1:2], late_chunking=True)
+    assert distance(alone, expected[1]) > 1e-3
+    assert_error(post(tei, {"input": [LONG], "late_chunking": True}, PATH), 400, "input", "tokens long")
+    emptied = {"input": ["a", "", "b"], "late_chunking": True}
+    assert_error(post(tei, emptied, PATH), 400, "input.1", "no token begins there")
+    assert_error(post(tei, {"input": [[101, 102]], "late_chunking": True}, PATH), 400, "late_chunking", "ids")
+
+
+def test_truncation_is_reported_or_refused(tei: Service) -> None:
+    """A header counts the texts that were cut; either client's field refuses them."""
+    cut = post(tei, {"input": [LONG, TEXT, LONG]}, PATH)
+    assert cut.headers["x-truncated-inputs"] == "2"
+    assert "x-truncated-inputs" not in post(tei, {"input": TEXT}, PATH).headers
+    for name in ("truncate", "truncation"):
+        assert_error(post(tei, {"input": [TEXT, LONG], name: False}, PATH), 400, "input.1", "tokens long")
+
+
+def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
+    """Clients send fields that servers do not know, and null for what was not set."""
+    names = ("model", "dimensions", "encoding_format", "input_type", "output_dtype", "truncation", "task")
+    nulls = dict.fromkeys(names)
+    assert vectors(tei, input=TEXT, user="me", **nulls) == vectors(tei, input=TEXT)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "part"),
+    [
+        ({}, "input", "is required"),
+        ({"input": []}, "input", "must not be empty"),
+        ({"input": [[]]}, "input", "empty"),
+        ({"input": 3}, "input", "must be a string"),
+        ({"input": [1.5]}, "input.0", "token id"),
+        ({"input": [{"image": "x"}]}, "input.0", "must be a string"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'base64'"),
+        ({"input": "a", "embedding_type": ["float", "binary"]}, "embedding_type", "must be one type"),
+        ({"input": "a", "prompt_name": "x"}, "prompt_name", "none"),
+    ],
+    ids=str,
+)
+def test_errors_name_the_field(tei: Service, body: Json, param: str, part: str) -> None:
+    """As 400, which the original has for all of them."""
+    assert_error(post(tei, body, PATH), 400, param, part)
+
+
+def test_other_errors_have_the_same_form(tei: Service) -> None:
+    """An unknown model, no JSON, and too many inputs."""
+    unknown = post(tei, {"input": "a", "model": "text-embedding-3-small"}, PATH)
+    assert_error(unknown, 404, "model", "the models are: mini")
+    assert unknown.json()["error"]["code"] == "model_not_found"
+    assert_error(tei.http.post(PATH, content=b"{"), 400, "body", "not valid JSON")
+    assert_error(post(tei, {"input": ["a"] * 257}, PATH), 400, "input", "the limit is 256")
+    assert_error(tei.http.get(PATH), 405, None, "supports POST")
+
+
+def test_models_are_listed(tei: Service) -> None:
+    """For OpenAI's client and, under another name, for Cohere's; a name may need quoting."""
+    listed = tei.http.get("/v1/models").json()
+    assert [one["id"] for one in listed["data"]] == [one["name"] for one in listed["models"]]
+    assert listed["data"][0] | {"created": 0} == {
+        "id": "mini",
+        "object": "model",
+        "created": 0,
+        "owned_by": "headlight",
+    }
+    assert tei.http.get("/v1/models/mini").json() == listed["data"][0]
+    assert_error(tei.http.get("/v1/models/org%2Fother"), 404, "model", "org/other")
+
+
+def test_keys_are_asked_for() -> None:
+    """With the code that the SDK knows; where none are set, any key is ignored."""
+    key = "key-0123456789abcdef"
+    with serve(api_keys=key) as guarded:
+        refused = post(guarded, {"input": "a"}, PATH)
+        assert_error(refused, 401, "Authorization", "key")
+        assert refused.json()["error"]["code"] == "invalid_api_key"
+        assert guarded.http.get("/v1/models").status_code == 401
+        assert post(guarded, {"input": "a"}, PATH, Authorization=f"Bearer {key}").status_code == 200
