@@ -24,7 +24,7 @@ from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
 from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
-from model.pytorch.kernels.stack import run_on_kernels
+from model.pytorch.kernels.stack import rounds_all, run_on_kernels
 from model.pytorch.observing import BatchObserver
 from model.pytorch.tensor_operations import TensorOperations
 
@@ -126,8 +126,9 @@ class TorchBackend:
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
         kernels, precision = find_int8_kernels() if dtype == "int8" else (None, _DTYPES[dtype])
-        self.encoder.reduce_precision(precision)
-        self._kernels, no_kernels = self._choose_kernels(kernels, native=native)
+        if not (dtype == "int8" and rounds_all(self.encoder.config)):
+            self.encoder.reduce_precision(precision)
+        self._kernels, no_kernels = self._choose_kernels(kernels, precision, native=native)
         if dtype == "int8" and self._kernels is None:
             raise Unsupported(
                 f"dtype int8 cannot run this model, because its native kernels cannot: {no_kernels}; choose "
@@ -165,7 +166,9 @@ class TorchBackend:
         self._threads = threads
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
-    def _choose_kernels(self, kernels: Kernels | None, *, native: bool) -> tuple[Kernels | None, str | None]:
+    def _choose_kernels(
+        self, kernels: Kernels | None, precision: torch.dtype, *, native: bool
+    ) -> tuple[Kernels | None, str | None]:
         """Run the blocks on native kernels if possible; returns the kernels, or the reason for none.
 
         `kernels` are those of the precision by default.
@@ -173,7 +176,7 @@ class TorchBackend:
         if not native:
             return None, "the settings turn them off"
         try:
-            return run_on_kernels(self.encoder, kernels), None
+            return run_on_kernels(self.encoder, kernels, precision), None
         except NoKernels as error:
             return None, str(error)
 

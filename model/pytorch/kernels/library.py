@@ -165,6 +165,22 @@ def find_int8_kernels(capabilities: Mapping[str, bool] | None = None) -> tuple[K
     return kernels._replace(instructions=instructions, products=products), dtype
 
 
+def find_observing_kernels(kernels: Kernels) -> Kernels:
+    """Return the kernels in float32 whose products read the weights of eight bits that `kernels` read.
+
+    What is between products then loses nothing beside their own rounding: in bfloat16 it would change the
+    statistics of observed attention more than the products do.
+    """
+    library = _library()
+    steps = Kernels.of(library, "avx512", "float32_avx512")
+    products = Products(
+        library.headlight_multiply_int8_float32, _columns(library, "float32_avx512"), int8=True
+    )
+    if kernels.products is None or products.columns != kernels.products.columns:
+        raise NoKernels("the panels of both precisions differ")
+    return steps._replace(products=products)
+
+
 def _columns(library: ctypes.CDLL, steps: str) -> int:
     """The columns of a panel."""
     return ctypes.c_int64.in_dll(library, f"headlight_columns_{steps}").value

@@ -1,7 +1,7 @@
 """Runs all layers of an encoder in one call, with the native kernels between the products."""
 
 from collections.abc import Collection, Iterator, Mapping
-from ctypes import addressof, byref, c_int64, c_void_p, cast
+from ctypes import addressof, byref, c_void_p, cast
 from functools import partial
 from typing import Any
 
@@ -20,28 +20,47 @@ from model.pytorch.kernels import structures
 from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
-from model.pytorch.kernels.library import ACTIVATIONS, LINE, Kernels, NoKernels, check, find_kernels
+from model.pytorch.kernels.library import (
+    ACTIVATIONS,
+    LINE,
+    Kernels,
+    NoKernels,
+    check,
+    find_kernels,
+    find_observing_kernels,
+)
 from model.pytorch.kernels.positions import PassPositions, Vectors, pointers
+from model.pytorch.kernels.room import Room
 
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
 
 
-def run_on_kernels(encoder: Encoder, kernels: Kernels | None = None) -> Kernels:
+def run_on_kernels(
+    encoder: Encoder, kernels: Kernels | None = None, dtype: torch.dtype | None = None
+) -> Kernels:
     """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
 
-    `kernels` are those of its precision by default.
+    `kernels` are those of the precision `dtype`, which is that of the weights by default.
 
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
     place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
     if place.device.type != "cpu":
         raise NoKernels("they run on CPUs")
-    stack = NativeStack.of(encoder, place.dtype, kernels)
+    stack = NativeStack.of(encoder, dtype or place.dtype, kernels)
     encoder.executor = stack
     if NativeEmbeddings.supports(encoder.embeddings):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
     return stack.kernels
+
+
+def rounds_all(config: EncoderConfig) -> bool:
+    """Whether in eight bits every weight of an encoder may be rounded, if its size allows.
+
+    Those of experts and of vectors of distances are not.
+    """
+    return config.disentangled is None and not any(layer.mixture for layer in config.layers)
 
 
 def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
@@ -65,12 +84,14 @@ class NativeStack:
     lock, so a service under load answers more requests.
     """
 
-    def __init__(self, encoder: Encoder, kernels: Kernels) -> None:
+    def __init__(self, encoder: Encoder, kernels: Kernels, dtype: torch.dtype | None = None) -> None:
+        """`dtype` is the precision of the kernels, by default that of the weights."""
         config = encoder.config
         self.kernels = kernels
         self._encoder = encoder
         self._config = config
         self._blocks: list[Any] = list(encoder.blocks)
+        self._dtype: torch.dtype = dtype or self._blocks[0].attention.qkv.dtype
         self._products = kernels.products
         inner = config.intermediate_size * (2 if config.gated else 1)
         experts = max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers)
@@ -87,6 +108,15 @@ class NativeStack:
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
         self._inputs.clear()
+        self._observing = self._choose_observing()
+
+    def _choose_observing(self) -> Kernels | None:
+        """Choose what runs observed attention where all weights have eight bits: kernels in float32."""
+        linears = [
+            linear for layer in self.layers for linear in (layer.qkv, layer.output, layer.inner, layer.outer)
+        ]
+        rounded = rounds_all(self._config) and all(linear.scales for linear in linears)
+        return find_observing_kernels(self.kernels) if rounded else None
 
     @staticmethod
     def of(encoder: Encoder, dtype: torch.dtype, kernels: Kernels | None = None) -> "NativeStack":
@@ -119,7 +149,7 @@ class NativeStack:
             raise NoKernels(
                 f"hidden_size is {sizes[0]} and intermediate_size {sizes[1]}; in bfloat16 both must be even"
             )
-        return NativeStack(encoder, kernels)
+        return NativeStack(encoder, kernels, dtype)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Observations`."""
@@ -128,12 +158,17 @@ class NativeStack:
             return dict.fromkeys(wanted, x)
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
-        room = _Room(x, packing, self._blocks[0].attention.qkv.dtype, self._config, self._widest)
+        observes = bool(plan.observers or plan.in_kernels)
+        in_float32 = self._observing if observes else None
+        kernels, dtype = (in_float32, torch.float32) if in_float32 else (self.kernels, self._dtype)
+        room = Room(x, packing, dtype, self._config, self._widest)
         positions = PassPositions(self._encoder, packing, len(x), self._vectors)
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
-            self._run(room, positions, some, states, projections, plan, ends_observing=ends_observing)
+            self._run(
+                kernels, room, positions, some, states, projections, plan, ends_observing=ends_observing
+            )
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
@@ -146,7 +181,8 @@ class NativeStack:
 
     def _run(
         self,
-        room: "_Room",
+        kernels: Kernels,
+        room: Room,
         positions: PassPositions,
         some: range,
         states: Mapping[int, Tensor],
@@ -178,9 +214,9 @@ class NativeStack:
         distances = positions.distances(blocks)
         layers = structures.Layers(
             torch=self._torch and addressof(self._torch),
-            multiply=self._products and cast(self._products.multiply, c_void_p),
-            attend=cast(self.kernels.attend, c_void_p),
-            add_norm=cast(self.kernels.add_norm, c_void_p),
+            multiply=kernels.products and cast(kernels.products.multiply, c_void_p),
+            attend=cast(kernels.attend, c_void_p),
+            add_norm=cast(kernels.add_norm, c_void_p),
             layers=addressof(self.layers[some.start]),
             count=len(some),
             tokens=tokens,
@@ -196,10 +232,10 @@ class NativeStack:
             observations=addressof(recorded),
             attention=addressof(attention),
             ends_observing=ends_observing,
-            rotate=cast(self.kernels.rotate, c_void_p),
-            gate=cast(self.kernels.gate, c_void_p),
-            route=cast(self.kernels.route, c_void_p),
-            collect=cast(self.kernels.collect, c_void_p),
+            rotate=cast(kernels.rotate, c_void_p),
+            gate=cast(kernels.gate, c_void_p),
+            route=cast(kernels.route, c_void_p),
+            collect=cast(kernels.collect, c_void_p),
             angles=angles and addressof(angles),
             biases=biases and addressof(biases),
             distances=distances and addressof(distances),
@@ -208,7 +244,7 @@ class NativeStack:
             rms=config.norm_kind == "rms",
             precise=bool(plan.observers or plan.in_kernels),
         )
-        check(self.kernels.run_layers(byref(layers)))
+        check(kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)
 
     def _layer(self, block: Any) -> structures.Layer:
@@ -285,7 +321,7 @@ class NativeStack:
         assert self._products is not None  # noqa: S101 - for the type checker
         outputs, inputs = weight.shape
         rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
-        panels = lay_out(weight if rounded is None else rounded.high, self._products.columns)
+        panels = lay_out(weight.to(self._dtype) if rounded is None else rounded.high, self._products.columns)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         added = torch.zeros(outputs) if bias is None else bias.float()
@@ -320,49 +356,3 @@ def lay_out(weight: Tensor, columns: int) -> Tensor:
     per_word = 4 // weight.element_size()
     padded = F.pad(weight, (0, 0, 0, -outputs % columns))
     return padded.view(-1, columns, inputs // per_word, per_word).transpose(1, 2).contiguous()
-
-
-class _Room:
-    """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
-
-    Products read `rounded` (T, C), or in float32 our own read x itself; they read `mixed` (T, H·D), what
-    attention makes, and `gated`, what a gate makes. Our own write into `wide` (T, `widest`) and `narrow`
-    (T, C); PyTorch's make tensors (`widest` 0).
-    """
-
-    def __init__(
-        self, x: Tensor, packing: Packing, dtype: torch.dtype, config: EncoderConfig, widest: int
-    ) -> None:
-        self.x = x
-        self.stream = torch.empty_like(x)
-        self.mixed = torch.empty(len(x), config.num_heads * config.head_size, dtype=dtype)
-        self._projected = sum(config.qkv_rows)
-        if len(x) > packing.tokens:
-            self.mixed[packing.tokens :] = 0
-        self.starts = packing.offsets
-        hidden = packing.unattended
-        self.unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
-        self._operands = {"mixed": self.mixed}
-        if dtype != torch.float32 or not widest:
-            self._operands["rounded"] = x.to(dtype, copy=True)
-        if config.gated:
-            self._operands["gated"] = torch.empty(len(x), config.intermediate_size, dtype=dtype)
-        self._buffers: dict[str, Tensor] = {}
-        if widest:
-            self._buffers["wide"] = torch.empty(len(x), widest, dtype=dtype)
-            self._buffers["narrow"] = torch.empty_like(x, dtype=dtype)
-        if config.norm != "post":
-            self._buffers["normed"] = torch.empty_like(x)
-        if experts := max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers):
-            self._buffers["gathered"] = torch.empty_like(x, dtype=dtype)
-            self._buffers["sums"] = torch.empty_like(x)
-            self._buffers["shares"] = torch.empty(len(x), experts)
-            self._buffers["rows"] = torch.empty(len(x), dtype=torch.int64)
-        self._handles = None if widest else Handles()
-        address = Tensor.data_ptr if self._handles is None else self._handles.of
-        self.addresses = {name: address(operand) for name, operand in self._operands.items()}
-        self.addresses |= {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
-
-    def projected(self) -> Tensor:
-        """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""
-        return torch.empty(len(self.mixed), self._projected, dtype=self.mixed.dtype)

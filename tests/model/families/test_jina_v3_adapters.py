@@ -28,7 +28,7 @@ from tests.support.product import run, want_all
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "another rank and alpha": {"lora_rank": 2, "lora_alpha": 3},
+    "another rank and alpha": {"lora_rank": 6, "lora_alpha": 3},
     "two segments": {"type_vocab_size": 2},
     "one task": {"lora_adaptations": ["only"]},
     "another base": {"rotary_emb_base": 100.0},

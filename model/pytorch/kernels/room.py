@@ -1,0 +1,56 @@
+"""The buffers of one pass through native layers."""
+
+from ctypes import c_int64
+
+import torch
+from torch import Tensor
+
+from model.encoder.config import EncoderConfig
+from model.encoder.packing import Packing
+from model.pytorch.kernels.handles import Handles
+
+
+class Room:
+    """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
+
+    Products read `rounded` (T, C), or in float32 our own read x itself; they read `mixed` (T, H·D), what
+    attention makes, and `gated`, what a gate makes. Our own write into `wide` (T, `widest`) and `narrow`
+    (T, C); PyTorch's make tensors (`widest` 0).
+    """
+
+    def __init__(
+        self, x: Tensor, packing: Packing, dtype: torch.dtype, config: EncoderConfig, widest: int
+    ) -> None:
+        self.x = x
+        self.stream = torch.empty_like(x)
+        self.mixed = torch.empty(len(x), config.num_heads * config.head_size, dtype=dtype)
+        self._projected = sum(config.qkv_rows)
+        if len(x) > packing.tokens:
+            self.mixed[packing.tokens :] = 0
+        self.starts = packing.offsets
+        hidden = packing.unattended
+        self.unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
+        self._operands = {"mixed": self.mixed}
+        if dtype != torch.float32 or not widest:
+            self._operands["rounded"] = x.to(dtype, copy=True)
+        if config.gated:
+            self._operands["gated"] = torch.empty(len(x), config.intermediate_size, dtype=dtype)
+        self._buffers: dict[str, Tensor] = {}
+        if widest:
+            self._buffers["wide"] = torch.empty(len(x), widest, dtype=dtype)
+            self._buffers["narrow"] = torch.empty_like(x, dtype=dtype)
+        if config.norm != "post":
+            self._buffers["normed"] = torch.empty_like(x)
+        if experts := max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers):
+            self._buffers["gathered"] = torch.empty_like(x, dtype=dtype)
+            self._buffers["sums"] = torch.empty_like(x)
+            self._buffers["shares"] = torch.empty(len(x), experts)
+            self._buffers["rows"] = torch.empty(len(x), dtype=torch.int64)
+        self._handles = None if widest else Handles()
+        address = Tensor.data_ptr if self._handles is None else self._handles.of
+        self.addresses = {name: address(operand) for name, operand in self._operands.items()}
+        self.addresses |= {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
+
+    def projected(self) -> Tensor:
+        """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""
+        return torch.empty(len(self.mixed), self._projected, dtype=self.mixed.dtype)
