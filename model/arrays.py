@@ -78,6 +78,13 @@ class Operations(Protocol):
         """The maximum along an axis, which is kept with length 1."""
         ...
 
+    def maxima(self, x: Array, starts: IntArray, axis: int) -> Array:
+        """The maximum along an axis from each start to before the next, the last to the end; NaN stays NaN.
+
+        `starts` (m,) is strictly increasing; the axis is then m long.
+        """
+        ...
+
     def peaks(self, x: Array, *, values: bool) -> tuple[Array | None, Array]:
         """The maximum along the last axis and its first index; without `values`, the maximum may be None."""
         ...
@@ -110,6 +117,10 @@ class Operations(Protocol):
 
     def stack(self, arrays: list[Array]) -> Array:
         """Join arrays of one shape along a new first axis."""
+        ...
+
+    def join(self, arrays: list[Array], axis: int) -> Array:
+        """Join arrays along an axis that they have."""
         ...
 
     def empty(self, *shape: int) -> Array:
@@ -187,6 +198,13 @@ class NumpyOperations:
         """The maximum along an axis, which is kept with length 1."""
         return np.asarray(x.max(axis, keepdims=True))
 
+    def maxima(self, x: FloatArray, starts: IntArray, axis: int) -> FloatArray:
+        """The maximum along an axis from each start to before the next; NaN stays NaN."""
+        # One call for each: `reduceat` does not compare several numbers at a time.
+        stops = [*starts[1:].tolist(), x.shape[axis]]
+        spans = [slice(start, stop) for start, stop in zip(starts.tolist(), stops, strict=True)]
+        return np.stack([self.take(x, span, axis).max(axis) for span in spans], axis)
+
     def peaks(self, x: FloatArray, *, values: bool) -> tuple[FloatArray | None, NDArray[np.intp]]:
         """The maximum along the last axis (None without `values`), and its first index."""
         return x.max(-1) if values else None, x.argmax(-1)
@@ -229,6 +247,10 @@ class NumpyOperations:
     def stack(self, arrays: list[NDArray[Any]]) -> NDArray[Any]:
         """Join arrays of one shape along a new first axis."""
         return np.stack(arrays)
+
+    def join(self, arrays: list[NDArray[Any]], axis: int) -> NDArray[Any]:
+        """Join arrays along an axis that they have."""
+        return np.concatenate(arrays, axis)
 
     def empty(self, *shape: int) -> FloatArray:
         """Allocate an uninitialised array."""

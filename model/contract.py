@@ -107,7 +107,9 @@ class AttentionWant:
     values. With `aggregate` "rollout" there is one map, over layers 0 to the largest of `layers`. A word's
     row is the mean of its pieces' rows; its column is the sum of their columns. `renormalize` makes each
     selected row sum to 1; `top_k` keeps the largest weights of each row. For both, a column counts as often
-    as it is listed. `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths.
+    as it is listed. `thumbnail` divides the listed rows into at most that many cells, and the columns too;
+    each cell is the largest of its weights (`inspection/thumbnails.py` defines which), without `top_k`.
+    `dtype` is that of the map, for numbers up to 1; uint8 counts 255ths.
     """
 
     layers: tuple[int, ...]
@@ -118,6 +120,7 @@ class AttentionWant:
     keys: Axis | None = None
     renormalize: bool = False
     top_k: int | None = None
+    thumbnail: int | None = None
     dtype: MapDtype = "float32"
 
 
@@ -216,7 +219,8 @@ class Output:
 
     `sentence` (dimensions,); `tokens` (layers, N, C); `attention` (layers, heads, queries, keys) in the
     want's dtype, without the heads axis if heads were aggregated and (queries, keys) for a rollout; `top`
-    replaces `attention` when the want has a `top_k`; `summary` has statistics by name, each (layers, heads).
+    replaces `attention` when the want has a `top_k`, and `thumbnails` when it has a `thumbnail`: with cells
+    in place of queries and keys; `summary` has statistics by name, each (layers, heads).
     `heads` are the arrays of the wanted heads, by the names that `HeadWant` gives them. `finite` is False if
     there was a NaN or an infinity, which the dtype of a map may hide.
     """
@@ -228,6 +232,7 @@ class Output:
     summary: dict[str, FloatArray] | None = None
     heads: dict[str, NDArray[Any]] = field(default_factory=dict)
     finite: bool = True
+    thumbnails: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
 from service.endpoints import Endpoint
+from service.explorer.page import read_page
 from service.http.cors import Cors
 from service.http.error_responses import answer_error
 from service.http.middleware import RequestMiddleware, authorize
@@ -46,7 +47,8 @@ def create_app(
     requests before. `siblings` are the other processes of the service, if it has several. Raises KeyFileError
     and TracesError.
     """
-    endpoints = select_endpoints(settings.other_protocols)
+    explorer = settings.explorer == "on"
+    endpoints = select_endpoints(settings.other_protocols, explorer=explorer)
     state = ServiceState(settings, endpoints, load, siblings)
 
     @asynccontextmanager
@@ -76,6 +78,7 @@ def create_app(
         telemetry={"auto_configure": False},  # a variable set for other programs must not start an export
     )
     app.state.service, app.state.endpoints = state, endpoints
+    app.state.explorer = read_page() if explorer else None
     for endpoint in endpoints:
         _add(app, endpoint)
     infer: ASGIApp = _infer

@@ -93,6 +93,7 @@ class Settings(BaseSettings):
     protocols: str = Field(
         "all", description="other servers' protocols to serve: all, none, or names separated by commas"
     )
+    explorer: Literal["on", "off"] = Field("on", description="serve the explorer, a page, at /explorer")
     cors_origins: str | None = Field(
         None, description="origins whose pages may call the API, separated by commas, or *"
     )

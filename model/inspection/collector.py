@@ -10,24 +10,27 @@ from model.arrays import NUMPY, Array, IntArray, Operations
 from model.contract import AttentionWant, FloatArray, Output, Top
 from model.inspection import reduction
 from model.inspection.selection import AxisSelection
+from model.inspection.thumbnails import ThumbnailCollector
 
 
 class Collector:
     """Collects the maps of `count` sequences in `dtype`, the requested one.
 
-    `shape` is that of one map without its columns. `places` gives, for each axis of it, the requested order
-    of the collected entries. `columns` are the requested key positions, each once (None: all). An entry that
-    is listed twice is computed once.
+    `axes` are those of one map before its rows and columns: their lengths, and the requested order of the
+    collected entries. `columns` are the requested key positions, each once (None: all). An entry that is
+    listed twice is computed once.
     """
 
     def __init__(
         self,
         want: AttentionWant,
         count: int,
-        shape: Sequence[int],
-        places: Sequence[IntArray | None],
+        axes: Sequence[tuple[int, IntArray | None]],
+        rows: AxisSelection,
         columns: AxisSelection,
     ) -> None:
+        shape = (*(length for length, _ in axes), len(rows))
+        places = (*(order for _, order in axes), rows.places)
         self.dtype = np.dtype(want.dtype)
         self.columns = None if columns.every else columns.tokens(slice(0, len(columns)))
         self._want = want
@@ -48,6 +51,11 @@ class Collector:
                 np.empty((count, *shape, k), np.float32),
                 np.empty((count, *shape), np.float32),
             )
+
+    @property
+    def plain(self) -> bool:
+        """Whether it takes rows with all their columns as a native kernel writes them."""
+        return self.only_rounds(None) and self.columns is None and self.dtype.kind == "f"
 
     def only_rounds(self, starts: IntArray | None) -> bool:
         """Whether rows are collected unchanged, except for their dtype."""
@@ -75,7 +83,7 @@ class Collector:
             weights = reduction.renormalize(weights, self._units.counts)
         if self._top is None:
             finite = np.ones(1, bool) if self.dtype == np.float32 else NUMPY.finite(weights)
-            self._put(self._rounded(weights), where, finite)
+            self._put(reduction.rounded(weights, self._want.dtype), where, finite)
             return
         k, units = self._top.keys.shape[-1], self._units
         found = reduction.top_k(weights, k, units.positions, units.counts)
@@ -90,16 +98,6 @@ class Collector:
         self._finite[where[0]] &= finite
         cast("NDArray[Any]", self._map)[where] = values
 
-    def _rounded(self, weights: FloatArray) -> NDArray[Any]:
-        match self._want.dtype:
-            case "uint8":
-                with np.errstate(invalid="ignore"):  # `finite` reports a NaN
-                    return np.rint(weights * 255).clip(0, 255).astype(np.uint8)
-            case "float16":
-                return NUMPY.numpy_float16(weights)
-            case "float32":
-                return weights
-
     def output(self, index: int) -> Output:
         """Return the output of one sequence, each axis in the requested order."""
 
@@ -113,3 +111,15 @@ class Collector:
             return Output(attention=listed(self._map), finite=bool(self._finite[index]))
         top = cast(Top, self._top)
         return Output(top=Top(listed(top.keys), listed(top.weights), listed(top.residual)))
+
+
+def choose_collector(
+    want: AttentionWant,
+    count: int,
+    axes: Sequence[tuple[int, IntArray | None]],
+    rows: AxisSelection,
+    columns: AxisSelection,
+) -> Collector | ThumbnailCollector:
+    """Choose what collects the maps of `count` sequences, or their thumbnails; the arguments are the same."""
+    kind = Collector if want.thumbnail is None else ThumbnailCollector
+    return kind(want, count, axes, rows, columns)

@@ -1,13 +1,13 @@
 """Observes attention maps, computing only the selected heads, rows and columns."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.arrays import IntArray, Operations
 from model.contract import AttentionWant, Output
-from model.inspection.collector import Collector
+from model.inspection.collector import Collector, choose_collector
 from model.inspection.layer import LayerAttention, aggregate_heads, read_weights
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks, unless_in_order
 
@@ -24,19 +24,17 @@ class MapObserver:
         self._rows = AxisSelection(want.queries, length)
         numbers, places = np.unique(want.layers, return_inverse=True)
         self.layers: list[int] = numbers.tolist()
-        axes = [(len(numbers), unless_in_order(places)), (len(self._rows), self._rows.places)]
+        axes = [(len(numbers), unless_in_order(places))]
         if want.aggregate == "none":
-            axes.insert(1, (len(self._heads), unless_in_order(self._heads.places)))
-        shape, orders = zip(*axes, strict=True)
-        self._collector = Collector(want, count, shape, orders, AxisSelection(want.keys, length))
+            axes.append((len(self._heads), unless_in_order(self._heads.places)))
+        self._collector = choose_collector(want, count, axes, self._rows, AxisSelection(want.keys, length))
 
     @property
     def plain(self) -> bool:
         """Whether the want is for unchanged softmax weights with all their columns."""
-        want, collector = self._want, self._collector
+        want = self._want
         as_they_are = want.weights == "probability" and want.aggregate == "none" and not self._rows.words
-        every = collector.only_rounds(None) and collector.columns is None
-        return as_they_are and every and collector.dtype.kind == "f"
+        return as_they_are and self._collector.plain
 
     @property
     def heads(self) -> IntArray:
@@ -53,7 +51,7 @@ class MapObserver:
 
         The weights, (b, heads, rows, N), and for each sequence whether all of them are finite, (b,).
         """
-        return self._collector.buffer(self.layers.index(number))
+        return cast(Collector, self._collector).buffer(self.layers.index(number))
 
     def observe(self, number: int, layer: LayerAttention) -> None:
         """Compute the selection in one layer and collect it."""

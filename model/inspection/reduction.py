@@ -1,17 +1,18 @@
 """Reduces rows of attention maps before they are returned: merges words, rescales, keeps the k largest.
 
-All functions take and return float32, with any leading axes `…`. A map `p` is (…, N, M): rows are queries and
-sum to 1, columns are keys.
+All functions take float32, with any leading axes `…`, and return it unless stated otherwise. A map `p` is
+(…, N, M): rows are queries and sum to 1, columns are keys.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.arrays import NUMPY, Array, IntArray, Operations
-from model.contract import FloatArray
+from model.contract import FloatArray, MapDtype
 
 _CHUNK = 1 << 18
 """Values ranked at a time: their 8-byte keys then fit into a core's own cache."""
@@ -41,6 +42,18 @@ def renormalize(p: Array, counts: NDArray[np.integer] | None = None) -> Array:
     counted = p if counts is None else p * counts.astype(np.float32)
     sums = counted.sum(-1, keepdims=True)
     return p / (sums + (sums == 0))
+
+
+def rounded(p: FloatArray, dtype: MapDtype) -> NDArray[Any]:
+    """Round numbers to a dtype of maps: uint8 counts 255ths, from 0 to 1."""
+    match dtype:
+        case "uint8":
+            with np.errstate(invalid="ignore"):  # whoever returns a NaN reports it apart
+                return np.rint(p * 255).clip(0, 255).astype(np.uint8)
+        case "float16":
+            return NUMPY.numpy_float16(p)
+        case "float32":
+            return p
 
 
 def top_k(

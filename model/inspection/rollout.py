@@ -4,7 +4,7 @@ import numpy as np
 
 from model.arrays import Array, Operations
 from model.contract import AttentionWant, Output
-from model.inspection.collector import Collector
+from model.inspection.collector import choose_collector
 from model.inspection.layer import LayerAttention, aggregate_heads
 from model.inspection.selection import AxisSelection, HeadSelection, in_blocks
 
@@ -22,7 +22,7 @@ class RolloutObserver:
         self._heads = HeadSelection(want.heads)
         self._every, self._rows = (AxisSelection(axis, length) for axis in (None, want.queries))
         columns = AxisSelection(want.keys, length)
-        self._collector = Collector(want, count, [len(self._rows)], [self._rows.places], columns)
+        self._collector = choose_collector(want, count, [], self._rows, columns)
         self._shape = count, length
         self._flow: Array = None  # (b, N, N); b is 1 while the flow is the same for all sequences
 

@@ -63,10 +63,10 @@ def choose_fetches(want: Want, length: int, layers: int) -> Fetches:
 def _as_they_are(want: AttentionWant) -> bool:
     """Whether the want can use the graph's own softmax weights.
 
-    Scores and aggregated maps are computed from queries and keys, block by block: fetching the maps of all
-    heads would need more memory than the result.
+    Scores, aggregated maps and thumbnails are computed from queries and keys, block by block: fetching the
+    maps of all heads would need more memory than the result.
     """
-    return want.weights != "score" and want.aggregate == "none"
+    return want.weights != "score" and want.aggregate == "none" and want.thumbnail is None
 
 
 def _rows(axis: Axis | None) -> tuple[int, ...] | None:

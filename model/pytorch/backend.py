@@ -299,6 +299,7 @@ def _joined(vectors: Output | None, observed: Output) -> Output:
         vectors,
         attention=observed.attention,
         top=observed.top,
+        thumbnails=observed.thumbnails,
         summary=observed.summary,
         finite=vectors.finite and observed.finite,
     )

@@ -76,6 +76,16 @@ class TensorOperations:
         """The maximum along an axis, which is kept with length 1."""
         return x.amax(axis, keepdim=True)
 
+    def maxima(self, x: Tensor, starts: IntArray, axis: int) -> Tensor:
+        """The maximum along an axis from each start to before the next; NaN stays NaN."""
+        stops = np.append(starts[1:], x.shape[axis])
+        # Shorter spans repeat their last entry, so that one call compares all of them.
+        steps = np.arange((stops - starts).max())
+        places = np.minimum(starts[:, None] + steps, stops[:, None] - 1)  # (m, longest)
+        axis %= x.ndim
+        entries = x.index_select(axis, self.array(places.ravel()))
+        return entries.view(*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]).amax(axis + 1)
+
     def dot(self, one: Tensor, other: Tensor) -> Tensor:
         """Σ one·other over the last axis; `one` is overwritten if both have the same shape."""
         product = one.mul_(other) if one.shape == other.shape else one * other
@@ -122,6 +132,10 @@ class TensorOperations:
     def stack(self, arrays: list[Tensor]) -> Tensor:
         """Join tensors of one shape along a new first axis."""
         return torch.stack(arrays)
+
+    def join(self, arrays: list[Tensor], axis: int) -> Tensor:
+        """Join tensors along an axis that they have."""
+        return torch.cat(arrays, axis)
 
     def empty(self, *shape: int) -> Tensor:
         """Allocate an uninitialised tensor."""

@@ -250,7 +250,7 @@ def is_finite(output: Output) -> bool:
     if not output.finite:
         return False
     top, summary = output.top, output.summary
-    arrays = [output.sentence, output.tokens, output.attention, *output.heads.values()]
+    arrays = [output.sentence, output.tokens, output.attention, output.thumbnails, *output.heads.values()]
     arrays += summary.values() if summary else ()
     if top is not None:
         arrays += [top.weights, top.residual]

@@ -3,6 +3,7 @@
 from collections.abc import Set
 
 from service.endpoints import Endpoints
+from service.explorer import page
 from service.protocols import operations
 from service.protocols.cohere import routes as cohere
 from service.protocols.dialects import serve_dialects
@@ -15,8 +16,8 @@ _NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
 _OTHERS = (tei, openai, cohere)
 
 
-def select_endpoints(protocols: Set[str]) -> Endpoints:
-    """Build the table with the native endpoints, the operational ones, and those of other protocols."""
+def select_endpoints(protocols: Set[str], *, explorer: bool = True) -> Endpoints:
+    """Build the table: the native endpoints, the operational ones, those of other protocols, the explorer."""
     native = [endpoint for module in _NATIVE for endpoint in module.ENDPOINTS]
     others = [endpoint for module in _OTHERS for endpoint in module.ENDPOINTS]
     return Endpoints(
@@ -24,9 +25,10 @@ def select_endpoints(protocols: Set[str]) -> Endpoints:
             *(serve_dialects(endpoint, protocols) for endpoint in native),
             *(endpoint for endpoint in others if endpoint.protocol in protocols),
             *operations.ENDPOINTS,
+            *(page.ENDPOINTS if explorer else ()),
         ]
     )
 
 
 ENDPOINTS = select_endpoints(frozenset(PROTOCOLS))
-"""The table with all protocols."""
+"""The table with all protocols and the explorer."""

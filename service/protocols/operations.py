@@ -88,9 +88,14 @@ class Info(TeiInfo, NativeInfo):
     """The version, the models and the limits of this service; further fields are for other protocols."""
 
 
-async def root() -> RedirectResponse:
-    """Redirect the address that the log prints to /docs; relative, for proxies that add a prefix."""
-    return RedirectResponse("docs")
+async def root(request: Request) -> RedirectResponse:
+    """Redirect the address that the log prints: browsers to the explorer, if it is there, others to /docs.
+
+    Both are relative, for proxies that add a prefix.
+    """
+    browser = "text/html" in ", ".join(request.headers.getlist("accept")).lower()
+    leads_to = "explorer" if browser and request.app.state.explorer is not None else "docs"
+    return RedirectResponse(leads_to, headers={"Vary": "Accept"})
 
 
 async def livez() -> Status:

@@ -29,6 +29,7 @@ class View:
             top_keys=None if top is None else top.keys,
             top_weights=None if top is None else top.weights,
             residual=None if top is None else top.residual,
+            thumbnails=output.thumbnails,
             **output.heads,
         )
         if self.precision != "float32":

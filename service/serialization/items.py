@@ -12,7 +12,7 @@ from service.serialization.precision import Precision
 Format = Literal["json", "npz", "safetensors", "ndjson"]
 ArrayType = Literal["float32", "float16", "uint8"]
 
-MAPS = frozenset(("attention", "top_weights", "residual"))
+MAPS = frozenset(("attention", "top_weights", "residual", "thumbnails"))
 """Arrays that `decimals` rounds in JSON and that `uint8` quantizes; the others are sent unchanged."""
 VECTORS = frozenset(("embedding", "chunks"))
 """Arrays that have the `precision` of the response."""

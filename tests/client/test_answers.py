@@ -143,6 +143,9 @@ def test_maps_without_rows_keep_their_axes() -> None:
     assert read.top_keys.shape == (2, 1, 0, 0)
     assert read.residual is not None
     assert read.residual.shape == (2, 1, 0)
+    read = attention_item(meta(COLUMNS | none | {"thumbnails": [[[]], [[]]]}, axes=AXES))
+    assert read.thumbnails is not None
+    assert read.thumbnails.shape == (2, 1, 0, 0)
     labels = {"layers": [0], "heads": [0, 1], "summary": {"self": [[0.5, 0.25]]}}
     read = attention_item(meta(COLUMNS | labels, axes=["layer", "head"]))
     assert (read.attention, read.queries, read.axes) == (None, None, ("layer", "head"))
@@ -281,10 +284,12 @@ def test_without_torch_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_bertviz_gets_whole_maps_with_weights() -> None:
-    """top_k and maps=False leave nothing that BertViz can draw."""
+    """top_k, thumbnail and maps=False leave nothing that BertViz can draw."""
     top = {"top_keys": [[[[0]] * 4]] * 2, "top_weights": [[[[1.0]] * 4]] * 2, "residual": [[[0.0] * 4]] * 2}
     with pytest.raises(ValueError, match="top_k"):
         attention_item(meta(COLUMNS | LABELS | top, axes=AXES)).to_bertviz()
+    with pytest.raises(ValueError, match="thumbnail"):
+        attention_item(meta(COLUMNS | LABELS | {"thumbnails": [[[[1.0]]]] * 2}, axes=AXES)).to_bertviz()
     with pytest.raises(ValueError, match="maps"):
         attention_item(meta(COLUMNS | LABELS, axes=["layer", "head"])).to_bertviz()
 

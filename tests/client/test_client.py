@@ -69,6 +69,8 @@ def test_every_field_is_a_parameter(client: Any) -> None:
     "options",
     [
         {"top_k": 2, "heads": [3]},
+        {"thumbnail": 4, "layers": [2, 0]},
+        {"thumbnail": 3, "weights": "value_norm", "aggregate": "max"},
         {"level": "word", "special_tokens": "drop", "renormalize": True, "aggregate": "max"},
         {"aggregate": "rollout", "queries": [0, -1]},
         {"weights": "value_norm", "layers": [5, 0]},
@@ -86,7 +88,14 @@ def test_every_way_of_asking_gives_the_same_numbers(service: Service, options: J
     for items, error in ((whole, whole.max_error + 1e-6), (streamed, 1e-6)):
         for item, plain in zip(items, expected["data"], strict=True):
             assert item.axes == tuple(expected["axes"])
-            for name in ("embedding", "token_embeddings", "attention", "top_weights", "residual"):
+            for name in (
+                "embedding",
+                "token_embeddings",
+                "attention",
+                "top_weights",
+                "residual",
+                "thumbnails",
+            ):
                 assert (getattr(item, name) is None) == (name not in plain), name
                 if name in plain:
                     assert np.abs(getattr(item, name) - np.array(plain[name])).max() <= error

@@ -97,6 +97,8 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("encode", [TEXTS], {"dtype": "float16"}),
     ("attention", [TEXTS], {"layers": [0, 5], "level": "word"}),
     ("attention", [TEXTS], {"top_k": 3, "summary": True}),
+    ("attention", [TEXTS], {"thumbnail": 3, "aggregate": "mean", "dtype": "float16"}),
+    ("attention", [[*TEXTS, ""]], {"thumbnail": 5, "special_tokens": "drop"}),
     ("attention", [TEXTS], {"dtype": "uint8", "weights": "value_norm", "aggregate": "max"}),
     ("tokenize", [[("Who?", "Ann."), ("a", "b")]], {"special_tokens": "drop"}),
     ("rerank", ["Who is eating?", TEXTS], {"return_texts": True}),

@@ -46,12 +46,15 @@ def options_of_maps(draw: st.DrawFn, layers: int, heads: int) -> Json:
                 "level": st.sampled_from(["token", "word"]),
                 "renormalize": st.just(value=True),
                 "top_k": st.integers(1, 9),
+                "thumbnail": st.integers(1, 9),
                 "summary": st.just(value=True),
             },
         )
     )
     if "summary" in options:
         options |= draw(statistics)
+    if "thumbnail" in options:
+        options.pop("top_k", None)
     if options.get("aggregate") == "rollout":
         options.pop("weights", None)
     if options.get("weights") == "score":

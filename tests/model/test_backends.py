@@ -224,10 +224,16 @@ def any_want(encoding: Encoding, info: ModelInfo) -> st.SearchStrategy[Want]:
         queries=st.none() | any_axis(n),
         keys=st.none() | any_axis(n),
         top_k=st.none() | st.integers(1, 4),
+        thumbnail=st.none(),
     )
+    thumbnails = st.builds(replace, attention, top_k=st.none(), thumbnail=st.integers(1, 9))
     summary = st.builds(SummaryWant, some(info.layers), some(info.heads), st.sampled_from([(), (0, n - 1)]))
     return st.builds(
-        Want, st.none() | sentence, states | st.just(()), st.none() | attention, st.none() | summary
+        Want,
+        st.none() | sentence,
+        states | st.just(()),
+        st.none() | attention | thumbnails,
+        st.none() | summary,
     )
 
 
@@ -253,7 +259,8 @@ def assert_alone_is_in_a_batch(backend: Backend, encodings: list[Encoding], want
             assert relative_distance(output.tokens, alone.tokens) <= 2e-6
         if want.attention is not None and want.attention.top_k is None:
             close = distance if want.attention.weights == "probability" else relative_distance
-            assert close(output.attention, alone.attention) <= 2e-6
+            name = "attention" if want.attention.thumbnail is None else "thumbnails"
+            assert close(getattr(output, name), getattr(alone, name)) <= 2e-6
         if output.top is not None and alone.top is not None:
             assert relative_distance(output.top.weights, alone.top.weights) <= 2e-6
             assert relative_distance(output.top.residual, alone.top.residual) <= 2e-6

@@ -234,12 +234,16 @@ def axes(length: int) -> st.SearchStrategy[Axis | None]:
     return st.none() | tokens.map(lambda chosen: Axis(tuple(chosen))) | chosen_words.map(of_words)
 
 
+THUMBNAILS = st.tuples(st.none(), st.integers(1, 9))
+
+
 @st.composite
 def wants(draw: st.DrawFn, length: int) -> AttentionWant:
     """Any kind of map that may be asked for."""
     weights: Weights = draw(st.sampled_from(["probability", "score", "value_norm"]))
     aggregate: Aggregate = draw(st.sampled_from(["none", "mean", "max", "rollout"]))
     probability = weights == "probability"
+    top_k, thumbnail = draw(st.tuples(st.none() | st.integers(1, 4), st.none()) | THUMBNAILS)
     return AttentionWant(
         layers=tuple(draw(st.lists(st.integers(0, LAYERS - 1), min_size=1, max_size=4))),
         heads=tuple(draw(st.lists(st.integers(0, HEADS - 1), min_size=1, max_size=5))),
@@ -248,7 +252,8 @@ def wants(draw: st.DrawFn, length: int) -> AttentionWant:
         queries=draw(axes(length)),
         keys=draw(axes(length)),
         renormalize=draw(st.booleans()) if probability else False,
-        top_k=draw(st.none() | st.integers(1, 4)),
+        top_k=top_k,
+        thumbnail=thumbnail,
         dtype=draw(st.sampled_from(["float32", "float16", "uint8"])) if probability else "float32",
     )
 
@@ -281,13 +286,12 @@ def test_maps_are_those_of_pytorch(data: st.DataObject, length: int, maps: bool)
     theirs = observe(want, of_torch(length), length, TensorOperations(torch.device("cpu")))
     assert ours.finite
     assert (ours.attention is None, ours.top is None) == (theirs.attention is None, theirs.top is None)
-    if ours.attention is not None and theirs.attention is not None:
-        assert ours.attention.dtype == want.dtype
-        close = distance if want.dtype == "uint8" else relative_distance
-        assert (
-            close(ours.attention, theirs.attention)
-            <= {"float32": 1e-5, "float16": 1e-3, "uint8": 1}[want.dtype]
-        )
+    assert (ours.thumbnails is None) == (want.thumbnail is None) == (theirs.thumbnails is None)
+    for one, other in ((ours.attention, theirs.attention), (ours.thumbnails, theirs.thumbnails)):
+        if one is not None and other is not None:
+            assert one.dtype == want.dtype
+            close = distance if want.dtype == "uint8" else relative_distance
+            assert close(one, other) <= {"float32": 1e-5, "float16": 1e-3, "uint8": 1}[want.dtype]
     if ours.top is not None and theirs.top is not None:
         assert relative_distance(ours.top.weights, theirs.top.weights) <= 1e-5
         assert relative_distance(ours.top.residual, theirs.top.residual) <= 1e-5

@@ -33,6 +33,7 @@ DEFAULTS: Json = {
     "keys": "all",
     "renormalize": False,
     "top_k": None,
+    "thumbnail": None,
     "summary": False,
     "statistics": None,
     "maps": True,
@@ -210,8 +211,28 @@ def expect(of: Trace, options: Json) -> Json:
                 values[*at, i, j] = cell(maps[at], groups[query], groups[key])
             if asked["renormalize"] and values[*at, i].sum():
                 values[*at, i] = values[*at, i] / values[*at, i].sum()
-    item["attention" if asked["top_k"] is None else "values"] = values
+    if asked["thumbnail"] is not None:
+        item["thumbnails"] = thumbnails(values, int(asked["thumbnail"]))
+    else:
+        item["attention" if asked["top_k"] is None else "values"] = values
     return item
+
+
+def thumbnails(values: Array, most: int) -> Array:
+    """The largest value of each cell, (…, N, M) of values -> (…, cells, cells)."""
+    rows, columns = (cells(count, most) for count in values.shape[-2:])
+    reduced = np.empty((*values.shape[:-2], len(rows), len(columns)))
+    for at in np.ndindex(values.shape[:-2]):
+        for i, some in enumerate(rows):
+            for j, others in enumerate(columns):
+                reduced[*at, i, j] = max(values[*at, row, column] for row in some for column in others)
+    return reduced
+
+
+def cells(count: int, most: int) -> list[range]:
+    """The entries of each cell of an axis: ⌊i·count/m⌋ to ⌊(i + 1)·count/m⌋ - 1 of m = min(most, count)."""
+    m = min(most, count)
+    return [range(math.floor(i * count / m), math.floor((i + 1) * count / m)) for i in range(m)]
 
 
 def axes(options: Json) -> list[str]:

@@ -129,6 +129,7 @@ def test_maps_are_never_larger_than_their_bound(
         "top_keys": np.full((2, 3, 10, 2), 2**31 - 1, dtype=np.int32),
         "top_weights": np.full((2, 3, 10, 2), value, dtype=np.float32),
         "residual": np.full((2, 3, 10), value, dtype=np.float32),
+        "thumbnails": np.full((2, 3, 8, 8), value, dtype=np.float32),
     }
     labels, words = [2_000_000] * 400, ["\x02" * 9, '"' * 20]
     more = {"layers": labels, "word_offsets": [[2_000_000] * 2] * 3, "words": words}

@@ -126,6 +126,8 @@ def test_what_is_expected_is_known_before_it_is_computed() -> None:
     assert view("a", aggregate="mean").expected.arrays == {"attention": (6, 3, 3)}
     assert view("a", aggregate="rollout", layers=[2]).expected.arrays == {"attention": (3, 3)}
     assert view("a", maps=False, summary=True).expected.arrays == {}
+    assert view("a b", thumbnail=3, keys=[1, 2]).expected.arrays == {"thumbnails": (6, 12, 3, 2)}
+    assert view("a", thumbnail=2, aggregate="mean").expected.arrays == {"thumbnails": (6, 2, 2)}
 
 
 @given(
@@ -158,6 +160,8 @@ def test_numbers_are_rounded_only_where_rounding_is_of_probabilities() -> None:
     assert kind(**largest, renormalize=True) == (True, "uint8")
     assert kind(weights="value_norm") == kind(**largest) == (False, "float32")
     assert kind(top_k=1) == (True, "float32")
+    assert kind(thumbnail=1) == (True, "uint8")
+    assert kind(thumbnail=1, **largest) == kind(thumbnail=1, weights="value_norm") == (False, "float32")
     assert kind(top_k=1, aggregate="max") == (False, "float32")
 
 
@@ -169,3 +173,4 @@ def test_an_item_has_what_was_computed() -> None:
     assert list(item.arrays) == ["embedding", "top_keys", "top_weights", "residual"]
     assert item.summary == {"self": array}
     assert list(view("a").item(Output(attention=array)).arrays) == ["attention"]
+    assert list(view("a").item(Output(thumbnails=array)).arrays) == ["thumbnails"]

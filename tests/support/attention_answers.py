@@ -79,7 +79,7 @@ def nested(value: Any, shape: tuple[int, ...]) -> Array:
 
 def assert_item(item: Json, expected: Json, asked: Json) -> None:
     """Every member is there, none else, and each is right; embeddings are for others to check."""
-    numbers = {"attention", "values", "summary", "largest", "ties"}
+    numbers = {"attention", "thumbnails", "values", "summary", "largest", "ties"}
     names = set(expected) - {"values", "largest", "ties"}
     if "values" in expected:
         names |= {"top_keys", "top_weights", "residual"}
@@ -89,9 +89,9 @@ def assert_item(item: Json, expected: Json, asked: Json) -> None:
     assert set(item) == names | outputs | {"index"}
     for name in set(expected) - numbers:
         assert item[name] == expected[name], name
-    if "attention" in expected:
-        values = expected["attention"]
-        found = nested(item["attention"], values.shape)
+    for name in {"attention", "thumbnails"} & set(expected):
+        values = expected[name]
+        found = nested(item[name], values.shape)
         assert distance(found, values) <= tolerance(values, expected["largest"]) + ROUNDING
     if "values" in expected:
         assert_top_k(item, expected, asked["top_k"])

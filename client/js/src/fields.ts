@@ -81,6 +81,7 @@ export interface MapFields {
   keys?: "all" | readonly number[];
   renormalize?: boolean;
   top_k?: number;
+  thumbnail?: number;
   summary?: boolean;
   statistics?: readonly Statistic[];
   maps?: boolean;

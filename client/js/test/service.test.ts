@@ -24,6 +24,7 @@ function assertNear(tensor: Tensor | null, expected: any[], error: number): void
 test("files, streams and JSON have the same items", async () => {
   for (const options of [
     { top_k: 2, heads: [3] },
+    { thumbnail: 4, layers: [2, 0] },
     { level: "word", special_tokens: "drop", renormalize: true, aggregate: "max" },
     { aggregate: "rollout", queries: [0, -1] },
     { weights: "value_norm", layers: [5, 0] },
@@ -44,7 +45,7 @@ test("files, streams and JSON have the same items", async () => {
             assert.deepEqual(item[name], plain[name] ?? null);
           }
           assert.deepEqual(item.axes, expected.axes);
-          for (const name of ["attention", "top_weights", "residual", "token_embeddings"] as const) {
+          for (const name of ["attention", "top_weights", "residual", "thumbnails", "token_embeddings"] as const) {
             assert.equal(item[name] === null, plain[name] === undefined, name);
             if (plain[name] !== undefined) assertNear(item[name], plain[name], error);
           }

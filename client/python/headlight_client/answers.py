@@ -198,13 +198,15 @@ class AttentionMaps(Tokens):
     queries: list[int] | None
     keys: list[int] | None
     attention: FloatArray | None
-    """(L, H, Q, K), without the axes that were aggregated; None with `top_k` and with maps=False."""
+    """(L, H, Q, K), without the axes that were aggregated; None with `top_k`, `thumbnail` and maps=False."""
     top_keys: NDArray[np.int32] | None
     """With `top_k`, in the shape of `attention` with k for K: positions in the whole input, largest first."""
     top_weights: FloatArray | None
     """The weights of `top_keys`."""
     residual: FloatArray | None
     """The rest of each row's weight, in the shape of `top_weights` without the last axis."""
+    thumbnails: FloatArray | None
+    """With `thumbnail`, the largest weight of each cell; at most k cells for Q, and for K."""
     summary: dict[str, FloatArray] | None
     """(L, H) each, whatever the axes are, with `summary`."""
     words: list[str] | None
@@ -305,6 +307,7 @@ def attention_maps(item: Json, axes: Sequence[str], scale: float) -> AttentionMa
         top_keys=_top(item.get("top_keys"), rows, np.int32),
         top_weights=_floats(_top(item.get("top_weights"), rows), scale),
         residual=_floats(item.get("residual"), scale, rows),
+        thumbnails=_thumbnails(item.get("thumbnails"), scale, rows[:-1]),
         summary=_summary(item),
         words=item.get("words"),
         word_offsets=None if word_offsets is None else np.asarray(word_offsets, np.int64).reshape(-1, 2),
@@ -377,6 +380,12 @@ def _floats(values: Any, scale: float, shape: Sequence[int] | None = None) -> Fl
     if stored.dtype == np.uint8:
         array *= np.float32(scale)
     return array if shape is None else array.reshape(shape)
+
+
+def _thumbnails(values: Any, scale: float, leading: Sequence[int]) -> FloatArray | None:
+    """Convert thumbnails; those of nothing have neither rows nor columns, which lists do not say."""
+    array = _floats(values, scale)
+    return array if array is None or array.size else array.reshape(*leading, 0, 0)
 
 
 def _top(values: Any, rows: Sequence[int], dtype: type | None = None) -> NDArray[Any] | None:

@@ -119,6 +119,7 @@ class AttentionPlan:
             keys=keys,
             renormalize=request.renormalize,
             top_k=request.top_k,
+            thumbnail=request.thumbnail,
             dtype=self.dtype if self.unit and request.top_k is None else "float32",
         )
 
@@ -135,6 +136,9 @@ class AttentionPlan:
     def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
         shape = tuple(len(named[lists[axis]]) for axis in self.axes)
+        if self.request.thumbnail is not None:
+            cells = (min(self.request.thumbnail, count) for count in shape[-2:])
+            return {"thumbnails": (*shape[:-2], *cells)}
         if self.request.top_k is None:
             return {"attention": shape}
         rows = shape[:-1]

@@ -54,6 +54,12 @@ EXAMPLES: dict[str, dict[str, dict[str, Any]]] = {
             heads=[0],
             top_k=3,
         ),
+        "thumbnails": _example(
+            "All heads at a glance: the largest weight of each of 4 × 4 cells of a map",
+            inputs=_SENTENCE,
+            thumbnail=4,
+            decimals=2,
+        ),
         "rollout": _example("Attention rollout through all layers", inputs=_SENTENCE, aggregate="rollout"),
         "statistics": _example(
             "Statistics of each head, without maps",

@@ -154,6 +154,7 @@ _INPUTS = {
 WholeNumber = Annotated[int, BeforeValidator(_whole)]
 # Field comes first: after the validator, its bound would be enforced but missing from the schema.
 PositiveNumber = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+CellCount = Annotated[int, Field(ge=1, le=256), BeforeValidator(_whole)]
 IndexList = Annotated[Indices, PlainValidator(_indices), WithJsonSchema(_INTEGERS)]
 AllOrIndices = Annotated[
     Literal["all"] | Indices,

@@ -125,6 +125,9 @@ class MapsItem(TokenColumns):
     )
     top_weights: list[Any] | None = Field(None, description="The weights at `top_keys`.")
     residual: list[Any] | None = Field(None, description="The rest of each row's weight.")
+    thumbnails: list[Any] | None = Field(
+        None, description="With `thumbnail`, nested lists along `axes`, with cells of queries and of keys."
+    )
     summary: Summary | None = None
 
 

@@ -175,7 +175,10 @@ def smaller_maps(maps: AttentionOptions, parsed: ParsedRequest[Any], prefix: str
     if maps.maps:
         ways.append(f"choose fewer `{prefix}queries` or `{prefix}keys`")
         ways += [f"`{prefix}aggregate` the heads"] if maps.aggregate == "none" else []
-        ways += [f"set `{prefix}top_k`"] if maps.top_k is None else []
+        if maps.thumbnail is None:
+            ways += [f"set `{prefix}top_k` or `{prefix}thumbnail`"] if maps.top_k is None else []
+        else:
+            ways.append(f"lower `{prefix}thumbnail`")
         if parsed.format not in BINARY:
             ways += [f"lower `{prefix}decimals`"]
             ways += ["accept application/x-npz"] if "npz" in parsed.body.formats else []

@@ -12,6 +12,7 @@ from service.http.negotiation import FORMATS
 from service.protocols.native.chunks import Chunking, ChunksField
 from service.protocols.native.fields import (
     AllOrIndices,
+    CellCount,
     IndexList,
     Inputs,
     PositiveNumber,
@@ -115,7 +116,7 @@ NORMALIZE = Field(
 DIMENSIONS = Field(
     None, description="Keep the first k components (Matryoshka), renormalized with `normalize`."
 )
-_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k")
+_OF_MAPS = ("weights", "aggregate", "queries", "keys", "top_k", "thumbnail")
 _OF_VECTORS = ("pooling", "pooling_layers", "normalize", "dimensions", "precision")
 
 
@@ -287,6 +288,12 @@ class AttentionOptions(Options):
     top_k: PositiveNumber | None = Field(
         None, description="Return the k largest weights of each row, largest first, instead of the map."
     )
+    thumbnail: CellCount | None = Field(
+        None,
+        description="Return at most k × k cells, each the largest of its weights, instead of the map. Its n "
+        "rows are divided into m = min(k, n) cells: cell i has rows ⌊in/m⌋ to before ⌊(i + 1)n/m⌋; columns "
+        "likewise.",
+    )
     summary: StrictBool = Field(
         False,  # noqa: FBT003
         description="Return statistics of the probabilities of each selected layer and head, over all rows "
@@ -312,6 +319,8 @@ class AttentionOptions(Options):
             self._check_without_maps()
         if self.aggregate == "rollout" and self.weights != "probability":
             raise invalid("weights", 'must be \'probability\' with "aggregate": "rollout"')
+        if self.thumbnail is not None and self.top_k is not None:
+            raise invalid("thumbnail", "cannot be combined with top_k: leave one of them out")
         if self.weights == "score" and self.renormalize:
             raise invalid(
                 "renormalize", 'divides by row sums, which may be 0 with "weights": "score": leave it out'

@@ -1,0 +1,1 @@
+"""The explorer: a page that shows the attention of the served models. `explorer/` has its sources."""

@@ -1,0 +1,1 @@
+"""The explorer: what serves it, and what it is built of."""
