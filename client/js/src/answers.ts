@@ -124,6 +124,8 @@ export interface AttentionMaps extends Tokens {
   keys: number[] | null;
   /** (L, H, Q, K), without the axes that were aggregated; null with `top_k`, and with `maps: false`. */
   attention: Tensor | null;
+  /** With `thumbnail`, like `attention` with at most that many rows and columns. */
+  thumbnails: Tensor | null;
   /** With `top_k`, k columns for K: positions in the whole input, the largest weight first. */
   top_keys: Tensor<Int32Array> | null;
   top_weights: Tensor | null;
@@ -160,6 +162,7 @@ export function attentionMaps(item: Json, reading: Reading): AttentionMaps {
     queries: item.queries ?? null,
     keys: item.keys ?? null,
     attention: floats(item.attention, scale, shape),
+    thumbnails: floats(item.thumbnails, scale),
     top_keys: integers(item.top_keys, rows),
     top_weights: weights,
     residual: floats(item.residual, scale, rows),
