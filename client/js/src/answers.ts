@@ -122,15 +122,15 @@ export interface AttentionMaps extends Tokens {
   heads: number[] | null;
   queries: number[] | null;
   keys: number[] | null;
-  /** (L, H, Q, K), without the axes that were aggregated; null with `top_k`, and with `maps: false`. */
+  /** (L, H, Q, K), without the axes that were aggregated; null with `top_k`, `thumbnail` and `maps: false`. */
   attention: Tensor | null;
-  /** With `thumbnail`, like `attention` with at most that many rows and columns. */
-  thumbnails: Tensor | null;
   /** With `top_k`, k columns for K: positions in the whole input, the largest weight first. */
   top_keys: Tensor<Int32Array> | null;
   top_weights: Tensor | null;
   /** The rest of each row's weight, without the last axis. */
   residual: Tensor | null;
+  /** With `thumbnail`, the largest weight of each cell: at most k cells for Q, and for K. */
+  thumbnails: Tensor | null;
   /** (L, H) each, with `summary`. */
   summary: Record<string, Tensor> | null;
   /** With `level: "word"`. */
@@ -162,14 +162,20 @@ export function attentionMaps(item: Json, reading: Reading): AttentionMaps {
     queries: item.queries ?? null,
     keys: item.keys ?? null,
     attention: floats(item.attention, scale, shape),
-    thumbnails: floats(item.thumbnails, scale),
     top_keys: integers(item.top_keys, rows),
     top_weights: weights,
     residual: floats(item.residual, scale, rows),
+    thumbnails: thumbnails(item, scale, shape),
     summary: summary(item),
     words: item.words ?? null,
     word_offsets: item.word_offsets ?? null,
   };
+}
+
+/** Read thumbnails; those of nothing have neither rows nor columns, which lists do not say. */
+function thumbnails(item: Json, scale: number, shape: readonly number[]): Tensor | null {
+  const empty = shape.at(-1) === 0 ? shape : undefined;
+  return floats(item.thumbnails, scale, empty);
 }
 
 /** Read the fields that items of all routes have in common. */

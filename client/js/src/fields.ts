@@ -81,11 +81,10 @@ export interface MapFields {
   keys?: "all" | readonly number[];
   renormalize?: boolean;
   top_k?: number;
+  thumbnail?: number;
   summary?: boolean;
   statistics?: readonly Statistic[];
   maps?: boolean;
-  /** In place of maps, at most this many cells of rows and of columns: each the largest weight in it. */
-  thumbnail?: number;
 }
 
 /** Maps in JSON are rounded, to 6 decimals by default. */

@@ -52,7 +52,7 @@ export function readOverview(subject: Subject, answer: Answer<AttentionMaps>, ms
     kept,
     indexOf: new Map(kept.map(({ position }, index) => [position, index])),
     summary: item.summary as Record<Statistic, Tensor>,
-    thumbnails: item.thumbnails ?? item.attention,
+    thumbnails: item.thumbnails,
     layers: subject.model.layers,
     heads: subject.model.heads,
     tokens: item.tokens.length,

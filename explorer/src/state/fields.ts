@@ -47,6 +47,8 @@ export const FIELDS = {
   direction: oneOf(DIRECTIONS),
   /** What cells of the grid show: thumbnails, or a statistic. */
   cells: text(NAME_CHARACTERS, "maps"),
+  /** The statistic that orders the table, after "-" the largest first; none is layer by layer. */
+  sort: text(NAME_CHARACTERS, ""),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
   theme: oneOf(THEMES),

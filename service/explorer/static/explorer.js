@@ -1,4 +1,4 @@
-/* sources sha256:c3212895e60f176b940618a3a4720df93718e8bd1f3aacb204ce3af19957278c */
+/* sources sha256:c3da0b45aacbbb1dbc0c6fd6b210f18329cd49fa7b801a8a47ef4d972fa20592 */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -354,9 +354,9 @@ function flat(value) {
 function fromFloat16(bits) {
   if (bits.length < HALVES) return Float32Array.from(bits, fromHalf);
   halves ??= Float32Array.from({ length: HALVES }, (_4, half) => fromHalf(half));
-  const numbers = new Float32Array(bits.length);
-  for (let i4 = 0; i4 < bits.length; i4++) numbers[i4] = halves[bits[i4]];
-  return numbers;
+  const numbers2 = new Float32Array(bits.length);
+  for (let i4 = 0; i4 < bits.length; i4++) numbers2[i4] = halves[bits[i4]];
+  return numbers2;
 }
 var HALVES = 65536;
 var halves;
@@ -441,14 +441,18 @@ function attentionMaps(item, reading) {
     queries: item.queries ?? null,
     keys: item.keys ?? null,
     attention: floats(item.attention, scale, shape),
-    thumbnails: floats(item.thumbnails, scale),
     top_keys: integers(item.top_keys, rows),
     top_weights: weights,
     residual: floats(item.residual, scale, rows),
+    thumbnails: thumbnails(item, scale, shape),
     summary: summary(item),
     words: item.words ?? null,
     word_offsets: item.word_offsets ?? null
   };
+}
+function thumbnails(item, scale, shape) {
+  const empty = shape.at(-1) === 0 ? shape : void 0;
+  return floats(item.thumbnails, scale, empty);
 }
 function tokens(item, { scale, precision }) {
   const count = length(item, "tokens");
@@ -781,8 +785,8 @@ var Call = class {
         return;
       }
       let ended = false;
-      for await (const line of linesOf(pieces)) {
-        const document2 = JSON.parse(line);
+      for await (const line2 of linesOf(pieces)) {
+        const document2 = JSON.parse(line2);
         if (isProblem(document2)) throw new HeadlightError(document2.status ?? null, document2);
         ended = "usage" in document2;
         if (!ended) yield this.read(placed(document2, rows), this.#reading);
@@ -841,9 +845,9 @@ async function* linesOf(pieces) {
     const [first, ...more] = decoder.decode(piece, { stream: true }).split("\n");
     begun.push(first);
     for (const next of more) {
-      const line = begun.join("");
+      const line2 = begun.join("");
       begun = [next];
-      if (line.trim()) yield line;
+      if (line2.trim()) yield line2;
     }
   }
   const last = begun.join("") + decoder.decode();
@@ -2261,6 +2265,10 @@ function rowOf({ heads, size: size2, weights }, head, index, direction) {
   for (let query = 0; query < size2; query++) column[query] = weights[start + query * size2 + index];
   return column;
 }
+function mapOf({ heads, size: size2, weights }, head) {
+  const start = slot(heads, head) * size2 ** 2;
+  return weights.subarray(start, start + size2 ** 2);
+}
 function rowAmong({ heads, size: size2, weights }, head) {
   const start = slot(heads, head) * size2;
   return weights.subarray(start, start + size2);
@@ -2286,7 +2294,7 @@ function readOverview(subject, answer, ms) {
     kept,
     indexOf: new Map(kept.map(({ position }, index) => [position, index])),
     summary: item.summary,
-    thumbnails: item.thumbnails ?? item.attention,
+    thumbnails: item.thumbnails,
     layers: subject.model.layers,
     heads: subject.model.heads,
     tokens: item.tokens.length,
@@ -2355,11 +2363,11 @@ function weightFields({ weights, level, special }) {
 function isRenormalized({ weights, special }) {
   return special === "renormalize" && weights !== "score";
 }
-function overviewFields(subject, thumbnails) {
+function overviewFields(subject, thumbnails2) {
   const weights = subject.weights === "rollout" ? "probability" : subject.weights;
   const dtype = weights === "probability" ? "uint8" : "float16";
   const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
-  if (thumbnails) return { ...common, thumbnail: THUMBNAIL, dtype };
+  if (thumbnails2) return { ...common, thumbnail: THUMBNAIL, dtype };
   const { weights: _4, ...statistics } = common;
   return { ...statistics, maps: false };
 }
@@ -2522,6 +2530,8 @@ var FIELDS = {
   direction: oneOf(DIRECTIONS),
   /** What cells of the grid show: thumbnails, or a statistic. */
   cells: text(NAME_CHARACTERS, "maps"),
+  /** The statistic that orders the table, after "-" the largest first; none is layer by layer. */
+  sort: text(NAME_CHARACTERS, ""),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
   theme: oneOf(THEMES)
@@ -2916,9 +2926,9 @@ function timeText(ms) {
 function countText(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
-function largest(numbers, count) {
-  const order = Array.from(numbers, (_4, i4) => i4);
-  order.sort((a5, b3) => numbers[b3] - numbers[a5] || a5 - b3);
+function largest(numbers2, count) {
+  const order = Array.from(numbers2, (_4, i4) => i4);
+  order.sort((a5, b3) => numbers2[b3] - numbers2[a5] || a5 - b3);
   return order.slice(0, count);
 }
 
@@ -3258,6 +3268,337 @@ function sentence(error) {
   return typeof detail === "string" && detail !== "" ? detail : error.message;
 }
 
+// src/drawing/statistics.ts
+var STATISTICS = [
+  { name: "entropy", title: "Entropy", told: "how widely a row is spread, in nats" },
+  { name: "confidence", title: "Confidence", told: "the largest weight of a row" },
+  { name: "mean_distance", title: "Distance", told: "how far away a row looks" },
+  { name: "self", title: "Self", told: "weight on the token itself" },
+  { name: "previous", title: "Previous", told: "weight on the token before" },
+  { name: "next", title: "Next", told: "weight on the token after" },
+  { name: "special", title: "Special", told: "weight on special tokens" },
+  { name: "argmax_self", title: "Self first", told: "share of rows with the largest weight on the token itself" },
+  {
+    name: "argmax_previous",
+    title: "Previous first",
+    told: "share of rows with the largest weight on the token before"
+  },
+  { name: "argmax_next", title: "Next first", told: "share of rows with the largest weight on the token after" }
+];
+function statisticOf({ summary: summary2 }, name, [layer, head]) {
+  return summary2[name]?.at(layer, head) ?? Number.NaN;
+}
+function limitOf(name, size2) {
+  if (name === "entropy") return Math.log(Math.max(size2, 1));
+  if (name === "mean_distance") return Math.max(size2 - 1, 0);
+  return 1;
+}
+function allHeads({ layers, heads }) {
+  return Array.from({ length: layers * heads }, (_4, i4) => [Math.floor(i4 / heads), i4 % heads]);
+}
+function headText(overview, [layer, head]) {
+  const parts = STATISTICS.slice(0, 7).map(
+    ({ name, title }) => `${title.toLowerCase()} ${weightText(statisticOf(overview, name, [layer, head]))}`
+  );
+  return `Layer ${layer}, head ${head}: ${parts.join(", ")}`;
+}
+function sortedHeads(heads, rate, descending) {
+  const sign = descending ? -1 : 1;
+  const rated = heads.map((id) => ({ id, value: rate(id) }));
+  rated.sort((a5, b3) => {
+    const [x4, y5] = [Number.isNaN(a5.value), Number.isNaN(b3.value)];
+    return x4 || y5 ? Number(x4) - Number(y5) : sign * (a5.value - b3.value);
+  });
+  return rated.map(({ id }) => id);
+}
+
+// src/drawing/scatter.ts
+var KINDS = ["previous", "next", "self", "special"];
+var MARGIN2 = { left: 44, right: 20, top: 16, bottom: 40 };
+var LEAST_RANGE = 0.1;
+var PADDING = 0.06;
+function pointsOf(overview) {
+  const size2 = overview.kept.length;
+  const share = (name, id) => statisticOf(overview, name, id) / Math.max(limitOf(name, size2), Number.MIN_VALUE) || 0;
+  return allHeads(overview).map((id) => {
+    const mass = KINDS.map((kind) => statisticOf(overview, kind, id));
+    return {
+      id,
+      x: share("mean_distance", id),
+      y: share("entropy", id),
+      confidence: statisticOf(overview, "confidence", id) || 0,
+      kind: KINDS[mass.indexOf(Math.max(...mass))] ?? KINDS[0]
+    };
+  });
+}
+function plotOf(points, width, height) {
+  const ends = (numbers2) => {
+    const [low, high] = [Math.min(...numbers2), Math.max(...numbers2)];
+    const middle = (low + high) / 2;
+    const half = Math.max(high - low, LEAST_RANGE) * (0.5 + PADDING);
+    return [middle - half, middle + half];
+  };
+  return { width, height, x: ends(points.map(({ x: x4 }) => x4)), y: ends(points.map(({ y: y5 }) => y5)) };
+}
+function toPixels({ width, height, x: [x0, x1], y: [y0, y1] }, x4, y5) {
+  const across = width - MARGIN2.left - MARGIN2.right;
+  const down = height - MARGIN2.top - MARGIN2.bottom;
+  return [MARGIN2.left + across * (x4 - x0) / (x1 - x0), MARGIN2.top + down * (y1 - y5) / (y1 - y0)];
+}
+function radiusOf({ confidence }) {
+  return 3 + 6 * Math.sqrt(Math.min(Math.max(confidence, 0), 1));
+}
+function nearest(plot, points, at, reach = 14) {
+  let best2 = null;
+  let least = reach;
+  for (const point of points) {
+    const [x4, y5] = toPixels(plot, point.x, point.y);
+    const distance = Math.hypot(x4 - at[0], y5 - at[1]);
+    if (distance <= least) [best2, least] = [point, distance];
+  }
+  return best2;
+}
+function inBox(plot, points, { x0, y0, x1, y1 }) {
+  return points.filter((point) => {
+    const [x4, y5] = toPixels(plot, point.x, point.y);
+    return x4 >= Math.min(x0, x1) && x4 <= Math.max(x0, x1) && y5 >= Math.min(y0, y1) && y5 <= Math.max(y0, y1);
+  });
+}
+function neighbour(points, from, axis, by) {
+  const order = [...points].sort((a5, b3) => a5[axis] - b3[axis]);
+  const index = order.findIndex(({ id }) => id[0] === from[0] && id[1] === from[1]);
+  return order[index + by] ?? null;
+}
+function ticks([low, high]) {
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2].find((one) => (high - low) / one <= 6) ?? 0.5;
+  const first = Math.ceil(low / step);
+  const count = Math.floor(high / step) - first + 1;
+  return Array.from({ length: count }, (_4, i4) => Number(((first + i4) * step).toFixed(2)));
+}
+
+// src/views/canvas.ts
+function useSize() {
+  const element = T2(null);
+  const size2 = w2(() => y3({ width: 0, height: 0 }), []);
+  A2(() => {
+    const observer = new ResizeObserver(([entry]) => {
+      const { width, height } = entry.contentRect;
+      size2.value = { width: Math.floor(width), height: Math.floor(height) };
+    });
+    observer.observe(element.current);
+    return () => observer.disconnect();
+  }, [size2]);
+  return [element, useComputed(() => size2.value)];
+}
+function prepare(canvas, { width, height }) {
+  const density = Math.min(window.devicePixelRatio || 1, 3);
+  canvas.width = Math.round(width * density);
+  canvas.height = Math.round(height * density);
+  const context = canvas.getContext("2d");
+  context.setTransform(density, 0, 0, density, 0, 0);
+  return context;
+}
+function placeIn(element, { clientX, clientY }) {
+  const { left, top } = element.getBoundingClientRect();
+  return [clientX - left, clientY - top];
+}
+
+// src/views/scatterDrawing.ts
+var LOOKS = {
+  previous: { colour: "#0f7fc4", corners: 3, turn: Math.PI },
+  next: { colour: "#d55e00", corners: 3, turn: 0 },
+  self: { colour: "#009e73", corners: 4, turn: Math.PI / 4 },
+  special: { colour: "#cc79a7", corners: 40, turn: 0 }
+};
+var KIND_LEGEND = KINDS.map((kind) => ({
+  kind,
+  colour: LOOKS[kind].colour,
+  path: `M${corners(kind, 6).map((corner) => corner.map((one) => one.toFixed(2)).join(" ")).join("L")}Z`
+}));
+function drawScatter(context, plot, points, chosen, pointed, brush) {
+  const { color } = getComputedStyle(context.canvas);
+  context.clearRect(0, 0, plot.width, plot.height);
+  context.fillStyle = color;
+  context.strokeStyle = color;
+  context.font = "12px system-ui, sans-serif";
+  drawAxes(context, plot);
+  const isChosen = ({ id }) => chosen.some((other) => sameHead(other, id));
+  for (const point of [...points].sort((a5, b3) => Number(isChosen(a5)) - Number(isChosen(b3)))) {
+    drawPoint(context, plot, point, isChosen(point), color);
+  }
+  const named2 = points.filter((point) => isChosen(point) || point === pointed);
+  for (const point of named2.length <= 24 ? named2 : named2.filter((one) => one === pointed)) {
+    const [x4, y5] = toPixels(plot, point.x, point.y);
+    const name = headName(point.id);
+    const left = x4 + radiusOf(point) + 4 + context.measureText(name).width > plot.width;
+    context.textAlign = left ? "right" : "left";
+    context.fillStyle = color;
+    context.fillText(name, x4 + (left ? -1 : 1) * (radiusOf(point) + 4), y5 + 4);
+  }
+  if (brush !== null) {
+    context.globalAlpha = 0.12;
+    context.fillRect(brush.x0, brush.y0, brush.x1 - brush.x0, brush.y1 - brush.y0);
+    context.globalAlpha = 1;
+    context.strokeRect(brush.x0, brush.y0, brush.x1 - brush.x0, brush.y1 - brush.y0);
+  }
+}
+function drawAxes(context, plot) {
+  const { width, height, x: x4, y: y5 } = plot;
+  const [left, bottom] = toPixels(plot, x4[0], y5[0]);
+  const [right, top] = toPixels(plot, x4[1], y5[1]);
+  context.lineWidth = 1;
+  context.textAlign = "center";
+  for (const tick of ticks(x4)) {
+    const [at] = toPixels(plot, tick, 0);
+    line(context, at, top, at, bottom);
+    context.fillText(String(tick), at, bottom + 16);
+  }
+  context.textAlign = "right";
+  for (const tick of ticks(y5)) {
+    const [, at] = toPixels(plot, 0, tick);
+    line(context, left, at, right, at);
+    context.fillText(String(tick), left - 6, at + 4);
+  }
+  context.fillText("mean distance / longest distance →", width - 20, height - 4);
+  context.save();
+  context.translate(11, top);
+  context.rotate(-Math.PI / 2);
+  context.fillText("entropy / largest entropy →", 0, 0);
+  context.restore();
+}
+function drawPoint(context, plot, point, chosen, ink) {
+  const [x4, y5] = toPixels(plot, point.x, point.y);
+  context.beginPath();
+  for (const [dx, dy] of corners(point.kind, radiusOf(point))) context.lineTo(x4 + dx, y5 + dy);
+  context.closePath();
+  context.globalAlpha = chosen ? 1 : 0.65;
+  context.fillStyle = LOOKS[point.kind].colour;
+  context.fill();
+  context.globalAlpha = 1;
+  if (!chosen) return;
+  context.strokeStyle = ink;
+  context.lineWidth = 2;
+  context.stroke();
+}
+function line(context, ...[x0, y0, x1, y1]) {
+  context.globalAlpha = 0.15;
+  context.beginPath();
+  context.moveTo(x0, y0);
+  context.lineTo(x1, y1);
+  context.stroke();
+  context.globalAlpha = 1;
+}
+function corners(kind, radius) {
+  const { corners: count, turn } = LOOKS[kind];
+  return Array.from({ length: count }, (_4, i4) => {
+    const angle = turn + 2 * Math.PI * i4 / count;
+    return [radius * Math.cos(angle), radius * Math.sin(angle)];
+  });
+}
+
+// src/views/fingerprints.tsx
+var BRUSH_PIXELS = 4;
+var STEPS = {
+  ArrowRight: ["x", 1],
+  ArrowLeft: ["x", -1],
+  ArrowUp: ["y", 1],
+  ArrowDown: ["y", -1]
+};
+function FingerprintsView({ overview }) {
+  const store = useStore();
+  const [frame, size2] = useSize();
+  const canvas = T2(null);
+  const points = w2(() => pointsOf(overview), [overview]);
+  const plot = useComputed(() => plotOf(points, size2.value.width, size2.value.height));
+  const brush = useSignal(null);
+  const pointed = useSignal(null);
+  useSignalEffect(() => {
+    if (size2.value.width === 0) return;
+    store.dark.value;
+    const context = prepare(canvas.current, size2.value);
+    drawScatter(context, plot.value, points, store.heads.value, pointed.value, brush.value);
+  });
+  const at = (event) => placeIn(canvas.current, event);
+  const finish = (event) => {
+    const box = brush.peek();
+    brush.value = null;
+    if (box === null) return;
+    const moved = Math.max(Math.abs(box.x1 - box.x0), Math.abs(box.y1 - box.y0)) > BRUSH_PIXELS;
+    if (moved) {
+      store.chooseHeads(inBox(plot.peek(), points, box).map(({ id }) => id));
+      store.spoken.value = `${store.heads.value.length} heads chosen.`;
+      return;
+    }
+    const point = nearest(plot.peek(), points, at(event));
+    if (point !== null) event.shiftKey ? store.toggleHead(point.id) : store.openHead(point.id);
+  };
+  const step = (event) => {
+    const way = STEPS[event.key];
+    if (way === void 0) return;
+    event.preventDefault();
+    const next = neighbour(points, store.current.value, ...way);
+    if (next === null) return;
+    if (event.shiftKey) store.chooseHeads([...store.heads.value.filter((id) => !sameHead(id, next.id)), next.id]);
+    else store.chooseHeads([next.id]);
+    store.spoken.value = headText(overview, next.id);
+  };
+  return /* @__PURE__ */ a4("div", { class: "fingerprints-view", children: [
+    /* @__PURE__ */ a4("div", { class: "view-tools", children: [
+      /* @__PURE__ */ a4(Legend, {}),
+      /* @__PURE__ */ a4("p", { class: "note", children: "Size: confidence. Drag a box to choose heads; arrow keys step from head to head." })
+    ] }),
+    /* @__PURE__ */ a4(
+      "div",
+      {
+        class: "scatter",
+        ref: frame,
+        role: "group",
+        tabIndex: 0,
+        "aria-label": "Heads by distance and entropy. Right and left arrows step by distance, up and down by entropy.",
+        onKeyDown: step,
+        onPointerDown: (event) => {
+          const [x4, y5] = at(event);
+          event.currentTarget.setPointerCapture(event.pointerId);
+          brush.value = { x0: x4, y0: y5, x1: x4, y1: y5 };
+        },
+        onPointerMove: (event) => {
+          const [x4, y5] = at(event);
+          const box = brush.peek();
+          if (box !== null) brush.value = { ...box, x1: x4, y1: y5 };
+          else pointed.value = nearest(plot.peek(), points, [x4, y5]);
+        },
+        onPointerUp: finish,
+        onPointerCancel: () => {
+          brush.value = null;
+        },
+        onPointerLeave: () => {
+          pointed.value = null;
+        },
+        onDblClick: (event) => {
+          const point = nearest(plot.peek(), points, at(event));
+          if (point !== null) store.chooseHeads([point.id]);
+        },
+        children: /* @__PURE__ */ a4(
+          "canvas",
+          {
+            ref: canvas,
+            role: "img",
+            "aria-label": `Scatter of ${points.length} heads; ${store.heads.value.length} chosen, the current one ${headName(store.current.value)}. The table has the numbers.`
+          }
+        )
+      }
+    ),
+    /* @__PURE__ */ a4("p", { class: "note told", children: headText(overview, pointed.value?.id ?? store.current.value) })
+  ] });
+}
+function Legend() {
+  return /* @__PURE__ */ a4("ul", { class: "legend", "aria-label": "Shapes", children: KIND_LEGEND.map(({ kind, path, colour }) => /* @__PURE__ */ a4("li", { children: [
+    /* @__PURE__ */ a4("svg", { viewBox: "-7 -7 14 14", width: "14", height: "14", "aria-hidden": "true", children: /* @__PURE__ */ a4("path", { d: path, fill: colour }) }),
+    "mostly ",
+    kind
+  ] }, kind)) });
+}
+
 // src/drawing/colours.ts
 var STOPS = {
   viridis: "44015448186a472d7b4240863b528b33638d2c728e26828e21918c1fa08828ae803fbc735ec96284d44baddc30d8e219fde725",
@@ -3312,6 +3653,17 @@ function luminance(r4, g5, b3) {
   const [x4, y5, z3] = [r4, g5, b3].map((c4) => c4 / 255 <= 0.04045 ? c4 / 255 / 12.92 : ((c4 / 255 + 0.055) / 1.055) ** 2.4);
   return 0.2126 * x4 + 0.7152 * y5 + 0.0722 * z3;
 }
+function paint(weights, pixels, map, low, high, scale) {
+  const words = new Uint32Array(pixels.buffer, pixels.byteOffset, weights.length);
+  const ink = packed(map);
+  const steps = placesOf(scale);
+  const factor = high > low ? (steps.length - 1) / (high - low) : 0;
+  const last = steps.length - 1;
+  for (let i4 = 0; i4 < weights.length; i4++) {
+    const step = (weights[i4] - low) * factor;
+    words[i4] = ink[steps[step > last ? last : step > 0 ? step | 0 : 0]];
+  }
+}
 function rangeOf(weights, signed) {
   let low = signed ? Infinity : 0;
   let high = signed ? -Infinity : 0;
@@ -3320,6 +3672,30 @@ function rangeOf(weights, signed) {
     if (weight > high) high = weight;
   }
   return low <= high ? [low, high] : [0, 0];
+}
+var STEPS2 = 4096;
+var places = /* @__PURE__ */ new Map();
+var inks = /* @__PURE__ */ new Map();
+function placesOf(scale) {
+  let table = places.get(scale);
+  if (table === void 0) {
+    table = Uint8Array.from(
+      { length: STEPS2 },
+      (_4, i4) => Math.round(place(i4, 0, STEPS2 - 1, scale) * (COLOURS_IN_MAP - 1))
+    );
+    places.set(scale, table);
+  }
+  return table;
+}
+function packed(map) {
+  let ink = inks.get(map);
+  if (ink === void 0) {
+    const bytes = new Uint8ClampedArray(4 * COLOURS_IN_MAP).fill(255);
+    for (let i4 = 0; i4 < COLOURS_IN_MAP; i4++) bytes.set(map.table.subarray(3 * i4, 3 * i4 + 3), 4 * i4);
+    ink = new Uint32Array(bytes.buffer);
+    inks.set(map, ink);
+  }
+  return ink;
 }
 function interpolated(stops) {
   const given = stops.match(/../g).map((hex) => Number.parseInt(hex, 16));
@@ -3334,6 +3710,237 @@ function interpolated(stops) {
     }
   }
   return table;
+}
+
+// src/views/mapCanvas.tsx
+function MapCanvas({ weights, signed, label }) {
+  const store = useStore();
+  const canvas = T2(null);
+  const drawn = T2(() => void 0);
+  drawn.current = () => {
+    const { colours, scale } = store.fields;
+    drawMap(canvas.current, weights, signed, colourMap(colours.value, store.dark.value), scale.value);
+  };
+  useSignalEffect(() => drawn.current());
+  const first = T2(true);
+  A2(() => {
+    if (!first.current) drawn.current();
+    first.current = false;
+  }, [weights, signed]);
+  return label === void 0 ? /* @__PURE__ */ a4("canvas", { ref: canvas, class: "map", "aria-hidden": "true" }) : /* @__PURE__ */ a4("canvas", { ref: canvas, class: "map", role: "img", "aria-label": label });
+}
+function drawMap(canvas, weights, signed, ...[map, scale]) {
+  const size2 = Math.round(Math.sqrt(weights.length));
+  if (size2 === 0) return;
+  if (canvas.width !== size2) {
+    canvas.width = size2;
+    canvas.height = size2;
+  }
+  const image = new ImageData(size2, size2);
+  paint(weights, image.data, map, ...rangeOf(weights, signed), scale);
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+// src/views/headPanel.tsx
+function HeadPanel({ overview }) {
+  const store = useStore();
+  const id = store.current.value;
+  const map = useComputed(() => currentMap(store, overview));
+  const { weights } = overview.subject;
+  const name = weights === "rollout" ? `Rollout through layer ${id[0]}` : headName(id);
+  return /* @__PURE__ */ a4("aside", { class: "head-panel", children: [
+    /* @__PURE__ */ a4("h2", { children: name }),
+    map.value !== null && /* @__PURE__ */ a4(MapCanvas, { weights: map.value, signed: weights === "score", label: `Map of ${headText(overview, id)}` }),
+    /* @__PURE__ */ a4("dl", { children: STATISTICS.slice(0, 7).map(({ name: statistic, title, told: told2 }) => /* @__PURE__ */ a4("div", { title: told2, children: [
+      /* @__PURE__ */ a4("dt", { children: title }),
+      /* @__PURE__ */ a4("dd", { children: weightText(statisticOf(overview, statistic, id)) })
+    ] }, statistic)) }),
+    /* @__PURE__ */ a4(
+      "button",
+      {
+        type: "button",
+        onClick: () => {
+          store.fields.view.value = "text";
+        },
+        children: "Show in the text"
+      }
+    )
+  ] });
+}
+function currentMap(store, overview) {
+  const [layer, head] = store.current.value;
+  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
+  if (fitsWhole(overview.tokens, overview.heads, limit)) {
+    const maps3 = store.loader.layer(overview.subject, layer).value;
+    if (maps3.state === "ready") return mapOf(maps3.value, head);
+  }
+  const { thumbnails: thumbnails2, subject } = overview;
+  return subject.weights === "rollout" ? null : thumbnails2?.row(layer, head) ?? null;
+}
+
+// src/views/heads.tsx
+function HeadsView({ overview }) {
+  const { cells } = useStore().fields;
+  const statistic = STATISTICS.find(({ name }) => name === cells.value) ?? null;
+  const shown2 = statistic ?? (overview.thumbnails === null ? STATISTICS[0] : null);
+  return /* @__PURE__ */ a4("div", { class: "heads-view", children: [
+    /* @__PURE__ */ a4("div", { class: "heads-main", children: [
+      /* @__PURE__ */ a4("div", { class: "view-tools", children: [
+        /* @__PURE__ */ a4("label", { children: [
+          /* @__PURE__ */ a4("span", { children: "Cells show" }),
+          /* @__PURE__ */ a4(
+            "select",
+            {
+              value: shown2?.name ?? "maps",
+              onChange: ({ currentTarget }) => {
+                cells.value = currentTarget.value;
+              },
+              children: [
+                overview.thumbnails !== null && /* @__PURE__ */ a4("option", { value: "maps", children: "maps" }),
+                STATISTICS.map(({ name, title }) => /* @__PURE__ */ a4("option", { value: name, children: title.toLowerCase() }, name))
+              ]
+            }
+          )
+        ] }),
+        /* @__PURE__ */ a4("p", { class: "note", children: [
+          shown2 === null ? "Each map has its own range of colours." : `${shown2.title}: ${shown2.told}.`,
+          " Click opens a head, Shift-click adds it, a double click leaves it alone."
+        ] })
+      ] }),
+      /* @__PURE__ */ a4(Grid, { overview, statistic: shown2 })
+    ] }),
+    /* @__PURE__ */ a4(HeadPanel, { overview })
+  ] });
+}
+function Grid({ overview, statistic }) {
+  const store = useStore();
+  const grid = T2(null);
+  const reached = useSignal(store.current.peek());
+  const chosen = store.heads.value;
+  const move = (event, [layer, head]) => {
+    const [down, right] = STEPS3[event.key] ?? [0, 0];
+    if (down === 0 && right === 0) return;
+    event.preventDefault();
+    const next = [layer + down, head + right];
+    grid.current.querySelector(`[data-head="${next}"]`)?.focus();
+  };
+  return /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "grid", ref: grid, "aria-label": "Heads, a row for each layer", children: [
+    /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+      /* @__PURE__ */ a4("td", {}),
+      numbers(overview.heads).map((head) => /* @__PURE__ */ a4("th", { scope: "col", children: [
+        "H",
+        head
+      ] }, head))
+    ] }) }),
+    /* @__PURE__ */ a4("tbody", { children: numbers(overview.layers).map((layer) => /* @__PURE__ */ a4("tr", { children: [
+      /* @__PURE__ */ a4("th", { scope: "row", children: [
+        "L",
+        layer
+      ] }),
+      numbers(overview.heads).map((head) => {
+        const id = [layer, head];
+        return /* @__PURE__ */ a4("td", { children: /* @__PURE__ */ a4(
+          "button",
+          {
+            type: "button",
+            "data-head": id,
+            class: statistic === null ? "cell" : "cell value",
+            "aria-pressed": chosen.some((other) => sameHead(other, id)),
+            "aria-current": sameHead(store.current.value, id),
+            "aria-label": headText(overview, id),
+            title: headName(id),
+            tabIndex: sameHead(reached.value, id) ? 0 : -1,
+            onFocus: () => {
+              reached.value = id;
+            },
+            onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
+            onDblClick: () => store.chooseHeads([id]),
+            onKeyDown: (event) => move(event, id),
+            children: statistic === null ? /* @__PURE__ */ a4(Thumbnail, { overview, id }) : /* @__PURE__ */ a4(Value, { overview, id, name: statistic.name })
+          }
+        ) }, head);
+      })
+    ] }, layer)) })
+  ] }) });
+}
+var STEPS3 = {
+  ArrowDown: [1, 0],
+  ArrowUp: [-1, 0],
+  ArrowRight: [0, 1],
+  ArrowLeft: [0, -1]
+};
+function Thumbnail({ overview, id }) {
+  const weights = overview.thumbnails.row(...id);
+  return /* @__PURE__ */ a4(MapCanvas, { weights, signed: overview.subject.weights === "score" });
+}
+function Value({ overview, id, name }) {
+  const store = useStore();
+  const value = statisticOf(overview, name, id);
+  const inks2 = highlights(store.fields.colours.value, store.dark.value);
+  const share = value / (limitOf(name, overview.kept.length) || 1);
+  const { background, ink } = inks2[Math.round(Math.min(Math.max(share || 0, 0), 1) * (inks2.length - 1))];
+  return /* @__PURE__ */ a4("span", { style: { backgroundColor: background, color: ink }, children: weightText(value) });
+}
+function numbers(count) {
+  return Array.from({ length: count }, (_4, i4) => i4);
+}
+
+// src/views/table.tsx
+function TableView({ overview }) {
+  const store = useStore();
+  const { sort } = store.fields;
+  const descending = sort.value.startsWith("-");
+  const by = STATISTICS.find(({ name }) => name === sort.value.replace(/^-/, ""))?.name ?? null;
+  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), (id) => statisticOf(overview, by, id), descending);
+  const chosen = store.heads.value;
+  return /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "heads-table", children: [
+    /* @__PURE__ */ a4("caption", { class: "note", children: "Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add it." }),
+    /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+      /* @__PURE__ */ a4("th", { scope: "col", "aria-sort": by === null ? "ascending" : "none", children: /* @__PURE__ */ a4(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          onClick: () => {
+            sort.value = "";
+          },
+          children: "Head"
+        }
+      ) }),
+      STATISTICS.map(({ name, title, told: told2 }) => /* @__PURE__ */ a4(SortHeader, { name, title, told: told2, by, descending }, name))
+    ] }) }),
+    /* @__PURE__ */ a4("tbody", { children: heads.map((id) => /* @__PURE__ */ a4("tr", { class: chosen.some((other) => sameHead(other, id)) ? "chosen" : "", children: [
+      /* @__PURE__ */ a4("th", { scope: "row", children: /* @__PURE__ */ a4(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-pressed": chosen.some((other) => sameHead(other, id)),
+          onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
+          children: headName(id)
+        }
+      ) }),
+      STATISTICS.map(({ name }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(statisticOf(overview, name, id)) }, name))
+    ] }, headName(id))) })
+  ] }) });
+}
+function SortHeader({ name, title, told: told2, by, descending }) {
+  const { sort } = useStore().fields;
+  const order = by !== name ? "none" : descending ? "descending" : "ascending";
+  return /* @__PURE__ */ a4("th", { scope: "col", class: "number", "aria-sort": order, title: told2, children: /* @__PURE__ */ a4(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      onClick: () => {
+        sort.value = order === "descending" ? name : `-${name}`;
+      },
+      children: [
+        title,
+        /* @__PURE__ */ a4("span", { "aria-hidden": "true", children: order === "none" ? "" : descending ? " ↓" : " ↑" })
+      ]
+    }
+  ) });
 }
 
 // src/data/weights.ts
@@ -3612,7 +4219,7 @@ function Tokens(props) {
 }
 function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
   const dark = store.dark.value;
-  const inks = highlights(store.fields.colours.value, dark);
+  const inks2 = highlights(store.fields.colours.value, dark);
   const scale = store.fields.scale.value;
   const [low, high] = weights === null ? [0, 0] : rangeOf(weights, subject.weights === "score");
   const active = new Set(positions);
@@ -3621,7 +4228,7 @@ function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
     const index = indexOf.get(position);
     const weight = weights === null || index === void 0 ? null : weights[index];
     const at = weight === null ? 0 : place(weight, low, high, scale);
-    const { background, ink } = inks[Math.round(at * (inks.length - 1))];
+    const { background, ink } = inks2[Math.round(at * (inks2.length - 1))];
     element.style.backgroundColor = background;
     element.style.color = weight === null ? "" : ink;
     element.style.boxShadow = at > 0.05 ? `inset 0 -${Math.round(4 * at)}px 0 0 currentColor` : "";
@@ -3642,7 +4249,12 @@ function told(store, overview) {
 }
 
 // src/views/index.ts
-var VIEWS = [{ name: "text", title: "Text", View: TextView }];
+var VIEWS = [
+  { name: "text", title: "Text", View: TextView },
+  { name: "heads", title: "All heads", View: HeadsView },
+  { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
+  { name: "table", title: "Table", View: TableView }
+];
 
 // src/layout/Welcome.tsx
 function Welcome() {
@@ -3727,15 +4339,15 @@ var MAX_BYTES = 4 << 20;
 async function toFragment(state) {
   const json = JSON.stringify(changedFields(state));
   if (json === "{}") return "";
-  const packed = await piped(new TextEncoder().encode(json), new CompressionStream("deflate-raw"), Infinity);
-  return VERSION + toBase64(packed);
+  const packed2 = await piped(new TextEncoder().encode(json), new CompressionStream("deflate-raw"), Infinity);
+  return VERSION + toBase64(packed2);
 }
 async function fromFragment(fragment) {
   const content = fragment.replace(/^#/, "");
   if (!content.startsWith(VERSION)) return parseState(null);
   try {
-    const packed = fromBase64(content.slice(VERSION.length));
-    const json = await piped(packed, new DecompressionStream("deflate-raw"), MAX_BYTES);
+    const packed2 = fromBase64(content.slice(VERSION.length));
+    const json = await piped(packed2, new DecompressionStream("deflate-raw"), MAX_BYTES);
     return parseState(JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(json)));
   } catch {
     return parseState(null);
