@@ -62,10 +62,7 @@ test("Every head lies within the plot, also where all have the same values", () 
 
 test("Ticks are round and within the range", () => {
   assert.deepEqual(ticks([0, 1]), [0, 0.2, 0.4, 0.6, 0.8, 1]);
-  assert.deepEqual(
-    ticks([0.31, 0.44]),
-    [0.32, 0.34, 0.36, 0.38, 0.4, 0.42, 0.44].filter((tick) => tick <= 0.44 || tick === 0),
-  );
+  assert.deepEqual(ticks([0.31, 0.44]), [0.35, 0.4]);
 });
 
 test("Heads are sorted by a statistic, and one without a value is last either way", () => {

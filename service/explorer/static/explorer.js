@@ -1,4 +1,4 @@
-/* sources sha256:c3da0b45aacbbb1dbc0c6fd6b210f18329cd49fa7b801a8a47ef4d972fa20592 */
+/* sources sha256:98e3e412925bf2efadc07f3b5cbefff102a0aa23e75ddbab04baea71d5d90658 */
 
 // node_modules/preact/dist/preact.mjs
 var n;
