@@ -19,7 +19,7 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
 # The environments of `make test-clients`.
 CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/clients/environments/*.txt))
 
-.PHONY: serve test test-clients test-rest test-all lint lock clean image wheel test-deploy version
+.PHONY: serve test test-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -71,6 +71,10 @@ wheel: $(VENV)/.test
 	@ls dist/*-linux_*.whl > /dev/null 2>&1 || { echo "The kernels could not be compiled: see above." >&2; exit 1; }
 	@ls dist
 
+# The page at /explorer, from explorer/ into service/explorer/static. Only changing it needs Node: the result is committed.
+explorer:
+	cd explorer && npm ci --no-audit --no-fund && npm run build
+
 version:
 	@test -n "$(NEW)" || { echo "make version NEW=…: which one?" >&2; exit 1; }
 	perl -pi -e 's/^version = "\Q$(VERSION)\E"/version = "$(NEW)"/' pyproject.toml client/python/pyproject.toml
@@ -111,4 +115,4 @@ lock: $(VENV)/.test
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .schemathesis model/pytorch/kernels/*.so \
-	  $(addprefix client/js/,node_modules dist types build)
+	  $(addprefix client/js/,node_modules dist types build) explorer/node_modules

@@ -73,14 +73,24 @@ export function flat(value: unknown): [number[], number[]] {
 
 /** Half precision (IEEE 754 binary16) as float32, which has every one of its values. */
 export function fromFloat16(bits: Uint16Array): Float32Array {
-  return Float32Array.from(bits, (half) => {
-    const sign = half & 0x8000 ? -1 : 1;
-    const exponent = (half >> 10) & 0x1f;
-    const fraction = half & 0x3ff;
-    if (exponent === 0) return sign * fraction * 2 ** -24;
-    if (exponent === 0x1f) return fraction ? NaN : sign * Infinity;
-    return sign * (0x400 + fraction) * 2 ** (exponent - 25);
-  });
+  // Maps have millions of numbers: a table of all 65,536 converts them about fifty times as fast.
+  if (bits.length < HALVES) return Float32Array.from(bits, fromHalf);
+  halves ??= Float32Array.from({ length: HALVES }, (_, half) => fromHalf(half));
+  const numbers = new Float32Array(bits.length);
+  for (let i = 0; i < bits.length; i++) numbers[i] = halves[bits[i] as number] as number;
+  return numbers;
+}
+
+const HALVES = 0x10000;
+let halves: Float32Array | undefined;
+
+function fromHalf(half: number): number {
+  const sign = half & 0x8000 ? -1 : 1;
+  const exponent = (half >> 10) & 0x1f;
+  const fraction = half & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 0x1f) return fraction ? NaN : sign * Infinity;
+  return sign * (0x400 + fraction) * 2 ** (exponent - 25);
 }
 
 export function product(shape: readonly number[]): number {

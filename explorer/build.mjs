@@ -1,0 +1,67 @@
+/** Builds the page into service/explorer/static. `node build.mjs --watch` rebuilds when a source changes. */
+
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import * as esbuild from "esbuild";
+
+const HERE = dirname(fileURLToPath(import.meta.url));
+const ROOT = dirname(HERE);
+const OUT = join(ROOT, "service", "explorer", "static");
+const FILES = ["package.json", "package-lock.json", "build.mjs", "tsconfig.json", "index.html"];
+
+/** Every file that decides what the page is, relative to the repository root, sorted by its bytes. */
+function sources() {
+  const listed = (folder) =>
+    readdirSync(folder, { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name));
+  const all = [
+    ...FILES.map((name) => join(HERE, name)),
+    ...listed(join(HERE, "src")),
+    ...listed(join(ROOT, "client", "js", "src")),
+  ];
+  const names = all.map((path) => relative(ROOT, path).split(sep).join("/"));
+  return names.sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+}
+
+/** SHA-256 over path, NUL, bytes, NUL of each source: a test compares it without Node. */
+function checksum() {
+  const hash = createHash("sha256");
+  for (const name of sources()) {
+    hash
+      .update(name)
+      .update("\0")
+      .update(readFileSync(join(ROOT, name)))
+      .update("\0");
+  }
+  return hash.digest("hex");
+}
+
+const common = {
+  absWorkingDir: HERE,
+  bundle: true,
+  charset: "utf8",
+  legalComments: "none",
+  logLevel: "info",
+  target: ["es2022", "chrome109", "firefox115", "safari16.4"],
+};
+const script = {
+  ...common,
+  entryPoints: ["src/main.ts"],
+  outfile: join(OUT, "explorer.js"),
+  format: "esm",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+};
+const style = { ...common, entryPoints: ["src/styles/explorer.css"], outfile: join(OUT, "explorer.css") };
+
+mkdirSync(OUT, { recursive: true });
+copyFileSync(join(HERE, "index.html"), join(OUT, "index.html"));
+if (process.argv.includes("--watch")) {
+  for (const options of [script, style]) await (await esbuild.context(options)).watch();
+} else {
+  await esbuild.build({ ...script, banner: { js: `/* sources sha256:${checksum()} */` } });
+  await esbuild.build(style);
+}

@@ -1,0 +1,154 @@
+/** Loads what views ask for, once: each call returns a signal that is first loading, then ready or failed. */
+
+import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Answer, AttentionMaps, AttentionOptions } from "../../../client/js/src/index.js";
+import { Cache } from "./cache.js";
+import { type LayerMaps, type Rows, readLayer, readRows } from "./maps.js";
+import { type Overview, readOverview } from "./overview.js";
+import type { Direction, Subject } from "./requests.js";
+import * as requests from "./requests.js";
+import type { Source } from "./source.js";
+
+export type Loaded<T> =
+  | { readonly state: "loading" }
+  | { readonly state: "ready"; readonly value: T }
+  | { readonly state: "failed"; readonly error: Error };
+
+/** What the last answer took. */
+export interface Timing {
+  readonly ms: number;
+  readonly tokens: number;
+}
+
+interface Entry {
+  readonly loaded: Signal<Loaded<unknown>>;
+  readonly controller: AbortController;
+  /** The key of its subject. */
+  readonly subject: string;
+}
+
+const CACHE_BYTES = 256 << 20;
+/** Of thumbnails and statistics besides: rows and strings of the tokens. */
+const ENTRY_BYTES = 4096;
+const UNAUTHORIZED = 401;
+const LOADING: Loaded<never> = { state: "loading" };
+
+export class Loader {
+  readonly last = signal<Timing | null>(null);
+  /** Requests in flight. */
+  readonly waiting = signal(0);
+  readonly #cache = new Cache<Entry>(CACHE_BYTES, ({ controller }) => controller.abort());
+
+  constructor(
+    readonly source: Source,
+    readonly keyRefused: () => void = () => undefined,
+  ) {}
+
+  /** Tokens, statistics and thumbnails. */
+  overview(subject: Subject): ReadonlySignal<Loaded<Overview>> {
+    return this.#load(subject, "overview", async (signal) => {
+      const began = performance.now();
+      const short = requests.isSurelyShort(subject) || (await this.#isShort(subject, signal));
+      const answer = await this.#ask(subject, requests.overviewFields(subject, short), signal);
+      const overview = readOverview(subject, answer, performance.now() - began);
+      return [overview, overview.thumbnails?.data.byteLength ?? 0];
+    });
+  }
+
+  /** All maps of a layer; for inputs of at most LARGEST_WHOLE tokens. */
+  layer(subject: Subject, layer: number): ReadonlySignal<Loaded<LayerMaps>> {
+    return this.#load(subject, `layer ${layer}`, async (signal) => {
+      const answer = await this.#ask(subject, requests.layerFields(subject, layer), signal);
+      const maps = readLayer(answer.items[0]!);
+      return [maps, maps.weights.byteLength];
+    });
+  }
+
+  /** One row of each head of a layer, or one column. */
+  row(subject: Subject, layer: number, position: number, direction: Direction): ReadonlySignal<Loaded<Rows>> {
+    return this.#load(subject, `${direction} ${position} of ${layer}`, async (signal) => {
+      const fields = requests.rowFields(subject, layer, position, direction);
+      const rows = readRows((await this.#ask(subject, fields, signal)).items[0]!);
+      return [rows, rows.weights.byteLength];
+    });
+  }
+
+  /** Any other part of the maps, by the fields that ask for it, as the client reads it. */
+  part(subject: Subject, fields: AttentionOptions): ReadonlySignal<Loaded<AttentionMaps>> {
+    return this.#load(subject, `part ${JSON.stringify(fields)}`, async (signal) => {
+      const all = { ...requests.textFields(subject), ...requests.weightFields(subject), ...fields };
+      const item = (await this.#ask(subject, all, signal)).items[0]!;
+      return [item, item.attention?.data.byteLength ?? 0];
+    });
+  }
+
+  /** Cancel what is in flight for other subjects than these. */
+  keepOnly(subjects: readonly Subject[]): void {
+    const kept = new Set(subjects.map(requests.keyOf));
+    for (const [key, { subject, loaded, controller }] of this.#cache.entries()) {
+      if (kept.has(subject) || loaded.peek().state !== "loading") continue;
+      controller.abort();
+      this.#cache.delete(key);
+    }
+  }
+
+  /** Ask again for what failed, once a view wants it. */
+  forgetFailures(): void {
+    for (const [key, { loaded }] of this.#cache.entries()) {
+      if (loaded.peek().state !== "failed") continue;
+      this.#cache.delete(key);
+      this.generation.value += 1;
+    }
+  }
+
+  /** Counts how often failures were forgotten: reading it runs what asked for them again. */
+  readonly generation = signal(0);
+
+  #load<T>(subject: Subject, what: string, fetch: (signal: AbortSignal) => Promise<[T, number]>): Signal<Loaded<T>> {
+    this.generation.value;
+    const own = requests.keyOf(subject);
+    const key = `${own} ${what}`;
+    const known = this.#cache.get(key);
+    if (known !== undefined) return known.loaded as Signal<Loaded<T>>;
+    const entry = { loaded: signal<Loaded<T>>(LOADING), controller: new AbortController(), subject: own };
+    this.#cache.set(key, entry as Entry, ENTRY_BYTES);
+    void this.#run(key, entry, fetch);
+    return entry.loaded;
+  }
+
+  async #run<T>(
+    key: string,
+    { loaded, controller: { signal } }: { loaded: Signal<Loaded<T>>; controller: AbortController },
+    fetch: (signal: AbortSignal) => Promise<[T, number]>,
+  ): Promise<void> {
+    // Views ask while they are computed, which must not change a signal.
+    await Promise.resolve();
+    this.waiting.value += 1;
+    try {
+      const [value, bytes] = await fetch(signal);
+      this.#cache.resize(key, ENTRY_BYTES + bytes);
+      loaded.value = { state: "ready", value };
+    } catch (error) {
+      if (signal.aborted) return;
+      if ((error as { status?: unknown }).status === UNAUTHORIZED) this.keyRefused();
+      loaded.value = { state: "failed", error: error as Error };
+    } finally {
+      this.waiting.value -= 1;
+    }
+  }
+
+  async #ask(subject: Subject, fields: AttentionOptions, signal: AbortSignal): Promise<Answer<AttentionMaps>> {
+    const began = performance.now();
+    const answer = await this.source.attention(requests.inputsOf(subject), { ...fields, signal });
+    this.last.value = { ms: performance.now() - began, tokens: answer.usage.input_tokens };
+    return answer;
+  }
+
+  async #isShort(subject: Subject, signal: AbortSignal): Promise<boolean> {
+    const answer = await this.source.tokenize(requests.inputsOf(subject), {
+      ...requests.textFields(subject),
+      signal,
+    });
+    return answer.items[0]!.tokens.length <= requests.LARGEST_WHOLE;
+  }
+}

@@ -1,0 +1,81 @@
+/** What the explorer asks of `POST /attention`. Nothing here sends anything. */
+
+import type { AttentionOptions, Inputs, ServedModel } from "../../../client/js/src/index.js";
+import type { State } from "../state/fields.js";
+
+/** One input to one model, and how its weights are taken. */
+export interface Subject extends Pick<State, "text" | "pair" | "prompt" | "weights" | "level" | "special"> {
+  readonly model: ServedModel;
+}
+
+/** The direction of a row: where a token looks, or what looks at it. */
+export type Direction = State["direction"];
+
+/** Of the largest inputs whose maps are loaded whole; longer ones are read by rows and windows. */
+export const LARGEST_WHOLE = 1024;
+/** Rows and columns of a thumbnail. */
+export const THUMBNAIL = 64;
+
+/** Two subjects with the same key have the same maps. */
+export function keyOf({ model, ...rest }: Subject): string {
+  return JSON.stringify([model.name, rest.text, rest.pair, rest.prompt, rest.weights, rest.level, rest.special]);
+}
+
+export function inputsOf({ text, pair }: Pick<Subject, "text" | "pair">): Inputs {
+  return pair === null ? text : [[text, pair] as const];
+}
+
+/** The fields that say which tokens run. */
+export function textFields({ model, prompt }: Pick<Subject, "model" | "prompt">): AttentionOptions {
+  const named = prompt === null ? {} : prompt === "" ? { prompt: "" } : { prompt_name: prompt };
+  return { model: model.name, ...named };
+}
+
+/** The fields that say what weights are. */
+export function weightFields({ weights, level, special }: Subject): AttentionOptions {
+  return {
+    ...(weights === "rollout" ? { aggregate: "rollout" as const } : weights === "probability" ? {} : { weights }),
+    ...(level === "word" ? { level } : {}),
+    ...(special === "keep" ? {} : { special_tokens: "drop" as const }),
+    ...(isRenormalized({ weights, special }) ? { renormalize: true } : {}),
+  };
+}
+
+/** Scores cannot be renormalised: their sum may be 0. */
+export function isRenormalized({ weights, special }: Pick<Subject, "weights" | "special">): boolean {
+  return special === "renormalize" && weights !== "score";
+}
+
+/** Statistics of every head, and thumbnails unless the input is long. */
+export function overviewFields(subject: Subject, thumbnails: boolean): AttentionOptions {
+  // Rollout is one map: the grid beside it shows the probabilities that it is made of.
+  const weights = subject.weights === "rollout" ? "probability" : subject.weights;
+  const dtype = weights === "probability" ? ("uint8" as const) : ("float16" as const);
+  const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
+  if (thumbnails) return { ...common, thumbnail: THUMBNAIL, dtype };
+  const { weights: _, ...statistics } = common;
+  return { ...statistics, maps: false };
+}
+
+/** All maps of a layer. */
+export function layerFields(subject: Subject, layer: number): AttentionOptions {
+  return { ...textFields(subject), ...weightFields(subject), layers: [layer], dtype: "float16" };
+}
+
+/** One row of each head of a layer, or one column. */
+export function rowFields(subject: Subject, layer: number, position: number, direction: Direction): AttentionOptions {
+  const chosen = direction === "from" ? { queries: [position] } : { keys: [position] };
+  return { ...layerFields(subject, layer), ...chosen };
+}
+
+/** Whether all maps of a layer fit into an answer and into memory. */
+export function fitsWhole(tokens: number, heads: number, maxResponseBytes: number): boolean {
+  return tokens <= LARGEST_WHOLE && 2 * heads * tokens ** 2 < 0.9 * maxResponseBytes;
+}
+
+/** Whether an input surely has at most as many tokens as are loaded whole, without asking how many it has. */
+export function isSurelyShort({ model, text, pair }: Subject): boolean {
+  if (model.max_length <= LARGEST_WHOLE) return true;
+  const special = 8;
+  return new TextEncoder().encode(text + (pair ?? "")).length + special <= LARGEST_WHOLE;
+}

@@ -1,0 +1,22 @@
+/** Where maps come from: a service over HTTP, the kernel of a notebook, or the file that the page is. */
+
+import type { Answer, AttentionMaps, AttentionOptions, Info, Inputs, Tokens } from "../../../client/js/src/index.js";
+
+export interface Source {
+  readonly kind: "http" | "kernel" | "embedded";
+  /** The served models. */
+  info(): Promise<Info>;
+  /** `POST /attention` of one text or one pair. */
+  attention(inputs: Inputs, options: AttentionOptions): Promise<Answer<AttentionMaps>>;
+  /** `POST /tokenize` of one text or one pair. */
+  tokenize(inputs: Inputs, options: TokenizeFields): Promise<Answer<Tokens>>;
+  /** Go on with an API key, where there are keys. */
+  useKey?(key: string): void;
+}
+
+export interface TokenizeFields {
+  model?: string;
+  prompt?: string;
+  prompt_name?: string;
+  signal?: AbortSignal;
+}

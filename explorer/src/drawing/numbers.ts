@@ -1,0 +1,27 @@
+/** Numbers as the page shows them. */
+
+/** A weight with three significant digits, never in powers of ten. */
+export function weightText(weight: number): string {
+  const size = Math.abs(weight);
+  if (!Number.isFinite(weight)) return "–";
+  if (size === 0) return "0";
+  if (size < 0.0005) return weight < 0 ? "-<0.001" : "<0.001";
+  return size < 10 ? weight.toFixed(3) : weight.toFixed(1);
+}
+
+/** Milliseconds, below a second whole. */
+export function timeText(ms: number): string {
+  return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+}
+
+/** A count and what it counts. */
+export function countText(count: number, one: string, many = `${one}s`): string {
+  return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+}
+
+/** The indices of the largest numbers, largest first, ties by index. */
+export function largest(numbers: ArrayLike<number>, count: number): number[] {
+  const order = Array.from(numbers, (_, i) => i);
+  order.sort((a, b) => numbers[b]! - numbers[a]! || a - b);
+  return order.slice(0, count);
+}

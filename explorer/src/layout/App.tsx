@@ -1,0 +1,43 @@
+/** The page: header, inputs, controls, tabs, and the chosen view. */
+
+import { useSignalEffect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import type { Store } from "../state/store.js";
+import { Controls } from "./Controls.js";
+import { StoreContext } from "./context.js";
+import { Footer } from "./Footer.js";
+import { Header } from "./Header.js";
+import { Help } from "./Help.js";
+import { Inputs } from "./Inputs.js";
+import { KeyDialog } from "./KeyDialog.js";
+import { followKeys } from "./keys.js";
+import { Problems } from "./Problems.js";
+import { ViewPanel } from "./ViewPanel.js";
+
+export function App({ store }: { store: Store }) {
+  const root = useRef<HTMLDivElement>(null);
+  useEffect(() => followKeys(store, root.current!), [store]);
+  useSignalEffect(() => {
+    // `color-scheme` of the page colours scroll bars and the ground behind it.
+    document.documentElement.dataset["headlightTheme"] = store.dark.value ? "dark" : "light";
+  });
+  return (
+    <StoreContext.Provider value={store}>
+      <div class="headlight" ref={root} data-theme={store.dark.value ? "dark" : "light"}>
+        <Header />
+        <main>
+          <Inputs />
+          <Problems />
+          <Controls />
+          <ViewPanel />
+        </main>
+        <Footer />
+        <Help />
+        <KeyDialog />
+        <div class="unseen" role="status" aria-live="polite">
+          {store.spoken}
+        </div>
+      </div>
+    </StoreContext.Provider>
+  );
+}

@@ -1,0 +1,147 @@
+/** What applies to every view: which weights, of what, in which heads, in which colours. */
+
+import type { Signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { headName, sameHead } from "../state/store.js";
+import { useStore } from "./context.js";
+
+export function Controls() {
+  const store = useStore();
+  const { fields } = store;
+  const rollout = fields.weights.value === "rollout";
+  return (
+    <section class="controls" aria-label="Controls">
+      <HeadSteps />
+      <Choice
+        label="Weights"
+        of={fields.weights}
+        names={{ probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }}
+      />
+      <Choice
+        label="Level"
+        of={fields.level}
+        names={{ token: "tokens", word: "words" }}
+        change={(level) => store.setLevel(level)}
+      />
+      <Choice
+        label="Special tokens"
+        of={fields.special}
+        names={{ keep: "keep", drop: "drop", renormalize: "drop, renormalise" }}
+      />
+      <Choice
+        label="Colours"
+        of={fields.colours}
+        names={{ auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }}
+      />
+      <Choice label="Scale" of={fields.scale} names={{ linear: "linear", sqrt: "square root", log: "logarithmic" }} />
+      {rollout && <p class="note">Rollout follows all heads through layers 0 to {store.current.value[0]}.</p>}
+    </section>
+  );
+}
+
+interface ChoiceProps<T extends string> {
+  label: string;
+  of: Signal<T>;
+  names: Record<T, string>;
+  change?: (value: T) => void;
+}
+
+/** A field of the store with few values. */
+export function Choice<T extends string>({ label, of, names, change }: ChoiceProps<T>) {
+  return (
+    <label>
+      <span>{label}</span>
+      <select
+        value={of.value}
+        onChange={({ currentTarget }) => {
+          const value = currentTarget.value as T;
+          if (change === undefined) of.value = value;
+          else change(value);
+        }}
+      >
+        {Object.entries<string>(names).map(([value, name]) => (
+          <option key={value} value={value}>
+            {name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** Steps through layers and heads, and the heads that are chosen besides. */
+function HeadSteps() {
+  const store = useStore();
+  const model = store.model.value;
+  const [layer, head] = store.current.value;
+  const others = store.heads.value.slice(0, -1);
+  return (
+    <div class="steps">
+      <Step
+        name="Layer"
+        index={layer}
+        count={model?.layers ?? 0}
+        step={(by) => store.step(by, 0)}
+        keys={["[", "]"]}
+      />
+      <Step name="Head" index={head} count={model?.heads ?? 0} step={(by) => store.step(0, by)} keys={[",", "."]} />
+      {others.length > 0 && (
+        <span class="chips">
+          <span class="note">and</span>
+          {others.slice(0, 6).map((id) => (
+            <button
+              type="button"
+              class="chip"
+              key={headName(id)}
+              title={`Take ${headName(id)} out`}
+              aria-label={`Take ${headName(id)} out`}
+              onClick={() => store.chooseHeads(store.heads.value.filter((other) => !sameHead(other, id)))}
+            >
+              {headName(id)} ×
+            </button>
+          ))}
+          {others.length > 6 && <span class="note">and {others.length - 6} more</span>}
+          <button type="button" class="chip" onClick={() => store.chooseHeads([store.current.value])}>
+            only {headName([layer, head])}
+          </button>
+        </span>
+      )}
+    </div>
+  );
+}
+
+interface StepProps {
+  name: string;
+  index: number;
+  count: number;
+  step: (by: number) => void;
+  keys: [string, string];
+}
+
+function Step({ name, index, count, step, keys }: StepProps): ComponentChildren {
+  const low = name.toLowerCase();
+  return (
+    <fieldset class="step">
+      <legend>{name}</legend>
+      <button
+        type="button"
+        disabled={index <= 0}
+        onClick={() => step(-1)}
+        aria-label={`Previous ${low}`}
+        title={`Previous ${low} (${keys[0]})`}
+      >
+        ‹
+      </button>
+      <output>{index}</output>
+      <button
+        type="button"
+        disabled={index >= count - 1}
+        onClick={() => step(1)}
+        aria-label={`Next ${low}`}
+        title={`Next ${low} (${keys[1]})`}
+      >
+        ›
+      </button>
+    </fieldset>
+  );
+}

@@ -1,0 +1,25 @@
+/** What the last answer took, and what attention does not say. */
+
+import { countText, timeText } from "../drawing/numbers.js";
+import { useStore } from "./context.js";
+
+export function Footer() {
+  const { loader } = useStore();
+  const last = loader.last.value;
+  return (
+    <footer class="footer">
+      <p>
+        <strong>Attention is not an explanation</strong> (Jain &amp; Wallace 2019,{" "}
+        <a href="https://arxiv.org/abs/1902.10186" rel="noreferrer" target="_blank">
+          arXiv:1902.10186
+        </a>
+        ): it shows what a head mixes, not why the model answers as it does.
+      </p>
+      <p class="timing">
+        {loader.waiting.value > 0
+          ? "Loading…"
+          : last !== null && `${countText(last.tokens, "token")}, ${timeText(last.ms)}`}
+      </p>
+    </footer>
+  );
+}

@@ -1,0 +1,46 @@
+/** The keys, and how to read the page. */
+
+const KEYS: readonly (readonly [string, string])[] = [
+  ["← →", "the token before or after, in a list of tokens; in the grid also ↑ ↓"],
+  ["Enter, Space", "pin a token, or open a head; with Shift beside the others"],
+  ["[ ]", "the layer before or after"],
+  [", .", "the head before or after"],
+  ["/", "find a token"],
+  ["Esc", "take out all pins"],
+  ["?", "this page"],
+];
+
+export function openHelp(): void {
+  document.querySelector<HTMLDialogElement>("dialog.help")?.showModal();
+}
+
+export function Help() {
+  return (
+    <dialog class="help" aria-labelledby="help-title">
+      <h2 id="help-title">Help</h2>
+      <p>
+        Pin a token to see where it looks, or what looks at it. Shift adds further tokens, whose weights are summed.
+        Several heads are shown by their mean. A head or a token that is chosen in one view is chosen in all.
+      </p>
+      <dl>
+        {KEYS.map(([keys, told]) => (
+          <div key={keys}>
+            <dt>
+              <kbd>{keys}</kbd>
+            </dt>
+            <dd>{told}</dd>
+          </div>
+        ))}
+      </dl>
+      <p>
+        The address of this page holds all that you chose, the texts too: it can be sent to others. Browsers do not
+        send that part of it to any server.
+      </p>
+      <form method="dialog">
+        <button type="submit" class="main">
+          Close
+        </button>
+      </form>
+    </dialog>
+  );
+}

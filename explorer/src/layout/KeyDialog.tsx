@@ -1,0 +1,42 @@
+/** Asks for a key when the service wants one. */
+
+import { useSignal, useSignalEffect } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { useStore } from "./context.js";
+
+export function KeyDialog() {
+  const store = useStore();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const key = useSignal("");
+  useSignalEffect(() => {
+    if (store.needsKey.value) dialog.current?.showModal();
+    else dialog.current?.close();
+  });
+  return (
+    <dialog class="key" ref={dialog} aria-labelledby="key-title" onClose={() => (store.needsKey.value = false)}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          void store.useKey(key.value.trim());
+          key.value = "";
+        }}
+      >
+        <h2 id="key-title">This service needs a key</h2>
+        <label>
+          <span>API key</span>
+          <input
+            type="password"
+            autocomplete="off"
+            required
+            value={key.value}
+            onInput={({ currentTarget }) => (key.value = currentTarget.value)}
+          />
+        </label>
+        <p class="note">It is kept until this tab is closed, and is sent to this service alone.</p>
+        <button type="submit" class="main">
+          Use this key
+        </button>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,49 @@
+/** The tabs, and the view that is chosen. */
+
+import { VIEWS } from "../views/index.js";
+import { useStore } from "./context.js";
+import { Welcome } from "./Welcome.js";
+
+export function ViewPanel() {
+  const store = useStore();
+  const { view } = store.fields;
+  const chosen = VIEWS.find(({ name }) => name === view.value) ?? VIEWS[0]!;
+  const overview = store.overview.value;
+  const shown = store.shown.value;
+  if (overview === null) return store.model.value === null ? null : <Welcome />;
+  const move = (by: number): void => {
+    const next = VIEWS[(VIEWS.indexOf(chosen) + by + VIEWS.length) % VIEWS.length]!;
+    view.value = next.name;
+    document.getElementById(`tab-${next.name}`)?.focus();
+  };
+  return (
+    <section class="views">
+      <div class="tabs" role="tablist" aria-label="Views">
+        {VIEWS.map(({ name, title }) => (
+          <button
+            type="button"
+            role="tab"
+            key={name}
+            id={`tab-${name}`}
+            aria-selected={name === chosen.name}
+            aria-controls="view"
+            tabIndex={name === chosen.name ? 0 : -1}
+            onClick={() => {
+              view.value = name;
+            }}
+            onKeyDown={({ key }) => {
+              if (key === "ArrowRight") move(1);
+              if (key === "ArrowLeft") move(-1);
+            }}
+          >
+            {title}
+          </button>
+        ))}
+      </div>
+      <div id="view" class={`view view-${chosen.name}`} role="tabpanel" aria-labelledby={`tab-${chosen.name}`}>
+        {shown !== null && <chosen.View overview={shown} key={chosen.name} />}
+        {overview.state === "loading" && <p class="note">Loading…</p>}
+      </div>
+    </section>
+  );
+}

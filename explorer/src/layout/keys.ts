@@ -1,0 +1,36 @@
+/** The keys that work everywhere on the page. */
+
+import type { Store } from "../state/store.js";
+import { openHelp } from "./Help.js";
+
+/** Follow the keys until the returned function is called. Keys in fields and dialogs are theirs. */
+export function followKeys(store: Store, root: HTMLElement): () => void {
+  const press = (event: KeyboardEvent): void => {
+    const target = event.target as HTMLElement;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (target.closest("input, textarea, select, dialog[open]")) return;
+    const act = actions(store, root)[event.key];
+    if (act === undefined) return;
+    event.preventDefault();
+    act();
+  };
+  // A notebook has keys of its own: there, only those pressed within the explorer count.
+  const listened = store.source.kind === "kernel" ? root : document;
+  listened.addEventListener("keydown", press as EventListener);
+  return () => listened.removeEventListener("keydown", press as EventListener);
+}
+
+function actions(store: Store, root: HTMLElement): Record<string, () => void> {
+  return {
+    "[": () => store.step(-1, 0),
+    "]": () => store.step(1, 0),
+    ",": () => store.step(0, -1),
+    ".": () => store.step(0, 1),
+    "/": () => root.querySelector<HTMLInputElement>("input.find")?.focus(),
+    "?": openHelp,
+    Escape: () => {
+      store.fields.pinned.value = [];
+      store.hovered.value = null;
+    },
+  };
+}

@@ -1,0 +1,49 @@
+/**
+ * The explorer as one module: on its own page it mounts itself; elsewhere `mount(element, source, state)` does.
+ */
+
+import { render as draw, h } from "preact";
+import { HttpSource } from "./data/http.js";
+import type { Source } from "./data/source.js";
+import { App } from "./layout/App.js";
+import { initialState, type State } from "./state/fields.js";
+import { followAddress } from "./state/history.js";
+import { Store } from "./state/store.js";
+
+export type { Source } from "./data/source.js";
+export type { State } from "./state/fields.js";
+export { HttpSource };
+
+/** What a page does with a mounted explorer. */
+export interface Mounted {
+  readonly store: Store;
+  /** Take the explorer off the page. */
+  unmount(): void;
+}
+
+/** Show an explorer in an element. Fields that `state` leaves out are initial. */
+export function mount(element: HTMLElement, source: Source, state: Partial<State> = {}): Mounted {
+  const store = new Store(source, { ...initialState(), ...state });
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const follow = (): void => {
+    store.systemDark.value = dark.matches;
+  };
+  follow();
+  dark.addEventListener("change", follow);
+  draw(h(App, { store }), element);
+  void store.readInfo();
+  return {
+    store,
+    unmount: () => {
+      dark.removeEventListener("change", follow);
+      draw(null, element);
+    },
+  };
+}
+
+const page = document.getElementById("headlight-explorer");
+if (page !== null) {
+  // The service may stand below a prefix: its routes are beside this page.
+  const { store } = mount(page, new HttpSource(new URL(".", document.baseURI).href));
+  void followAddress(store);
+}

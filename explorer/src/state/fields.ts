@@ -1,0 +1,133 @@
+/**
+ * What a link to the explorer holds: each field with its initial value and how to read it from a fragment. A fragment
+ * may come from anywhere, so that `parse` returns undefined for anything that is not a value of the field.
+ */
+
+/** A head of a layer, both counted from 0. */
+export type HeadId = readonly [layer: number, head: number];
+
+export interface Field<T> {
+  readonly initial: T;
+  parse(value: unknown): T | undefined;
+}
+
+type ValueOf<F> = F extends Field<infer T> ? T : never;
+
+const TEXT_CHARACTERS = 1_000_000;
+const NAME_CHARACTERS = 500;
+const LARGEST_INDEX = 99_999;
+const LONGEST_LIST = 2_000;
+
+export const WEIGHTS = ["probability", "value_norm", "score", "rollout"] as const;
+export const LEVELS = ["token", "word"] as const;
+export const SPECIAL = ["keep", "drop", "renormalize"] as const;
+export const DIRECTIONS = ["from", "to"] as const;
+export const COLOURS = ["auto", "viridis", "cividis", "magma"] as const;
+export const SCALES = ["linear", "sqrt", "log"] as const;
+export const THEMES = ["auto", "light", "dark"] as const;
+
+export const FIELDS = {
+  text: text(TEXT_CHARACTERS, ""),
+  /** The second text of a pair. */
+  pair: optional(TEXT_CHARACTERS),
+  /** The name of a served model; null is the first that shows its attention. */
+  model: optional(NAME_CHARACTERS),
+  /** The name of a prompt; null is the model's default, and "" is none. */
+  prompt: optional(NAME_CHARACTERS),
+  /** The chosen heads, the current one last; none chosen is the first head of the middle layer. */
+  heads: list(headId),
+  /** Positions of the pinned tokens, or words, in the whole input. */
+  pinned: list((value) => whole(value, LARGEST_INDEX)),
+  view: text(NAME_CHARACTERS, "text"),
+  weights: oneOf(WEIGHTS),
+  level: oneOf(LEVELS),
+  /** Special tokens stay, are dropped, or are dropped and the rows sum to 1 again. */
+  special: oneOf(SPECIAL),
+  /** Whether a pinned token shows where it looks, or what looks at it. */
+  direction: oneOf(DIRECTIONS),
+  /** What cells of the grid show: thumbnails, or a statistic. */
+  cells: text(NAME_CHARACTERS, "maps"),
+  /** The statistic that orders the table, after "-" the largest first; none is layer by layer. */
+  sort: text(NAME_CHARACTERS, ""),
+  colours: oneOf(COLOURS),
+  scale: oneOf(SCALES, "sqrt"),
+  theme: oneOf(THEMES),
+} as const satisfies Record<string, Field<unknown>>;
+
+export type State = { -readonly [K in keyof typeof FIELDS]: ValueOf<(typeof FIELDS)[K]> };
+
+/** The state that a link without a fragment has. */
+export function initialState(): State {
+  return Object.fromEntries(Object.entries(FIELDS).map(([name, { initial }]) => [name, initial])) as State;
+}
+
+/** Read what can be read of an unknown value; the rest is initial. */
+export function parseState(value: unknown): State {
+  const given = typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  const read = Object.entries(FIELDS).map(([name, field]) => {
+    const own = Object.hasOwn(given, name) ? field.parse(given[name]) : undefined;
+    return [name, own ?? field.initial];
+  });
+  return Object.fromEntries(read) as State;
+}
+
+/** The fields that differ from their initial values, which are all that a fragment needs. */
+export function changedFields(state: State): Partial<State> {
+  const changed = Object.entries(state).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(FIELDS[name as keyof State].initial),
+  );
+  return Object.fromEntries(changed);
+}
+
+export function text(characters: number, initial: string): Field<string> {
+  return { initial, parse: (value) => shortText(value, characters) };
+}
+
+/** A text, or null. */
+export function optional(characters: number): Field<string | null> {
+  return { initial: null, parse: (value) => (value === null ? undefined : shortText(value, characters)) };
+}
+
+export function oneOf<const V extends readonly string[]>(
+  values: V,
+  initial: V[number] = values[0]!,
+): Field<V[number]> {
+  return { initial, parse: (value) => values.find((one) => one === value) };
+}
+
+/** A finite number within a range, which includes its ends. */
+export function number(least: number, most: number, initial: number): Field<number> {
+  return {
+    initial,
+    parse: (value) => (typeof value === "number" && value >= least && value <= most ? value : undefined),
+  };
+}
+
+export function list<T>(item: (value: unknown) => T | undefined): Field<readonly T[]> {
+  return {
+    initial: [],
+    parse: (value) => {
+      if (!Array.isArray(value) || value.length > LONGEST_LIST) return undefined;
+      const items = value.map(item).filter((one) => one !== undefined);
+      return items.length === value.length ? items : undefined;
+    },
+  };
+}
+
+function whole(value: unknown, most: number): number | undefined {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= most
+    ? (value as number)
+    : undefined;
+}
+
+function headId(value: unknown): HeadId | undefined {
+  if (!Array.isArray(value) || value.length !== 2) return undefined;
+  const [layer, head] = value.map((one) => whole(one, LARGEST_INDEX));
+  return layer === undefined || head === undefined ? undefined : [layer, head];
+}
+
+/** A text of a limited length; one with half a character is refused, since it cannot be sent. */
+function shortText(value: unknown, characters: number): string | undefined {
+  if (typeof value !== "string" || value.length > characters) return undefined;
+  return /\p{Surrogate}/u.test(value) ? undefined : value;
+}

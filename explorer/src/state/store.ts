@@ -1,0 +1,210 @@
+/** The one store of the page: views read its signals and call its methods, and so are linked with each other. */
+
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Info, ServedModel } from "../../../client/js/src/index.js";
+import { type Loaded, Loader } from "../data/loader.js";
+import type { Overview } from "../data/overview.js";
+import type { Subject } from "../data/requests.js";
+import type { Source } from "../data/source.js";
+import { FIELDS, type HeadId, type State } from "./fields.js";
+
+type Signals = { readonly [K in keyof State]: Signal<State[K]> };
+
+export class Store {
+  /** A signal for each field of a link. */
+  readonly fields: Signals;
+  readonly state: ReadonlySignal<State>;
+  readonly loader: Loader;
+  readonly info = signal<Info | null>(null);
+  /** Why `/info` could not be read. */
+  readonly infoError = signal<Error | null>(null);
+  /** The position of the token under the pointer or with the focus; null for none. */
+  readonly hovered = signal<number | null>(null);
+  /** Spoken by screen readers. */
+  readonly spoken = signal("");
+  readonly systemDark = signal(false);
+  /** Whether the service wants a key. */
+  readonly needsKey = signal(false);
+  readonly #keyRefused = (): void => {
+    this.needsKey.value = true;
+  };
+
+  readonly dark = computed(() => {
+    const theme = this.fields.theme.value;
+    return theme === "auto" ? this.systemDark.value : theme === "dark";
+  });
+
+  /** The chosen model; null until `/info` is there, or if none shows its attention. */
+  readonly model: ReadonlySignal<ServedModel | null> = computed(() => {
+    const shown = this.models.value;
+    const name = this.fields.model.value;
+    return shown.find((model) => model.name === name) ?? shown[0] ?? null;
+  });
+
+  /** The models that show their attention. */
+  readonly models = computed(() => (this.info.value?.models ?? []).filter(({ attention }) => attention));
+
+  /** The chosen heads that the model has, the current one last: at least one. */
+  readonly heads: ReadonlySignal<readonly HeadId[]> = computed(() => {
+    const model = this.model.value;
+    if (model === null) return [[0, 0]];
+    const own = this.fields.heads.value.filter(([layer, head]) => layer < model.layers && head < model.heads);
+    return own.length > 0 ? own : [[Math.floor(model.layers / 2), 0]];
+  });
+
+  readonly current: ReadonlySignal<HeadId> = computed(() => this.heads.value.at(-1)!);
+
+  /** What is looked at: null before a text is entered. */
+  readonly subject: ReadonlySignal<Subject | null> = computed(() => {
+    const { text, pair, prompt, weights, level, special } = this.fields;
+    const model = this.model.value;
+    if (model === null || (text.value === "" && !pair.value)) return null;
+    return {
+      model,
+      text: text.value,
+      pair: pair.value,
+      prompt: prompt.value,
+      weights: weights.value,
+      level: level.value,
+      special: special.value,
+    };
+  });
+
+  readonly overview: ReadonlySignal<Loaded<Overview> | null> = computed(() => {
+    const subject = this.subject.value;
+    return subject === null ? null : this.loader.overview(subject).value;
+  });
+
+  /** The overview once it is there. */
+  readonly shown: ReadonlySignal<Overview | null> = computed(() => {
+    const overview = this.overview.value;
+    return overview?.state === "ready" ? overview.value : null;
+  });
+
+  /** The pinned positions that the input has and that were not dropped. */
+  readonly pinned: ReadonlySignal<readonly number[]> = computed(() => {
+    const kept = this.shown.value?.indexOf;
+    return this.fields.pinned.value.filter((position) => kept?.has(position));
+  });
+
+  constructor(
+    readonly source: Source,
+    initial: State,
+  ) {
+    this.loader = new Loader(source, this.#keyRefused);
+    const signals = Object.keys(FIELDS).map((name) => [name, signal(initial[name as keyof State])]);
+    this.fields = Object.fromEntries(signals) as unknown as Signals;
+    this.state = computed(() => {
+      const values = Object.entries(this.fields).map(([name, { value }]) => [name, value]);
+      return Object.fromEntries(values) as State;
+    });
+  }
+
+  /** Read `/info`; a failure is in `infoError`. */
+  async readInfo(): Promise<void> {
+    try {
+      this.info.value = await this.source.info();
+      this.infoError.value = null;
+    } catch (error) {
+      this.infoError.value = error as Error;
+      if ((error as { status?: unknown }).status === 401) this.#keyRefused();
+    }
+  }
+
+  /** Go on with a key after a refusal. */
+  async useKey(key: string): Promise<void> {
+    this.source.useKey?.(key);
+    this.needsKey.value = false;
+    this.loader.forgetFailures();
+    if (this.info.value === null) await this.readInfo();
+  }
+
+  /** Take over a whole state, as from a link. */
+  restore(state: State): void {
+    batch(() => {
+      for (const [name, value] of Object.entries(state)) {
+        const field = this.fields[name as keyof State] as Signal<unknown>;
+        if (JSON.stringify(field.peek()) !== JSON.stringify(value)) field.value = value;
+      }
+    });
+  }
+
+  /** Look at another text: pins belong to the last one. */
+  enter(entered: string, second: string | null): void {
+    const text = whole(entered);
+    const pair = second === null ? null : whole(second);
+    batch(() => {
+      if (text !== this.fields.text.value || pair !== this.fields.pair.value) this.fields.pinned.value = [];
+      this.fields.text.value = text;
+      this.fields.pair.value = pair;
+      this.loader.forgetFailures();
+    });
+  }
+
+  /** Choose a level: positions count tokens or words, so that pins do not carry over. */
+  setLevel(level: State["level"]): void {
+    batch(() => {
+      this.fields.level.value = level;
+      this.fields.pinned.value = [];
+    });
+  }
+
+  /** Make a head the current one. One of several that are chosen leaves the others so. */
+  openHead(id: HeadId): void {
+    const chosen = this.heads.value;
+    const others = chosen.filter((other) => !sameHead(other, id));
+    this.fields.heads.value = others.length < chosen.length ? [...others, id] : [id];
+  }
+
+  /** Add a head to the chosen ones, or take it away; the last one stays. */
+  toggleHead(id: HeadId): void {
+    const chosen = this.heads.value;
+    const others = chosen.filter((other) => !sameHead(other, id));
+    if (others.length === chosen.length) this.fields.heads.value = [...chosen, id];
+    else if (others.length > 0) this.fields.heads.value = others;
+  }
+
+  chooseHeads(ids: readonly HeadId[]): void {
+    if (ids.length > 0) this.fields.heads.value = ids;
+  }
+
+  /** Step to another layer or head, and stop at the edges. */
+  step(layers: number, heads: number): void {
+    const model = this.model.value;
+    if (model === null) return;
+    const [layer, head] = this.current.value;
+    this.fields.heads.value = [[within(layer + layers, model.layers), within(head + heads, model.heads)]];
+  }
+
+  /** Pin a token alone, or with `add` beside others; once more takes the pin out. */
+  pin(position: number, add: boolean): void {
+    const pinned = this.pinned.value;
+    const others = pinned.filter((other) => other !== position);
+    const was = others.length < pinned.length;
+    this.fields.pinned.value = add
+      ? was
+        ? others
+        : [...pinned, position]
+      : was && pinned.length === 1
+        ? []
+        : [position];
+  }
+}
+
+export function sameHead(a: HeadId, b: HeadId): boolean {
+  return a[0] === b[0] && a[1] === b[1];
+}
+
+/** How a head is called everywhere, layer first. */
+export function headName([layer, head]: HeadId): string {
+  return `L${layer} H${head}`;
+}
+
+/** Half of a character, as of a text that was cut within one, cannot be sent. */
+function whole(text: string): string {
+  return text.replace(/\p{Surrogate}/gu, "\ufffd");
+}
+
+function within(index: number, count: number): number {
+  return Math.min(Math.max(index, 0), count - 1);
+}

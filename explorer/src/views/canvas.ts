@@ -1,0 +1,41 @@
+/** Canvases that follow the size of their element and the density of the screen. */
+
+import { type ReadonlySignal, signal, useComputed } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+
+export interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The size of an element in CSS pixels, which follows it; 0 × 0 before it is measured. */
+export function useSize<E extends Element>(): [RefObject<E | null>, ReadonlySignal<Size>] {
+  const element = useRef<E>(null);
+  const size = useMemo(() => signal<Size>({ width: 0, height: 0 }), []);
+  useEffect(() => {
+    const observer = new ResizeObserver(([entry]) => {
+      const { width, height } = entry!.contentRect;
+      size.value = { width: Math.floor(width), height: Math.floor(height) };
+    });
+    observer.observe(element.current!);
+    return () => observer.disconnect();
+  }, [size]);
+  return [element, useComputed(() => size.value)];
+}
+
+/** Clear a canvas and set its size in CSS pixels; returns the context, which draws in them. */
+export function prepare(canvas: HTMLCanvasElement, { width, height }: Size): CanvasRenderingContext2D {
+  const density = Math.min(window.devicePixelRatio || 1, 3);
+  canvas.width = Math.round(width * density);
+  canvas.height = Math.round(height * density);
+  const context = canvas.getContext("2d")!;
+  context.setTransform(density, 0, 0, density, 0, 0);
+  return context;
+}
+
+/** The place of a pointer in an element, in CSS pixels. */
+export function placeIn(element: Element, { clientX, clientY }: MouseEvent): [number, number] {
+  const { left, top } = element.getBoundingClientRect();
+  return [clientX - left, clientY - top];
+}

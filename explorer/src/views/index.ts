@@ -1,0 +1,14 @@
+/** The views, in the order of their tabs. */
+
+import { FingerprintsView } from "./fingerprints.js";
+import { HeadsView } from "./heads.js";
+import { TableView } from "./table.js";
+import { TextView } from "./text.js";
+import type { ViewEntry } from "./view.js";
+
+export const VIEWS: readonly ViewEntry[] = [
+  { name: "text", title: "Text", View: TextView },
+  { name: "heads", title: "All heads", View: HeadsView },
+  { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
+  { name: "table", title: "Table", View: TableView },
+];

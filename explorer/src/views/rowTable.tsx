@@ -1,0 +1,97 @@
+/** The pinned row as a table: what the colours show, in numbers. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import type { Overview } from "../data/overview.js";
+import { largest, weightText } from "../drawing/numbers.js";
+import { sentence } from "../layout/Problems.js";
+import { headName, type Store } from "../state/store.js";
+import { activeWeights } from "./active.js";
+
+const SHOWN = 12;
+
+export function RowTable({ overview, store }: { overview: Overview; store: Store }) {
+  const all = useSignal(false);
+  const active = useComputed(() => activeWeights(store, overview));
+  const { positions, weights, error } = active.value;
+  if (positions.length === 0) {
+    return (
+      <aside class="row-table">
+        <p class="note">Point at a token to see its weights. Click to pin it; Shift-click adds another.</p>
+      </aside>
+    );
+  }
+  const order = weights === null ? [] : largest(weights, all.value ? weights.length : SHOWN);
+  const most = weights === null || order.length === 0 ? 0 : weights[order[0]!]!;
+  return (
+    <aside class="row-table" aria-busy={weights === null && error === null}>
+      <table>
+        <caption>
+          <Caption overview={overview} store={store} positions={positions} />
+        </caption>
+        <thead>
+          <tr>
+            <th scope="col">Position</th>
+            <th scope="col">{overview.subject.level === "word" ? "Word" : "Token"}</th>
+            <th scope="col" class="number">
+              Weight
+            </th>
+            <td />
+          </tr>
+        </thead>
+        <tbody>
+          {order.map((i) => (
+            <tr key={i}>
+              <td class="number faint">{overview.kept[i]!.position}</td>
+              <td class="label">{overview.kept[i]!.label}</td>
+              <td class="number">{weightText(weights![i]!)}</td>
+              <td class="bar" aria-hidden="true">
+                <Bar share={most > 0 ? Math.max(0, weights![i]! / most) : 0} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {error !== null && <p class="problem">{sentence(error)}</p>}
+      {weights !== null && weights.length > SHOWN && (
+        <button
+          type="button"
+          class="quiet"
+          onClick={() => {
+            all.value = !all.value;
+          }}
+        >
+          {all.value ? `Show the largest ${SHOWN}` : `Show all ${weights.length.toLocaleString("en")}`}
+        </button>
+      )}
+    </aside>
+  );
+}
+
+function Bar({ share }: { share: number }) {
+  return (
+    <svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+      <rect width={100 * share} height="8" />
+    </svg>
+  );
+}
+
+/** Whose weights these are, in words. */
+function Caption({ overview, store, positions }: { overview: Overview; store: Store; positions: readonly number[] }) {
+  const names = positions.map((position) => `“${overview.units[position]!.label}”`).join(" + ");
+  const heads = store.heads.value;
+  const { weights } = overview.subject;
+  const [layer] = store.current.value;
+  const where =
+    weights === "rollout"
+      ? `rollout through layer ${layer}`
+      : heads.length === 1
+        ? headName(heads[0]!)
+        : `mean of ${heads.length} heads`;
+  return (
+    <>
+      {store.fields.direction.value === "from" ? "From " : "Into "}
+      <strong>{names}</strong>
+      <span>{where}</span>
+    </>
+  );
+}

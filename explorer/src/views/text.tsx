@@ -1,0 +1,224 @@
+/** The text itself: a pinned token colours all others by their weights, out of it or into it. */
+
+import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { Fragment } from "preact";
+import { useRef } from "preact/hooks";
+import type { Unit } from "../data/overview.js";
+import { highlights, place, rangeOf } from "../drawing/colours.js";
+import { largest, weightText } from "../drawing/numbers.js";
+import { useStore } from "../layout/context.js";
+import type { Store } from "../state/store.js";
+import { activeWeights } from "./active.js";
+import { RowTable } from "./rowTable.js";
+import type { ViewProps } from "./view.js";
+
+export function TextView({ overview }: ViewProps) {
+  const store = useStore();
+  return (
+    <div class="text-view">
+      <div>
+        <div class="view-tools">
+          <Directions />
+          <Find units={overview.units} />
+        </div>
+        <TokenList overview={overview} />
+        {overview.truncated && (
+          <p class="note">
+            The input was cut: the model reads {overview.tokens.toLocaleString("en")} of{" "}
+            {overview.originalLength.toLocaleString("en")} tokens.
+          </p>
+        )}
+      </div>
+      <RowTable overview={overview} store={store} />
+    </div>
+  );
+}
+
+/** Whether weights go out of the pinned token or into it; neither means something with rollout alone. */
+function Directions() {
+  const { direction } = useStore().fields;
+  return (
+    <fieldset class="switch">
+      <legend class="unseen">Direction</legend>
+      {(["from", "to"] as const).map((value) => (
+        <label key={value}>
+          <input
+            type="radio"
+            name="direction"
+            checked={direction.value === value}
+            onChange={() => {
+              direction.value = value;
+            }}
+          />
+          <span>{value === "from" ? "where it looks" : "what looks at it"}</span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+/** Finds the next token that contains what is typed, from the focused one on. */
+function Find({ units }: { units: readonly Unit[] }) {
+  const store = useStore();
+  const missing = useSignal(false);
+  const find = (input: HTMLInputElement): void => {
+    const wanted = input.value.trim().toLowerCase();
+    if (wanted === "") return;
+    const after = (store.hovered.value ?? -1) + 1;
+    const ordered = [...units.slice(after), ...units.slice(0, after)];
+    const found = ordered.find(({ label, token }) => `${label} ${token}`.toLowerCase().includes(wanted));
+    missing.value = found === undefined;
+    if (found === undefined) store.spoken.value = `No token contains ${wanted}.`;
+    else focusToken(input, found.position);
+  };
+  return (
+    <label class="finder">
+      <span class="unseen">Find a token</span>
+      <input
+        class="find"
+        type="search"
+        placeholder="Find a token  /"
+        aria-invalid={missing.value}
+        onInput={() => {
+          missing.value = false;
+        }}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") find(event.currentTarget);
+          if (event.key === "Escape") event.currentTarget.blur();
+        }}
+      />
+    </label>
+  );
+}
+
+function focusToken(near: HTMLElement, position: number): void {
+  near.closest(".view")?.querySelector<HTMLElement>(`[data-position="${position}"]`)?.focus();
+}
+
+function TokenList({ overview }: ViewProps) {
+  const store = useStore();
+  const list = useRef<HTMLDivElement>(null);
+  /** The one token that the Tab key reaches. */
+  const reached = useSignal(0);
+  const active = useComputed(() => activeWeights(store, overview));
+  useSignalEffect(() => {
+    const { weights, positions } = active.value;
+    paintTokens(store, list.current!, overview, weights, positions);
+  });
+  useSignalEffect(() => {
+    const pinned = new Set(store.pinned.value);
+    for (const element of tokensOf(list.current!)) {
+      element.setAttribute("aria-selected", String(pinned.has(Number(element.dataset["position"]))));
+    }
+  });
+  const at = (event: Event): number | null => {
+    const token = (event.target as Element).closest<HTMLElement>("[data-position]");
+    return token === null ? null : Number(token.dataset["position"]);
+  };
+  const pin = (event: MouseEvent | KeyboardEvent): void => {
+    const position = at(event);
+    if (position === null || !overview.indexOf.has(position)) return;
+    store.pin(position, event.shiftKey);
+    store.spoken.value = told(store, overview);
+  };
+  const move = (event: KeyboardEvent): void => {
+    const position = at(event);
+    const last = overview.units.length - 1;
+    const next = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (position === null) return;
+    if (event.key === "Enter" || event.key === " ") pin(event);
+    else if (event.key === "Home") focusToken(list.current!, 0);
+    else if (event.key === "End") focusToken(list.current!, last);
+    else if (next !== undefined) focusToken(list.current!, Math.min(Math.max(position + next, 0), last));
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <div
+      class="tokens"
+      ref={list}
+      role="listbox"
+      aria-multiselectable="true"
+      aria-label={overview.subject.level === "word" ? "Words" : "Tokens"}
+      onClick={pin}
+      onKeyDown={move}
+      onPointerOver={(event) => {
+        if (event.pointerType === "mouse") store.hovered.value = at(event) ?? store.hovered.peek();
+      }}
+      onPointerLeave={() => {
+        store.hovered.value = null;
+      }}
+      onFocusIn={(event) => {
+        reached.value = at(event) ?? 0;
+        store.hovered.value = at(event);
+      }}
+      onFocusOut={() => {
+        store.hovered.value = null;
+      }}
+    >
+      <Tokens units={overview.units} kept={overview.indexOf} reached={reached.value} />
+    </div>
+  );
+}
+
+function Tokens(props: { units: readonly Unit[]; kept: ReadonlyMap<number, number>; reached: number }) {
+  return props.units.map((unit, i) => (
+    <Fragment key={unit.position}>
+      {unit.broken && <br />}
+      {i > 0 && unit.segment !== props.units[i - 1]!.segment && <hr class="between" />}
+      {unit.spaced && !unit.broken && " "}
+      <span
+        role="option"
+        aria-selected="false"
+        aria-disabled={!props.kept.has(unit.position)}
+        class={unit.special ? "token special" : "token"}
+        data-position={unit.position}
+        tabIndex={unit.position === props.reached ? 0 : -1}
+      >
+        {unit.label}
+      </span>
+    </Fragment>
+  ));
+}
+
+/** Colour the tokens, without a render: this follows the pointer. */
+function paintTokens(
+  store: Store,
+  list: HTMLElement,
+  { indexOf, subject }: ViewProps["overview"],
+  weights: Float32Array | null,
+  positions: readonly number[],
+): void {
+  const dark = store.dark.value;
+  const inks = highlights(store.fields.colours.value, dark);
+  const scale = store.fields.scale.value;
+  const [low, high] = weights === null ? [0, 0] : rangeOf(weights, subject.weights === "score");
+  const active = new Set(positions);
+  for (const element of tokensOf(list)) {
+    const position = Number(element.dataset["position"]);
+    const index = indexOf.get(position);
+    const weight = weights === null || index === undefined ? null : weights[index]!;
+    const at = weight === null ? 0 : place(weight, low, high, scale);
+    const { background, ink } = inks[Math.round(at * (inks.length - 1))]!;
+    element.style.backgroundColor = background;
+    element.style.color = weight === null ? "" : ink;
+    // The bar repeats the weight for those who cannot tell the colours apart.
+    element.style.boxShadow = at > 0.05 ? `inset 0 -${Math.round(4 * at)}px 0 0 currentColor` : "";
+    element.classList.toggle("active", active.has(position));
+    element.title = weight === null ? "" : weightText(weight);
+  }
+}
+
+function tokensOf(list: HTMLElement): HTMLCollectionOf<HTMLElement> {
+  return list.getElementsByClassName("token") as HTMLCollectionOf<HTMLElement>;
+}
+
+/** What a screen reader says of the pinned tokens. */
+function told(store: Store, overview: ViewProps["overview"]): string {
+  const { weights, positions } = activeWeights(store, overview);
+  const names = positions.map((position) => overview.units[position]!.label).join(" and ");
+  if (positions.length === 0) return "Nothing is pinned.";
+  if (weights === null) return `${names} pinned.`;
+  const best = largest(weights, 3).map((i) => `${overview.kept[i]!.label} ${weightText(weights[i]!)}`);
+  return `${names} pinned. Largest weights: ${best.join(", ")}.`;
+}
