@@ -101,7 +101,8 @@ def _is_binary(body: InferenceRequest) -> bool:
                     f"outputs.{i}.parameters.{name}",
                     f"outputs.{i} has the parameter {name}, which is not supported: leave it out.",
                 )
-        return output.parameters.binary_data
+    if body.outputs:
+        return body.outputs[0].parameters.binary_data
     return body.parameters.binary_data_output
 
 
