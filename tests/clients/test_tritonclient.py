@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.lifecycle import VERSION
-from tests.conftest import MINILM
+from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.clients import answers, needs, run
 from tests.support.serving import ROOT, Service, serve

@@ -10,7 +10,7 @@ import pytest
 
 from model.checkpoints.source import resolve
 from service.lifecycle import VERSION
-from tests.conftest import MINILM
+from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.oip import (
     LENGTH,
@@ -101,7 +101,7 @@ def test_parameters_are_those_of_the_native_route(tei: Service) -> None:
     expected = native(tei, [TEXT], prompt_name=name, model="prompted")
     assert distance(found("prompted", prompt_name=name), expected) <= 2e-6
     assert distance(expected, native(tei, [TEXT], prompt="", model="prompted")) > 1e-3
-    reserved = {"timeout": 5, "priority": 1, "sequence_id": 7, "sequence_start": True, "triton_x": "a"}
+    reserved: Json = {"timeout": 5, "priority": 1, "sequence_id": 7, "sequence_start": True, "triton_x": "a"}
     assert distance(found(**reserved, dimensions=None, other=[1]), native(tei, [TEXT])) <= 2e-6
 
 

@@ -76,8 +76,9 @@ class InferenceRequest(Fields):
         description="`text` (BYTES, [n]), alone or with `text_pair`; or `input_ids` (INT64, [n, tokens]), "
         "alone or with `attention_mask`, whose zeros mark padding.",
     )
-    outputs: tuple[RequestedOutput, ...] = Field(
-        (), max_length=_MOST_TENSORS, description="Outputs to return; all by default."
+    # Not a tuple: of one that is too long, pydantic would check every item before it refuses it.
+    outputs: list[RequestedOutput] = Field(
+        default_factory=list, max_length=_MOST_TENSORS, description="Outputs to return; all by default."
     )
 
 
