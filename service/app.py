@@ -135,6 +135,8 @@ async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
     assert endpoint is not None  # noqa: S101 - `App` sends only requests of known endpoints here
     try:
         authorize(request)
+        if "{" in endpoint.path:
+            scope["path_params"] = request.app.state.endpoints.parameters(scope["path"])
         response = await endpoint.handler(request)
     except (Problem, ModelError) as error:
         response = await answer_error(request, error)

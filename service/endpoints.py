@@ -1,12 +1,14 @@
 """The table of endpoints: how each is served, described, guarded, counted and refused."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from service.problems import KINDS, Problem, ProblemDocument
 
@@ -47,6 +49,10 @@ class Endpoint:
     """Whose contract it serves."""
     route: str | None = None
     """Its label in metrics and logs, if that is another endpoint's."""
+    headers: Sequence[Mapping[str, Any]] = ()
+    """The headers of its requests, as parameters of the OpenAPI schema."""
+    octets: str | None = None
+    """What its bodies and responses are as `application/octet-stream`, besides JSON."""
 
     @property
     def inference(self) -> bool:
@@ -69,17 +75,28 @@ class Endpoint:
         return self.route or self.path.partition("/{")[0] or "/"
 
 
+class _Pattern(NamedTuple):
+    """A path with parameters."""
+
+    start: str
+    """What stands before the first parameter: cheaper to compare than the whole."""
+    whole: re.Pattern[str]
+    endpoint: Endpoint
+
+    @classmethod
+    def of(cls, endpoint: Endpoint) -> "_Pattern":
+        return cls(endpoint.path.partition("{")[0], compile_path(endpoint.path)[0], endpoint)
+
+
 class Endpoints:
-    """All endpoints, by path."""
+    """All endpoints, by path. Of paths with parameters that match the same request, the first one counts."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self._endpoints = tuple(endpoints)
         self._inference = {endpoint.path: endpoint for endpoint in endpoints if endpoint.inference}
         operations = {endpoint.path: endpoint for endpoint in endpoints if not endpoint.inference}
         self._by_path = self._inference | operations
-        self._by_prefix = {
-            endpoint.path.partition("{")[0]: endpoint for endpoint in endpoints if "{" in endpoint.path
-        }
+        self._patterns = tuple(_Pattern.of(endpoint) for endpoint in endpoints if "{" in endpoint.path)
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints)
@@ -90,11 +107,25 @@ class Endpoints:
             return endpoint
         if (endpoint := self._by_path.get(path)) is not None:
             return endpoint
-        return next((each for start, each in self._by_prefix.items() if path.startswith(start)), None)
+        matched = self._match(path)
+        return None if matched is None else matched[0]
+
+    def parameters(self, path: str) -> dict[str, str]:
+        """Return the parameters in a path that `find` finds an endpoint with parameters for."""
+        matched = self._match(path)
+        return {} if matched is None else matched[1]
+
+    def _match(self, path: str) -> tuple[Endpoint, dict[str, str]] | None:
+        for pattern in self._patterns:
+            if path.startswith(pattern.start) and (found := pattern.whole.match(path)):
+                return pattern.endpoint, found.groupdict()
+        return None
 
     def methods(self, path: str) -> tuple[str, ...]:
         """Return the methods that a path supports."""
-        return tuple(m for endpoint in self if endpoint.path == path for m in endpoint.methods)
+        exact = tuple(m for endpoint in self if endpoint.path == path for m in endpoint.methods)
+        matched = None if exact else self._match(path)
+        return exact if matched is None else matched[0].methods
 
     @property
     def inference_labels(self) -> tuple[str, ...]:

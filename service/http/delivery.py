@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
 from service.problems import Problem, from_model_error, shut_down_too_soon
-from service.serialization.compression import MIN_BYTES, choose_coding, encoder
+from service.serialization.compression import CODINGS, MIN_BYTES, choose_coding, encoder
 from service.serialization.items import AnswerStyle, Item
 from service.serialization.json_writer import Piece, last_line, lines
 from service.serialization.writing import coded, write, write_whole
@@ -59,6 +59,10 @@ class Delivery:
     style: AnswerStyle
     work: Work
     bound: int
+    codings: tuple[str, ...] = CODINGS
+    """The content codings that the protocol's clients know."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers, or others than usual."""
     written_s: float = 0.0
     sent: int = 0
 
@@ -214,7 +218,7 @@ class Delivery:
         if len(accept_encoding) > PARSED_CHARACTERS:
             return None
         choose = choose_coding if len(accept_encoding) <= CACHED_CHARACTERS else choose_coding.__wrapped__
-        return choose(accept_encoding)
+        return choose(accept_encoding, self.codings)
 
     def _headers(self, coding: str | None) -> dict[str, str]:
         timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())
@@ -222,6 +226,7 @@ class Delivery:
             "Content-Type": FORMATS[self.style.format],
             "Vary": "Accept, Accept-Encoding",
             "Server-Timing": timing,
+            **self.headers,
         }
         return headers | {"Content-Encoding": coding} if coding else headers
 

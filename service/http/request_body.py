@@ -91,19 +91,37 @@ async def read_body(request: Request, formats: tuple[Format, ...], most_numbers:
     state.check_ready()
     _check_content(request)
     choose_format(request, formats)
-    context = context_of(request.scope)
-    permit = context.permit
+    content = await receive_body(request)
+    context_of(request.scope).body = body = await parse_body(request, content, most_numbers)
+    return body
+
+
+async def receive_body(request: Request) -> bytes:
+    """Receive the bytes of a body, within all limits.
+
+    Raises the 413, the 429 by its size, and the 408, or ClientDisconnect if the client disconnects first.
+    """
+    state: ServiceState = request.app.state.service
+    permit = context_of(request.scope).permit
     permit.body_bytes = _declared_size(request, state.settings)
     state.memory.check_room(permit, permit.body_bytes)
     _check_room(state, permit)
     content = await _receive(request, state.settings)
     permit.body_bytes = len(content)
+    return content
+
+
+async def parse_body(request: Request, content: bytes, most_numbers: int) -> Body:
+    """Parse JSON that was received; `most_numbers` is the most that a list of numbers may have.
+
+    The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
+    """
+    state: ServiceState = request.app.state.service
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
     if transient:
-        state.memory.take(permit, transient)
-    context.body = await _parse(content, state.settings, most_numbers, transient)
-    return context.body
+        state.memory.take(context_of(request.scope).permit, transient)
+    return await _parse(content, state.settings, most_numbers, transient)
 
 
 def deadline(request: Request, settings: Settings) -> float:
@@ -176,7 +194,7 @@ def _declared_size(request: Request, settings: Settings) -> int:
     declared = request.headers.get("content-length", "0")
     size = int(declared) if declared.isdigit() else 0
     if size > settings.max_body_bytes:
-        raise _too_large(size, settings.max_body_bytes)
+        raise too_large(size, settings.max_body_bytes)
     return size
 
 
@@ -190,7 +208,7 @@ async def _receive(request: Request, settings: Settings) -> bytes:
                 memory.check_arrived(permit)
                 body += chunk
                 if len(body) > limit:
-                    raise _too_large(len(body), limit)
+                    raise too_large(len(body), limit)
     except TimeoutError:
         raise Problem(
             "request-timeout",
@@ -201,7 +219,8 @@ async def _receive(request: Request, settings: Settings) -> bytes:
     return bytes(body)
 
 
-def _too_large(actual: int, limit: int) -> Problem:
+def too_large(actual: int, limit: int) -> Problem:
+    """Make the 413 of a body of at least `actual` bytes."""
     # A slightly oversized body is read to the end, so that the client gets the response; for a much larger
     # one the connection is closed instead.
     abandon = actual > ABANDON_FACTOR * limit

@@ -8,12 +8,13 @@ from service.protocols import operations
 from service.protocols.cohere import routes as cohere
 from service.protocols.dialects import serve_dialects
 from service.protocols.native import decode, predict, rerank, routes, similarity, tokenize
+from service.protocols.oip import routes as oip
 from service.protocols.openai import routes as openai
 from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
 _NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
-_OTHERS = (tei, openai, cohere)
+_OTHERS = (tei, openai, cohere, oip)
 
 
 def select_endpoints(protocols: Set[str], *, explorer: bool = True) -> Endpoints:

@@ -1,5 +1,6 @@
 """The OpenAPI schema: request bodies that handlers read themselves, and all errors as problem+json."""
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -76,15 +77,30 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
         operation["security"] = [{"bearer": []}]
     if endpoint.request is not None:
         formats: Collection[Format] = getattr(endpoint.request, "formats", tuple(FORMATS))
+        parameters = [*_path_parameters(endpoint), *endpoint.headers]
         if BINARY & set(formats):
-            operation["parameters"] = [_DTYPE]
+            parameters.append(_DTYPE)
+        if parameters:
+            operation["parameters"] = parameters
         further = {FORMATS[name]: _OTHER_FORMATS[name] for name in formats if name in _OTHER_FORMATS}
         operation["responses"]["200"]["content"].update(further)
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
         operation["requestBody"] = {"required": True, "content": {"application/json": body}}
+        if endpoint.octets is not None:
+            octets = {"schema": {**_BINARY, "description": endpoint.octets}}
+            for content in (operation["requestBody"]["content"], operation["responses"]["200"]["content"]):
+                content["application/octet-stream"] = octets
         operation["responses"].update(_problems(endpoint, set(KINDS) - _NOT_LISTED))
     else:
         operation["responses"].update(_problems(endpoint, endpoint.problems))
+
+
+def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """Describe the parameters in the path of an inference endpoint, whose handler does not declare them."""
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)", endpoint.path)
+    ]
 
 
 def _problems(endpoint: Endpoint, kinds: Collection[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Content codings of text responses: zstd and gzip, both at a level that costs little more than sending."""
+"""Content codings of responses: zstd, gzip and deflate, at a level that costs little more than sending."""
 
 import gzip
 import sys
@@ -16,13 +16,14 @@ else:
     from backports import zstd
 
 CODINGS = ("zstd", "gzip")
-"""The available codings, in order of preference."""
+"""The codings that are chosen from, in order of preference, unless a protocol's clients know others."""
 MIN_BYTES = 16 * 1024
 """Smaller responses are sent uncompressed."""
 
 _LEVEL = 1
 _BEST_ZSTD = 12
-_GZIP_WINDOW = 16 + 15
+_ZLIB_WINDOW = 15
+_GZIP_WINDOW = 16 + _ZLIB_WINDOW
 
 
 class Encoder(Protocol):
@@ -57,8 +58,10 @@ class Zstd:
 class Gzip:
     """gzip (RFC 1952) by ISA-L, seven times faster than zlib."""
 
+    window = _GZIP_WINDOW
+
     def __init__(self) -> None:
-        self._member = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP_WINDOW)
+        self._member = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, self.window)
 
     def add(self, piece: bytes | memoryview, *, flush: bool = False) -> bytes:
         """Code a piece."""
@@ -70,27 +73,33 @@ class Gzip:
         return self._member.flush()
 
 
-_ENCODERS: dict[str, Callable[[], Encoder]] = {"zstd": Zstd, "gzip": Gzip}
+class Deflate(Gzip):
+    """The same in the frame that HTTP calls deflate: zlib's (RFC 1950)."""
+
+    window = _ZLIB_WINDOW
+
+
+_ENCODERS: dict[str, Callable[[], Encoder]] = {"zstd": Zstd, "gzip": Gzip, "deflate": Deflate}
 
 
 def encoder(coding: str) -> Encoder:
-    """Create an encoder for one of the CODINGS."""
+    """Create an encoder for `zstd`, `gzip` or `deflate`."""
     return _ENCODERS[coding]()
 
 
 @lru_cache(maxsize=256)
-def choose_coding(accept_encoding: str) -> str | None:
+def choose_coding(accept_encoding: str, codings: tuple[str, ...] = CODINGS) -> str | None:
     """Choose from an Accept-Encoding header (RFC 9110 §12.5.3), None for no coding.
 
-    The largest q-value wins, then our order of preference; no coding wins only with a larger q-value. If no
-    available coding is allowed, an uncoded response is better than an error.
+    The largest q-value wins, then the order of `codings`; no coding wins only with a larger q-value. If none
+    of them is allowed, an uncoded response is better than an error.
     """
     qualities: dict[str, float] = {}
     for coding, quality in parse_accept_header(accept_encoding, Accept):
         name = coding.strip().lower().removeprefix("x-")
         qualities[name] = max(quality, qualities.get(name, 0.0))
     others = qualities.get("*", 0.0)
-    best = max(CODINGS, key=lambda coding: qualities.get(coding, others))
+    best = max(codings, key=lambda coding: qualities.get(coding, others))
     quality = qualities.get(best, others)
     return best if quality > 0 and quality >= qualities.get("identity", 0.0) else None
 

@@ -67,7 +67,7 @@ class AnswerStyle:
     `precision` is that of the vectors, `method` how texts were ranked. A protocol whose responses are values
     without names has a `value`: what it writes of an item, an array or what orjson writes. Its response is
     the list of them, or the only one, between the two parts of a `frame`: what it returns for the number of
-    tokens run. Only for JSON.
+    tokens run. Only for JSON, and for the bytes of the only one, as a memoryview.
     """
 
     model: str

@@ -21,8 +21,10 @@ def whole(style: AnswerStyle, items: Iterable[Item], tokens: int) -> bytes:
     """Write a short response at once, holding the interpreter lock."""
     if style.value is not None:
         values = [_contiguous(style.value(item)) for item in items]
-        text = orjson.dumps(values if style.listed else values[0], option=orjson.OPT_SERIALIZE_NUMPY)
         before, after = _frame(style, tokens)
+        if isinstance(values[0], memoryview):
+            return b"".join((before, values[0], after))
+        text = orjson.dumps(values if style.listed else values[0], option=orjson.OPT_SERIALIZE_NUMPY)
         return before + text + after
     trees = [_tree(style, item) for item in items]
     body = {"data": trees} if style.listed else trees[0]
@@ -99,6 +101,8 @@ def _values(value: Callable[[Item], Any], items: Iterable[Item], *, listed: bool
         one = value(item)
         if isinstance(one, np.ndarray):
             yield from array_text(one, None)
+        elif isinstance(one, memoryview):
+            yield one
         else:
             yield orjson.dumps(one, option=orjson.OPT_SERIALIZE_NUMPY)
         between = b","

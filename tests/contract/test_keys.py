@@ -342,7 +342,8 @@ def test_a_slip_in_the_name_of_the_setting_ends_the_start(slip: str, meant: str)
 
 def test_the_schema_says_where_a_key_is_asked_for(guarded: Service, service: Service) -> None:
     """OpenAPI names the scheme on inference routes and /info where keys are set, and nowhere else."""
-    for one, wanted in ((guarded, {e.path for e in ENDPOINTS if e.guarded and e.summary}), (service, set())):
+    asked = {e.documented_path for e in ENDPOINTS if e.guarded and e.summary}
+    for one, wanted in ((guarded, asked), (service, set())):
         schema = one.http.get("/openapi.json").json()
         asking = {p for p, item in schema["paths"].items() for o in item.values() if o.get("security")}
         assert asking == wanted

@@ -1,7 +1,9 @@
 """No request holds the event loop: each is sent to a service that measures its own turns."""
 
+import gzip
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from service.http.json_body import TooManyValuesError, _cut
 from tests.references.checkpoints import SUITED, write_tokenizer
 from tests.references.labelled_tokens import write_tagger
+from tests.support.oip import LENGTH, binary, elements, ids, text
 from tests.support.serving import JSON, NDJSON, NPZ, Json, Service, post, request_bytes, serve
 
 pytestmark = pytest.mark.alone
@@ -72,6 +75,20 @@ def ask_for(service: Service, path: str, body: Json, accept: str) -> None:
     assert_never_held(service, ask)
 
 
+INFER = "/v2/models/all-MiniLM-L6-v2/infer"
+LONG_TEXTS = elements(*["a" * 8000] * 250)
+MANY_IDS = np.full(32_768, 30_521, "<i8").tobytes()
+BOMB = zlib.compress(bytes(2**26))
+BLANKS = gzip.compress(b" " * BODY)
+
+
+def infer(*tensors: Json | bytes, **more: object) -> bytes:
+    """A request of the Open Inference Protocol, with the bytes after it."""
+    sent = {"inputs": [one for one in tensors if isinstance(one, dict)], **more}
+    head, octets = orjson.dumps(sent), b"".join(one for one in tensors if isinstance(one, bytes))
+    return request_bytes(INFER, head + octets, [f"{LENGTH}: {len(head)}"])
+
+
 COSTLY: dict[str, tuple[bytes, int]] = {
     "chunks of one byte": (in_chunks_of_one(b'{"model": "%s"}' % (b"a" * 300_000)), 422),
     "pairs": (request_bytes(body=filled('["a","b"]')), 413),
@@ -113,6 +130,19 @@ COSTLY: dict[str, tuple[bytes, int]] = {
         request_bytes("/encode", b'{"chunks":"sentences","inputs":"a\\n%sa"}' % (b" " * (BODY - 50))),
         200,
     ),
+    "a path of models": (request_bytes("/v2/models/" + "/versions/a" * (HEAD // 11), GOOD), 405),
+    "a name of a model": (request_bytes("/v2/models/" + "a/" * (HEAD // 2 - 20) + "infer", GOOD), 404),
+    "texts to infer": (infer(text(*["é" * 4000] * 250)), 200),
+    "texts to infer, as bytes": (infer(binary(text(*["a"] * 250), LONG_TEXTS), LONG_TEXTS), 200),
+    "ids to infer": (infer(ids([[30521] * 128] * 256)), 200),
+    "ids to infer, as bytes": (infer(*[binary(ids([[1]]) | {"shape": [256, 128]}, MANY_IDS)], MANY_IDS), 200),
+    "more ids to infer": (infer(ids([[30521] * 1000] * 256)), 400),
+    "inputs to infer": (infer(*[{}] * 30_000), 400),
+    "outputs to infer": (infer(text("a"), outputs=[{}] * 30_000), 400),
+    "options to infer": (infer(text("a"), parameters={str(i): i for i in range(30_000)}), 200),
+    "a text to infer": (request_bytes(INFER, b"a " * (BODY // 2), [f"{LENGTH}: 0"]), 200),
+    "a bomb": (request_bytes(INFER, BOMB, ["Content-Encoding: deflate"]), 413),
+    "a body of blanks": (request_bytes(INFER, BLANKS, ["Content-Encoding: gzip"]), 400),
     "a path": (get("/" + "%c3" * (HEAD // 3)), 404),
     "ranges": (request_bytes("/docs/swagger-ui.css", b"", ["Range: bytes=" + "1-2," * 15_000], "GET"), 200),
 }

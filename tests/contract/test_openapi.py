@@ -119,7 +119,7 @@ def test_every_error_of_the_table_is_documented(schema: Json, path: str) -> None
 @pytest.mark.parametrize("endpoint", OTHERS, ids=lambda endpoint: endpoint.path)
 def test_other_protocols_document_their_own_errors(schema: Json, endpoint: Endpoint) -> None:
     """Each status of theirs, with their document; and each field, so that no other page is needed."""
-    operation = schema["paths"][endpoint.path]["post"]
+    operation = schema["paths"][endpoint.documented_path]["post"]
     responses = {int(status): one for status, one in operation["responses"].items()}
     kinds = {kind for listed in TABLE.values() for kind in listed} - {"not-found", "method-not-allowed"}
     assert set(responses) == {200, *(int(endpoint.error_status(kind)) for kind in kinds), 500}

@@ -1,0 +1,154 @@
+"""Reads an inference request: JSON, and bytes after it, compressed as a whole or not."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import ValidationError
+from starlette.requests import Request
+
+from model.tokenization.tokenizer import Text
+from service.http.request_body import parse_body, receive_body, too_large
+from service.http.request_context import context_of
+from service.lifecycle import ServiceState
+from service.memory_limits import ARRIVING
+from service.problems import Problem, cut, from_validation_error
+from service.protocols.native.fields import MAX_IDS
+from service.protocols.oip.errors import invalid
+from service.protocols.oip.schemas import InferenceParameters, InferenceRequest
+from service.protocols.oip.tensors import Ids, read_inputs, text_of
+from service.serialization.decompression import (
+    DECODINGS,
+    DamagedError,
+    LargerError,
+    decompress,
+    most_bytes,
+)
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+OUTPUT = "embedding"
+CODINGS = ("gzip", "deflate")
+"""Those that clients know, of requests and of responses."""
+# No body has a size with more digits.
+_MAX_DIGITS = 18
+# What is as small is read, and decompressed, on the event loop: in less than a millisecond.
+_INLINE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """What a request asks for: the vectors of texts or pairs, or of the token ids of texts."""
+
+    listed: ClassVar[str] = "inputs"
+
+    model: str
+    inputs: Sequence[Text] | Sequence[Ids]
+    parameters: InferenceParameters
+    binary: bool
+    """Whether the vectors are returned as bytes."""
+    id: str | None = None
+
+
+async def read_inference(request: Request, model: str) -> Inference:
+    """Read a request to a model, of any Content-Type; raises Problem, or ClientDisconnect."""
+    coding, length = _coding(request), _header_length(request)
+    content = await receive_body(request)
+    if coding is not None:
+        content = await _decompressed(request, content, coding)
+    if length == 0:
+        return Inference(model, [text_of(memoryview(content))], InferenceParameters(), binary=True)
+    length = len(content) if length is None else length
+    if length > len(content):
+        raise invalid(
+            HEADER_LENGTH,
+            f"The header {HEADER_LENGTH} is {length} and the body has {len(content)} bytes: send the size "
+            "of the JSON.",
+        )
+    return await _read(request, model, content, length)
+
+
+async def _read(request: Request, model: str, content: bytes, length: int) -> Inference:
+    """Read a body whose first `length` bytes are JSON."""
+    state: ServiceState = request.app.state.service
+    parsed = await parse_body(request, content[:length], MAX_IDS)
+    try:
+        body = InferenceRequest.model_validate(parsed.value)
+    except ValidationError as error:
+        raise from_validation_error(error, InferenceRequest) from None
+    binary = _is_binary(body)
+    octets = memoryview(content)[length:]
+
+    def read() -> list[Text] | list[Ids]:
+        return read_inputs(body.inputs, octets, state.settings)
+
+    inputs = read() if len(content) <= _INLINE_BYTES else await asyncio.to_thread(read)
+    state.memory.release_part(context_of(request.scope).permit, parsed.transient)
+    return Inference(model, inputs, body.parameters, binary, body.id)
+
+
+def _is_binary(body: InferenceRequest) -> bool:
+    """Whether the output is returned as bytes; raises the 400 for other outputs, and other forms of it."""
+    for i, output in enumerate(body.outputs):
+        if output.name != OUTPUT or i:
+            raise invalid(
+                f"outputs.{i}.name",
+                f'outputs.{i}.name is "{cut(output.name)}": send {OUTPUT}, the only output, once.',
+            )
+        for name in ("shared_memory_region", "classification"):
+            if getattr(output.parameters, name) is not None:
+                raise invalid(
+                    f"outputs.{i}.parameters.{name}",
+                    f"outputs.{i} has the parameter {name}, which is not supported: leave it out.",
+                )
+    if body.outputs:
+        return body.outputs[0].parameters.binary_data
+    return body.parameters.binary_data_output
+
+
+def _coding(request: Request) -> str | None:
+    """Return the content coding of a body, None for no coding; raises the 501."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding == "identity":
+        return None
+    if coding not in DECODINGS:
+        raise Problem(
+            "unsupported-media-type",
+            f"The Content-Encoding is {cut(coding)}: send the body as gzip or deflate, or uncompressed.",
+            headers={"Accept-Encoding": ", ".join(CODINGS)},
+            members={"field": "Content-Encoding", "actual": coding, "allowed": [*CODINGS, "identity"]},
+        )
+    return coding
+
+
+def _header_length(request: Request) -> int | None:
+    """Return the size of the JSON, None if that is the whole body; raises the 400."""
+    given = request.headers.get(HEADER_LENGTH)
+    if given is None:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
+        raise invalid(
+            HEADER_LENGTH,
+            f"The header {HEADER_LENGTH} is {cut(given)}: send the bytes of the JSON, a whole number.",
+        )
+    return int(given)
+
+
+async def _decompressed(request: Request, content: bytes, coding: str) -> bytes:
+    """Decompress a body, and charge its memory; raises the 400, the 413 and the 429."""
+    state: ServiceState = request.app.state.service
+    permit, limit = context_of(request.scope).permit, state.settings.max_body_bytes
+    most = ARRIVING * most_bytes(len(content), limit)
+    state.memory.take(permit, most)
+    try:
+        if most <= _INLINE_BYTES:
+            body = decompress(content, coding, limit)
+        else:
+            body = await asyncio.to_thread(decompress, content, coding, limit)
+    except LargerError:
+        raise too_large(limit + 1, limit) from None
+    except DamagedError as error:
+        raise invalid("body", f"The body is not valid {coding}: {error}.") from None
+    state.memory.release_part(permit, most - ARRIVING * len(body))
+    permit.body_bytes = len(body)
+    return body

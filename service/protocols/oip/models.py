@@ -1,0 +1,113 @@
+"""What the server and its models are, and whether they are ready."""
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from service.engine.engine import Engine
+from service.http.request_context import context_of
+from service.lifecycle import VERSION as SERVER_VERSION
+from service.lifecycle import ServiceState
+from service.problems import Problem, cut
+from service.protocols.oip.body import OUTPUT
+from service.protocols.oip.schemas import (
+    IndexedModel,
+    Live,
+    ModelMetadata,
+    ModelNames,
+    ModelReady,
+    Ready,
+    ServerMetadata,
+    Tensor,
+)
+from service.protocols.oip.tensors import INPUTS
+
+VERSION = "1"
+"""The version of every model: one of each is served."""
+_EXTENSIONS = ["binary_tensor_data", "model_repository"]
+
+
+async def live() -> Live:
+    """Return 200 as long as the process responds."""
+    return Live(live=True)
+
+
+async def ready(request: Request) -> Ready:
+    """Return 200 only if every model is loaded and warmed up, and its worker alive."""
+    request.app.state.service.check_ready()
+    return Ready(ready=True)
+
+
+async def server() -> ServerMetadata:
+    """Describe the server."""
+    return ServerMetadata(name="headlight", version=SERVER_VERSION, extensions=_EXTENSIONS)
+
+
+async def models(request: Request) -> ModelNames:
+    """List the names of the served models."""
+    return ModelNames(models=list(_engines(request)))
+
+
+async def index(request: Request) -> list[IndexedModel]:
+    """List the served models. All of them are ready, so a body, which may ask for these only, is not read."""
+    return [IndexedModel(name=name, version=VERSION) for name in _engines(request)]
+
+
+async def model_ready(request: Request, model: str) -> ModelReady:
+    """Return 200 only if the model is ready."""
+    return ModelReady(name=find_engine(request, model).name, ready=True)
+
+
+async def version_ready(request: Request, model: str, version: str) -> ModelReady:
+    """Return 200 only if this version of the model is ready."""
+    return ModelReady(name=find_engine(request, model, version).name, ready=True)
+
+
+async def model_metadata(request: Request, model: str) -> ModelMetadata:
+    """Describe a model, whose name may have slashes."""
+    if context_of(request.scope).inference:  # the path of another route, whose method is POST
+        raise HTTPException(405)
+    return _describe(find_engine(request, model))
+
+
+async def version_metadata(request: Request, model: str, version: str) -> ModelMetadata:
+    """Describe a version of a model."""
+    return _describe(find_engine(request, model, version))
+
+
+async def not_served(request: Request) -> None:
+    """Refuse what clients of Triton may call, and headlight does not have."""
+    raise Problem(
+        "not-found",
+        f"{cut(request.url.path)} is not supported: of Triton's routes headlight does not have those for "
+        "configurations, statistics, settings, loading of models and shared memory.",
+    )
+
+
+def find_engine(request: Request, model: str, version: str | None = None) -> Engine:
+    """Find the engine of a model; raises the 503 until it is ready, and the 404."""
+    state: ServiceState = request.app.state.service
+    state.check_ready()
+    engine = state.engine(model)
+    if version not in (None, VERSION):
+        raise Problem(
+            "model-not-found",
+            f'The model "{model}" has no version "{cut(version)}": its only version is {VERSION}.',
+            members={"field": "version", "actual": version, "allowed": [VERSION]},
+        )
+    return engine
+
+
+def _engines(request: Request) -> dict[str, Engine]:
+    state: ServiceState = request.app.state.service
+    state.check_ready()
+    return dict(state.engines)
+
+
+def _describe(engine: Engine) -> ModelMetadata:
+    return ModelMetadata(
+        name=engine.name,
+        versions=[VERSION],
+        platform=f"headlight_{engine.info.backend}",
+        inputs=list(INPUTS.values()),
+        outputs=[Tensor(name=OUTPUT, datatype="FP32", shape=[-1, engine.info.sentence_size])],
+    )

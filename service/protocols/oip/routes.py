@@ -1,0 +1,124 @@
+"""The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
+
+from collections.abc import Callable
+from typing import Any
+
+from service.endpoints import Endpoint
+from service.protocols.oip import models
+from service.protocols.oip.body import HEADER_LENGTH
+from service.protocols.oip.errors import InferenceError, error_status, render_error
+from service.protocols.oip.infer import infer
+from service.protocols.oip.schemas import InferenceRequest, InferenceResponse
+
+_MODEL = "/v2/models/{model:path}"
+_VERSION = f"{_MODEL}/versions/{{version}}"
+_EXAMPLES = {
+    "texts": {
+        "summary": "The vectors of texts",
+        "value": {
+            "inputs": [
+                {
+                    "name": "text",
+                    "datatype": "BYTES",
+                    "shape": [2],
+                    "data": ["A man is eating.", "A dog slept."],
+                }
+            ],
+            "parameters": {"dimensions": 64},
+        },
+    }
+}
+_HEADER = {
+    "name": HEADER_LENGTH,
+    "in": "header",
+    "required": False,
+    "description": "The bytes of the JSON, if tensors follow it; 0 if the whole body is one text.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+_OCTETS = (
+    f"JSON of as many bytes as the header {HEADER_LENGTH} says, then the tensors that have a "
+    "`binary_data_size` there, one after the other: little-endian, each text with its length in four bytes."
+)
+
+
+def _infer(path: str) -> Endpoint:
+    return Endpoint(
+        path,
+        infer,
+        ("POST",),
+        summary="Vectors of texts",
+        request=InferenceRequest,
+        examples=_EXAMPLES,
+        responses={200: {"model": InferenceResponse}},
+        guarded=True,
+        render_error=render_error,
+        error_document=InferenceError,
+        error_status=error_status,
+        protocol="oip",
+        route="/v2/models/infer",
+        headers=(_HEADER,),
+        octets=_OCTETS,
+    )
+
+
+def _operation(
+    path: str,
+    handler: Callable[..., Any],
+    summary: str | None,
+    *problems: str,
+    methods: tuple[str, ...] = ("GET",),
+    route: str | None = None,
+) -> Endpoint:
+    """Describe a route that needs a key if it has the problem of a missing one."""
+    known = () if summary is None else (200,)
+    return Endpoint(
+        path,
+        handler,
+        methods,
+        summary=summary,
+        guarded="unauthorized" in problems,
+        problems=frozenset(problems),
+        statuses=(*known, 405, *sorted({int(error_status(kind)) for kind in problems})),
+        render_error=render_error,
+        error_document=InferenceError,
+        error_status=error_status,
+        protocol="oip",
+        route=route,
+    )
+
+
+_NOT_SERVED = (
+    f"{_MODEL}/config",
+    f"{_MODEL}/stats",
+    f"{_MODEL}/trace/setting",
+    "/v2/models/stats",
+    "/v2/trace/setting",
+    "/v2/logging",
+    "/v2/repository/models/{model:path}",
+    "/v2/systemsharedmemory/{call:path}",
+    "/v2/cudasharedmemory/{call:path}",
+)
+_LISTS = ("unauthorized", "not-ready")
+_FINDS = (*_LISTS, "model-not-found")
+
+ENDPOINTS = (
+    _operation("/v2", models.server, "The server", "unauthorized"),
+    _operation("/v2/health/live", models.live, "Is the process alive? As /livez."),
+    _operation("/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready"),
+    _operation("/v2/models", models.models, "The names of the served models", *_LISTS),
+    _operation(
+        "/v2/repository/index", models.index, "The served models and their state", *_LISTS, methods=("POST",)
+    ),
+    *(
+        _operation(
+            path, models.not_served, None, "unauthorized", "not-found", methods=("GET", "POST"), route="/v2"
+        )
+        for path in _NOT_SERVED
+    ),
+    _infer(f"{_VERSION}/infer"),
+    _infer(f"{_MODEL}/infer"),
+    _operation(f"{_VERSION}/ready", models.version_ready, "Is this version of a model ready?", *_FINDS),
+    _operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS),
+    _operation(_VERSION, models.version_metadata, "A version of a model", *_FINDS),
+    _operation(_MODEL, models.model_metadata, "A model: its inputs and outputs", *_FINDS),
+)

@@ -1,0 +1,166 @@
+"""The objects of the protocol: requests, responses, and what describes the server and its models."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
+
+from service.protocols.lenient import Fields
+from service.protocols.native.fields import PositiveNumber
+
+# More than there are inputs or outputs: a longer list is refused without reading all of it.
+_MOST_TENSORS = 16
+
+Parameters = dict[str, Any]
+Length = Annotated[StrictInt, Field(ge=0)]
+
+
+class TensorParameters(Fields):
+    """How a tensor is sent."""
+
+    binary_data_size: Length | None = Field(
+        None, description="The bytes of this input after the JSON, instead of `data`."
+    )
+    binary_data: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Return this output as bytes after the JSON.",
+    )
+    shared_memory_region: Any = Field(None, description="Not supported.")
+    classification: Any = Field(None, description="Not supported.")
+
+
+class InputTensor(Fields):
+    """One input."""
+
+    name: StrictStr = Field(description="`text`, `text_pair`, `input_ids` or `attention_mask`.")
+    shape: list[Length] = Field(max_length=_MOST_TENSORS, description="[texts], or [texts, tokens] of ids.")
+    datatype: StrictStr = Field(description="`BYTES` of texts, `INT64` of ids.")
+    parameters: TensorParameters = TensorParameters()
+    data: list[Any] | None = Field(None, description="The values in order, flat or in nested lists.")
+
+
+class RequestedOutput(Fields):
+    """One output to return."""
+
+    name: StrictStr = Field(description="`embedding`.")
+    parameters: TensorParameters = TensorParameters()
+
+
+class InferenceParameters(Fields):
+    """Options of a request. Others, which clients reserve, are ignored."""
+
+    normalize: StrictBool | None = Field(
+        None, description="Scale each vector to unit L2 norm, or not; by default as the model does."
+    )
+    truncate: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="Cut texts that are longer than the model's limit; `false` refuses them.",
+    )
+    dimensions: PositiveNumber | None = Field(None, description="Keep the first k components, renormalized.")
+    prompt_name: StrictStr | None = Field(
+        None, description="One of the model's prompts; its default prompt by default."
+    )
+    binary_data_output: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Return the outputs as bytes after the JSON, if `outputs` names none.",
+    )
+
+
+class InferenceRequest(Fields):
+    """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
+
+    id: StrictStr | None = Field(None, description="Returned as it is.")
+    parameters: InferenceParameters = Field(InferenceParameters(), description="Options.")
+    inputs: list[InputTensor] = Field(
+        min_length=1,
+        max_length=_MOST_TENSORS,
+        description="`text` (BYTES, [n]), alone or with `text_pair`; or `input_ids` (INT64, [n, tokens]), "
+        "alone or with `attention_mask`, whose zeros mark padding.",
+    )
+    # Not a tuple: of one that is too long, pydantic would check every item before it refuses it.
+    outputs: list[RequestedOutput] = Field(
+        default_factory=list, max_length=_MOST_TENSORS, description="Outputs to return; all by default."
+    )
+
+
+class OutputTensor(BaseModel):
+    """One output."""
+
+    name: Literal["embedding"]
+    datatype: Literal["FP32"]
+    shape: list[int]
+    parameters: Parameters | None = Field(
+        None, description="`binary_data_size`, the bytes of this output after the JSON, instead of `data`."
+    )
+    data: list[float] | None = Field(None, description="The values in order, flat.")
+
+
+class InferenceResponse(BaseModel):
+    """The outputs of a model."""
+
+    model_name: str
+    model_version: str
+    id: str | None = Field(None, description="That of the request.")
+    parameters: Parameters | None = Field(
+        None, description="`truncated_inputs`, how many texts were cut, if any were."
+    )
+    outputs: list[OutputTensor]
+
+
+class Tensor(BaseModel):
+    """A tensor that a model takes or returns; -1 stands for any length."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ServerMetadata(BaseModel):
+    """The server."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ModelMetadata(BaseModel):
+    """A model."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+class ModelNames(BaseModel):
+    """The served models."""
+
+    models: list[str]
+
+
+class IndexedModel(BaseModel):
+    """A model of the repository."""
+
+    name: str
+    version: str
+    state: Literal["READY"] = "READY"
+    reason: str = ""
+
+
+class Live(BaseModel):
+    """Whether the process responds."""
+
+    live: bool
+
+
+class Ready(BaseModel):
+    """Whether all models are ready."""
+
+    ready: bool
+
+
+class ModelReady(BaseModel):
+    """Whether a model is ready."""
+
+    name: str
+    ready: bool
