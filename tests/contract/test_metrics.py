@@ -45,7 +45,8 @@ STATUSES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(_WITHOUT_422, tuple(status for status in _INFERENCE if status != 422)),
     "/": (307, 405),
     **dict.fromkeys(["/livez", "/metrics", "/openapi.json", "/docs"], (200,)),
-    "/info": (200, 401),
+    **dict.fromkeys(["/info", "/status/client"], (200, 401)),
+    "/status/server": (200, 401, 503),
     **dict.fromkeys(["/readyz", "/health"], (200, 503)),
     "unmatched": (404,),
 }
