@@ -27,7 +27,7 @@ def parse_models(value: str) -> dict[str, str]:
     return models
 
 
-PROTOCOLS = ("tei", "openai", "cohere", "oip")
+PROTOCOLS = ("tei", "openai", "cohere", "oip", "bert")
 """The protocols of other servers: the values of `Endpoint.protocol` besides `native`."""
 
 

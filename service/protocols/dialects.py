@@ -10,6 +10,8 @@ from service.endpoints import Endpoint, ErrorRenderer
 from service.http.negotiation import FORMATS
 from service.http.request_body import read_body
 from service.http.request_context import context_of
+from service.protocols.bert import errors as bert
+from service.protocols.bert.encode import encode
 from service.protocols.native.fields import MAX_IDS
 from service.protocols.tei import errors as tei
 from service.protocols.tei.predict import predict
@@ -22,12 +24,18 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Another contract of a path: that of a body with any of these `fields`, none of which is native."""
+    """Another contract of a path: that of a body with any of these `fields` and without the field `unless`.
+
+    Native requests have none of the `fields`, or need that one.
+    """
 
     fields: frozenset[str]
     handler: Handler
     render_error: ErrorRenderer
     protocol: str
+    unless: str | None = None
+    most_numbers: int = MAX_IDS
+    """How many items its list may have where they are numbers, if that is more than inputs."""
 
 
 def _tei(handler: Handler, *fields: str) -> Dialect:
@@ -35,6 +43,7 @@ def _tei(handler: Handler, *fields: str) -> Dialect:
 
 
 DIALECTS: dict[str, tuple[Dialect, ...]] = {
+    "/encode": (Dialect(frozenset(("texts",)), encode, bert.render_error, "bert", "inputs", most_numbers=0),),
     "/predict": (_tei(predict, "parameters", "truncation_direction"),),
     "/rerank": (_tei(rerank, "return_text", "truncation_direction"),),
     "/similarity": (_tei(similarity, "inputs"),),
@@ -50,12 +59,13 @@ def serve_dialects(endpoint: Endpoint, protocols: Set[str]) -> Endpoint:
     if not dialects:
         return endpoint
     formats = getattr(endpoint.request, "formats", tuple(FORMATS))
+    most = max(dialect.most_numbers for dialect in dialects)
 
     async def handle(request: Request) -> Response:
-        body = await read_body(request, formats, MAX_IDS)
+        body = await read_body(request, formats, most)
         if isinstance(body.value, dict):
             for dialect in dialects:
-                if not dialect.fields.isdisjoint(body.value):
+                if not dialect.fields.isdisjoint(body.value) and dialect.unless not in body.value:
                     context_of(request.scope).render_error = dialect.render_error
                     return await dialect.handler(request)
         return await endpoint.handler(request)

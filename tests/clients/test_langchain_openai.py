@@ -21,6 +21,24 @@ print(json.dumps({"documents": model.embed_documents(texts), "query": model.embe
 """
 
 
+LIMIT = """
+import openai
+from langchain_openai import OpenAIEmbeddings
+model = OpenAIEmbeddings(
+    model="mini", base_url=given["url"] + "/v1", api_key="any", check_embedding_ctx_length=False
+)
+try:
+    model.embed_documents(["a"] * 1000)
+except openai.BadRequestError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_more_texts_than_one_call_may_have_name_the_limit(tei: Service) -> None:
+    """It sends a thousand at once, unless its `chunk_size` is smaller."""
+    assert "the limit is 256" in answers(NAME, LIMIT, url=tei.url)
+
+
 def test_embeddings_are_native_vectors(tei: Service) -> None:
     """Of more texts than one call may have, an empty one among them, with its own tokenizing turned off."""
     texts = ["A man is eating.", "", *(f"Text number {i}." for i in range(298))]

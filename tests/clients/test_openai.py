@@ -1,5 +1,7 @@
 """OpenAI's own library, with embeddings and models."""
 
+from model.checkpoints.source import resolve
+from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
 from tests.support.clients import answers, needs
 from tests.support.serving import LONG, Service, serve
@@ -76,6 +78,27 @@ def test_errors_are_the_classes_of_the_library() -> None:
     assert "check_embedding_ctx_length=False" in found["ids"][4]
     assert found["model"][:4] == ["NotFoundError", "model_not_found", "model", True]
     assert found["key"][:2] == ["AuthenticationError", "invalid_api_key"]
+
+
+LATE = """
+import openai
+client = openai.OpenAI(base_url=given["url"] + "/v1", api_key="any")
+try:
+    client.embeddings.create(
+        model=given["model"], input=given["texts"], extra_headers={"X-Request-Timeout-Ms": "1"}
+    )
+except openai.InternalServerError as error:
+    print(json.dumps([error.status_code, client.models.retrieve(given["model"]).id]))
+"""
+
+
+def test_what_would_be_late_again_is_sent_once() -> None:
+    """A passed deadline; and a model whose name has a slash, which the library quotes, is found."""
+    with serve(model=f"org/name={resolve(MINILM)}") as slow:
+        late = answers(NAME, LATE, url=slow.url, texts=[LONG] * 64, model="org/name")
+        sent = slow.metrics()['headlight_requests_total{route="/v1/embeddings",status="504"}']
+    assert late == [504, "org/name"]
+    assert sent == 1
 
 
 def test_refused_requests_are_sent_again() -> None:

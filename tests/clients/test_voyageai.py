@@ -25,6 +25,16 @@ for kind in ("float", "int8", "uint8", "binary", "ubinary"):
 print(json.dumps([found, one.total_tokens]))
 """
 )
+PARTS = (
+    SET_UP
+    + """
+found = {}
+for kind in ("float", "int8", "ubinary"):
+    one = client.contextualized_embed(given["inputs"], model="mini", input_type="document", output_dtype=kind)
+    found[kind] = [[list(map(float, vector)) for vector in each.embeddings] for each in one.results]
+print(json.dumps([found, one.total_tokens]))
+"""
+)
 RERANK = (
     SET_UP
     + """
@@ -55,6 +65,28 @@ def test_embeddings_are_native_vectors(tei: Service) -> None:
     for kind in ("int8", "uint8", "binary", "ubinary"):
         expected = tei.encode(texts, normalize=True, precision=kind)["data"]
         assert np.array_equal(found[kind], [one["embedding"] for one in expected])
+
+
+def test_parts_of_documents_are_native_chunks(tei: Service) -> None:
+    """Of each document by itself, with true usage."""
+    parts = [["A man is eating.", " He is hungry."], ["It rains."]]
+    found, tokens = answers(NAME, PARTS, url=tei.url, inputs=parts)
+    used = 0
+    for kind in ("float", "int8", "ubinary"):
+        for i, document in enumerate(parts):
+            ends = [0, len(document[0]), len("".join(document))]
+            spans = [[ends[j], ends[j + 1]] for j in range(len(document))]
+            native = tei.encode(
+                "".join(document),
+                chunks=spans,
+                outputs=[],
+                normalize=True,
+                precision="float32" if kind == "float" else kind,
+            )
+            expected = native["data"][0]["chunks"]["embeddings"]
+            assert distance(found[kind][i], expected) <= (2e-6 if kind == "float" else 1)
+            used += native["usage"]["input_tokens"] * (kind == "float")
+    assert tokens == used
 
 
 def test_documents_are_ranked(tei: Service, tei_ranker: CrossEncoder) -> None:

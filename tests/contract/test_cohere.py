@@ -5,6 +5,9 @@ from base64 import b64decode
 import numpy as np
 import pytest
 
+from service.protocols.cohere.embed import CohereEmbedRequest
+from service.protocols.cohere.rerank import CohereRerankRequest
+from service.protocols.cohere.tokens import CohereDetokenizeRequest, CohereTokenizeRequest
 from tests.contract.test_openai import assert_error
 from tests.references.comparing import distance
 from tests.references.cross_encoder import CrossEncoder
@@ -49,6 +52,40 @@ def test_vectors_are_those_of_the_options(tei: Service) -> None:
     assert_error(refused, 400, "texts.1", "tokens long")
 
 
+def test_inputs_may_have_parts(tei: Service) -> None:
+    """Text parts of an input are lines of one text."""
+    inputs = [{"content": [{"type": "text", "text": text} for text in TEXTS]}, {"content": [{"text": TEXT}]}]
+    answer = ask(tei, "/v2/embed", inputs=inputs, input_type="classification")
+    assert answer["texts"] == ["\n".join(TEXTS), TEXT]
+    expected = [one["embedding"] for one in tei.encode(answer["texts"], normalize=True)["data"]]
+    assert distance(answer["embeddings"]["float"], expected) <= 2e-6
+
+
+def test_tokens_become_text_again(tei: Service) -> None:
+    """Without the special tokens that the tokenizer adds."""
+    native = tei.encode("hello world")["data"][0]
+    answer = ask(tei, "/v1/tokenize", model="mini", text="hello world")
+    assert answer["tokens"] == native["token_ids"][1:-1]
+    assert answer["token_strings"] == native["tokens"][1:-1]
+    text = ask(tei, "/v1/detokenize", model="mini", tokens=answer["tokens"])
+    assert text == {"text": "hello world", "meta": answer["meta"]}
+
+
+def test_null_fields_do_no_harm(tei: Service) -> None:
+    """In every optional field of every route."""
+    documents: Json = {"query": QUERY, "documents": RANKED}
+    for path, schema, body in (
+        ("/v1/embed", CohereEmbedRequest, {"texts": [TEXT]}),
+        ("/v2/embed", CohereEmbedRequest, {"texts": [TEXT]}),
+        ("/v1/rerank", CohereRerankRequest, documents),
+        ("/v2/rerank", CohereRerankRequest, documents),
+        ("/v1/tokenize", CohereTokenizeRequest, {"text": TEXT}),
+        ("/v1/detokenize", CohereDetokenizeRequest, {"tokens": [1037]}),
+    ):
+        nulls = dict.fromkeys(schema.model_fields) | body
+        ask(tei, path, unknown=None, **nulls)
+
+
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
 def test_documents_are_ranked_as_natively(tei: Service, tei_ranker: CrossEncoder, path: str) -> None:
     """The scores are those of sentence-transformers' CrossEncoder, the largest first."""
@@ -81,7 +118,15 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "param", "part"),
     [
-        ("/v1/embed", {}, "texts", "is required"),
+        ("/v1/embed", {}, "texts", "texts is required, or inputs"),
+        ("/v2/embed", {"texts": ["a"], "inputs": [{"content": [{"text": "a"}]}]}, "inputs", "cannot be"),
+        ("/v2/embed", {"inputs": ["a"]}, "inputs.0", '"content" is a list'),
+        ("/v2/embed", {"inputs": [{"content": [{"type": "image_url"}]}]}, "inputs.0.content.0", "images"),
+        ("/v1/tokenize", {"text": ""}, "text", "empty"),
+        ("/v1/tokenize", {"text": LONG}, "text", "tokens long"),
+        ("/v1/detokenize", {"tokens": []}, "tokens", "non-empty"),
+        ("/v1/detokenize", {"tokens": [[1]]}, "tokens", "must be a list of token ids"),
+        ("/v1/detokenize", {"tokens": [99999]}, "tokens.0", "is no token"),
         ("/v2/embed", {"texts": []}, "texts", "at least one string"),
         ("/v2/embed", {"texts": ["a", 3]}, "texts", "at least one string"),
         ("/v2/embed", {"texts": ["a"], "embedding_types": ["half"]}, "embedding_types.0", "'ubinary'"),

@@ -39,14 +39,19 @@ SERIES = {
     "ready": [],
 }
 _INFERENCE = (200, 400, 401, 404, 405, 406, 408, 413, 415, 422, 429, 500, 503, 504)
-_WITHOUT_422 = ("/v1/embeddings", "/v1/embed", "/v2/embed", "/v1/rerank", "/v2/rerank")
+_WITHOUT_422 = tuple(
+    endpoint.label
+    for endpoint in ENDPOINTS
+    if endpoint.inference and endpoint.protocol in ("openai", "cohere")
+)
 STATUSES: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(ENDPOINTS.inference_labels, _INFERENCE),
     **dict.fromkeys(_WITHOUT_422, tuple(status for status in _INFERENCE if status != 422)),
     "/v2/models/infer": (*(status for status in _INFERENCE if status not in (415, 422)), 501),
     "/": (307, 405),
     **dict.fromkeys(["/livez", "/metrics", "/openapi.json", "/docs"], (200,)),
-    "/info": (200, 401),
+    **dict.fromkeys(["/info", "/status/client"], (200, 401)),
+    "/status/server": (200, 401, 503),
     **dict.fromkeys(["/readyz", "/health"], (200, 503)),
     "unmatched": (404,),
 }

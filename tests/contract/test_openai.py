@@ -133,6 +133,30 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
     assert_error(post(tei, {"input": [[101, 102]], "late_chunking": True}, PATH), 400, "late_chunking", "ids")
 
 
+def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
+    """As `late_chunking` of each document; wrong parts are named."""
+    path, documents = "/v1/contextualizedembeddings", [["A man is eating.", " He is hungry."], ["It rains."]]
+    answer = ask(tei, path, inputs=documents, input_type="document", output_dtype=None, unknown=1)
+    assert [one["index"] for one in answer["data"]] == [0, 1]
+    for found, parts in zip(answer["data"], documents, strict=True):
+        expected = ask(tei, PATH, input=parts, late_chunking=True)
+        assert [one["index"] for one in found["data"]] == [*range(len(parts))]
+        vectors_of = [[one["embedding"] for one in some["data"]] for some in (found, expected)]
+        assert distance(*vectors_of) <= 2e-6
+    (alone,) = ask(tei, path, inputs=[[" He is hungry."]])["data"][0]["data"]
+    assert distance(alone["embedding"], answer["data"][0]["data"][1]["embedding"]) > 1e-3
+    for body, param, part in (
+        ({}, "inputs", "is required"),
+        ({"inputs": ["a"]}, "inputs.0", "parts of a document"),
+        ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "no token begins there"),
+        ({"inputs": [["a"], [LONG]]}, "inputs.1", "tokens long"),
+        ({"inputs": [["a"]] * 257}, "inputs", "the limit is 256"),
+        ({"inputs": [["a"]], "output_dimension": 385}, "output_dimension", "384"),
+        ({"inputs": [["a"]], "enable_auto_chunking": True}, "enable_auto_chunking", "False"),
+    ):
+        assert_error(post(tei, body, path), 400, param, part)
+
+
 def test_truncation_is_reported_or_refused(tei: Service) -> None:
     """A header counts the texts that were cut; either client's field refuses them."""
     cut = post(tei, {"input": [LONG, TEXT, LONG]}, PATH)
@@ -189,7 +213,7 @@ def test_models_are_listed(tei: Service) -> None:
         "created": 0,
         "owned_by": "headlight",
     }
-    assert tei.http.get("/v1/models/mini").json() == listed["data"][0]
+    assert tei.http.get("/v1/models/mini").json() == listed["data"][0] | listed["models"][0]
     assert_error(tei.http.get("/v1/models/org%2Fother"), 404, "model", "org/other")
 
 

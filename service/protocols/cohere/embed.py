@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, Field, PlainValidator, StrictStr, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, StrictStr, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -54,14 +54,53 @@ Texts = Annotated[
 ]
 
 
+def _inputs(value: object) -> list[str]:
+    """Read inputs whose content is text; the parts of one are joined by line breaks."""
+    if not isinstance(value, list) or not value:
+        raise invalid("inputs", 'must be a list of at least one object with "content"')
+    return [_content(one, f"inputs.{i}") for i, one in enumerate(value)]
+
+
+def _content(value: object, field: str) -> str:
+    parts = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(parts, list) or not parts:
+        raise invalid(field, 'must be an object whose "content" is a list of at least one part')
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise invalid(
+            f"{field}.content.{wrong}",
+            'must be an object such as {"type": "text", "text": "a"}: images are not read',
+        )
+    return "\n".join(map(str, texts))
+
+
+_PART = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+_CONTENT = {"type": "array", "items": _PART, "minItems": 1}
+Inputs = Annotated[
+    list[str],
+    PlainValidator(_inputs),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "object", "properties": {"content": _CONTENT}, "required": ["content"]},
+            "minItems": 1,
+        }
+    ),
+]
+
+
 class CohereEmbedRequest(Fields):
     """Texts to encode as one vector each. Unknown fields are ignored."""
 
-    listed: ClassVar[str] = "texts"
+    listed: ClassVar[str] = "all_texts"
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
-    texts: Texts = Field(description="The texts; images are not read.")
+    texts: Texts | None = Field(None, description="The texts; images are not read.")
+    inputs: Inputs | None = Field(
+        None, description="In the place of `texts`: objects whose `content` is a list of parts with `text`."
+    )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `search_query`: chooses the model's prompt."
     )
@@ -74,6 +113,24 @@ class CohereEmbedRequest(Fields):
     truncate: Literal["NONE", "START", "END"] = Field(
         "END", description="Where texts longer than the model's limit lose tokens; `NONE` refuses them."
     )
+
+    @model_validator(mode="after")
+    def _one_list(self) -> "CohereEmbedRequest":
+        if self.texts is None and self.inputs is None:
+            raise invalid("texts", "is required, or inputs")
+        if self.texts is not None and self.inputs is not None:
+            raise invalid("inputs", "cannot be combined with texts: leave one of them out")
+        return self
+
+    @property
+    def source(self) -> str:
+        """The field that has the texts."""
+        return "inputs" if self.texts is None else "texts"
+
+    @property
+    def all_texts(self) -> list[str]:
+        """The texts, from either field."""
+        return self.texts or self.inputs or []
 
 
 class CohereVectors(BaseModel):
@@ -100,13 +157,14 @@ async def embed_v2(request: Request) -> Response:
 
 async def _read(request: Request, version: str) -> Response:
     parsed = await read_request(request, CohereEmbedRequest)
-    check_count(parsed.count, request.app.state.service.settings, "texts")
+    body = parsed.body
+    check_count(len(body.all_texts), request.app.state.service.settings, body.source)
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_embed(exchange, parsed.body, version))
 
 
 async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> Response:
-    info, texts = exchange.engine.info, body.texts
+    info, texts = exchange.engine.info, body.all_texts
     listed = version == "1" and body.embedding_types is None
     types = tuple(dict.fromkeys(body.embedding_types or ("float",)))
     options = EmbeddingOptions(
@@ -125,7 +183,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
         allowed=body.truncate != "NONE", side="left" if body.truncate == "START" else "right"
     )
     prompt = "" if name is None else info.prompts[name]
-    encodings = await exchange.tokenize(texts, truncation, prompt, "texts.{}".format)
+    encodings = await exchange.tokenize(texts, truncation, prompt, f"{body.source}.{{}}".format)
     exchange.alone = True
     exchange.value = partial(_vectors, types=types, listed=listed)
     exchange.frame = partial(_frame, exchange, texts, version, listed=listed)

@@ -1,6 +1,7 @@
 """The routes of Cohere; Jina and Voyage share `/v1/rerank`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -9,6 +10,14 @@ from starlette.responses import Response
 from service.endpoints import Endpoint
 from service.protocols.cohere.embed import CohereEmbedRequest, CohereVectors, embed_v1, embed_v2
 from service.protocols.cohere.rerank import CohereRanking, CohereRerankRequest, rerank
+from service.protocols.cohere.tokens import (
+    CohereDetokenizeRequest,
+    CohereText,
+    CohereTokenizeRequest,
+    CohereTokens,
+    detokenize,
+    tokenize,
+)
 from service.protocols.openai.errors import OpenAIError, error_status, render_error
 
 _EMBED = {
@@ -21,6 +30,8 @@ _EMBED = {
         },
     }
 }
+_TOKENIZE = {"text": {"summary": "The tokens of a text", "value": {"text": "A man is eating."}}}
+_DETOKENIZE = {"tokens": {"summary": "The text of token ids", "value": {"tokens": [1037, 2158]}}}
 _RERANK = {
     "documents": {
         "summary": "Documents in the order in which they match a query",
@@ -35,6 +46,7 @@ def _endpoint(
     summary: str,
     request: type[BaseModel],
     response: type[BaseModel],
+    examples: Mapping[str, Any],
 ) -> Endpoint:
     return Endpoint(
         path,
@@ -42,7 +54,7 @@ def _endpoint(
         ("POST",),
         summary=summary,
         request=request,
-        examples=_EMBED if request is CohereEmbedRequest else _RERANK,
+        examples=examples,
         responses={200: {"model": response}},
         guarded=True,
         render_error=render_error,
@@ -55,8 +67,17 @@ def _endpoint(
 _RANKED = "Documents ranked by how well they match a query"
 
 ENDPOINTS = (
-    _endpoint("/v1/embed", embed_v1, "Vectors of texts", CohereEmbedRequest, CohereVectors),
-    _endpoint("/v2/embed", embed_v2, "Vectors of texts, by type", CohereEmbedRequest, CohereVectors),
-    _endpoint("/v1/rerank", rerank, f"{_RANKED} (Jina, Voyage)", CohereRerankRequest, CohereRanking),
-    _endpoint("/v2/rerank", rerank, _RANKED, CohereRerankRequest, CohereRanking),
+    _endpoint("/v1/embed", embed_v1, "Vectors of texts", CohereEmbedRequest, CohereVectors, _EMBED),
+    _endpoint("/v2/embed", embed_v2, "Vectors of texts, by type", CohereEmbedRequest, CohereVectors, _EMBED),
+    _endpoint("/v1/rerank", rerank, f"{_RANKED} (Jina, Voyage)", CohereRerankRequest, CohereRanking, _RERANK),
+    _endpoint("/v2/rerank", rerank, _RANKED, CohereRerankRequest, CohereRanking, _RERANK),
+    _endpoint("/v1/tokenize", tokenize, "Tokens of a text", CohereTokenizeRequest, CohereTokens, _TOKENIZE),
+    _endpoint(
+        "/v1/detokenize",
+        detokenize,
+        "Text of token ids",
+        CohereDetokenizeRequest,
+        CohereText,
+        _DETOKENIZE,
+    ),
 )

@@ -28,8 +28,8 @@ from service.protocols.view import View
 from service.serialization.items import Expected, Item
 
 _FEWER = "send fewer inputs, or ask for fewer `dimensions`"
-# With its punctuation: the names of an item's fields, and its index.
-_ITEM_BYTES = 64
+ITEM_BYTES = 64
+"""Of an item in JSON, with its punctuation: the names of its fields, and its index."""
 # Python steps to plan an input.
 _STEPS_PER_INPUT = 30
 _OTHER_IDS = (
@@ -70,7 +70,7 @@ async def embeddings(request: Request) -> Response:
     if not all(len(one) or isinstance(one, str) for one in body.input.inputs):
         raise Problem("invalid-request", "A list of token ids is empty.", members={"field": "input"})
     exchange = Exchange.open(request, parsed)
-    exchange.frame = partial(_frame, exchange.engine.name)
+    exchange.frame = partial(frame, exchange.engine.name)
     work = _embed_parts(exchange, body) if body.late_chunking else _embed(exchange, body)
     return await exchange.in_time(work)
 
@@ -82,7 +82,7 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     prompt = _choose_prompt(body, info)
     truncation = Truncation(allowed=body.may_truncate)
     encodings = await _tokenize(exchange, body, truncation, prompt)
-    expected = partial(Expected, column_bytes=_ITEM_BYTES)
+    expected = partial(Expected, column_bytes=ITEM_BYTES)
     views = await exchange.off_loop(
         lambda: [
             View(plan.want(one), {"index": i}, expected(plan.shapes(one)), precision=plan.precision)
@@ -113,18 +113,18 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     try:
         view = plan.view(0, encodings[0], whole)
     except Problem as problem:
-        raise _of_input(problem) from None
-    exchange.alone, exchange.value = True, partial(_parts, base64=body.base64)
-    size = Expected(view.expected.arrays, column_bytes=_ITEM_BYTES * len(spans))
+        raise of_input(problem) from None
+    exchange.alone, exchange.value = True, partial(write_parts, base64=body.base64)
+    size = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * len(spans))
     views = [View(view.want, {}, size, precision=plan.precision)]
     response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
     return _count_truncated(response, encodings)
 
 
-def _of_input(problem: Problem) -> Problem:
+def of_input(problem: Problem, name: str = "input") -> Problem:
     """Name the list of the texts in a problem of the parts of one."""
-    field = str(problem.members.get("field", "")).replace("chunks", "input", 1)
-    detail = problem.detail.replace("chunks", "input")
+    field = str(problem.members.get("field", "")).replace("chunks", name, 1)
+    detail = problem.detail.replace("chunks", name)
     return Problem(problem.kind, detail, problem.headers, {**problem.members, "field": field})
 
 
@@ -181,7 +181,8 @@ def _count_truncated(response: Response, encodings: Sequence[Encoding]) -> Respo
     return response
 
 
-def _frame(model: str, tokens: int) -> tuple[bytes, bytes]:
+def frame(model: str, tokens: int) -> tuple[bytes, bytes]:
+    """Return what stands around the items of a response, given the number of tokens run."""
     rest = {"model": model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
     return b'{"object":"list","data":', b"," + orjson.dumps(rest)[1:]
 
@@ -190,7 +191,8 @@ def _embedding(item: Item, *, base64: bool) -> dict[str, Any]:
     return _one(item.columns["index"], item.arrays["embedding"], base64=base64)
 
 
-def _parts(item: Item, *, base64: bool) -> list[dict[str, Any]]:
+def write_parts(item: Item, *, base64: bool) -> list[dict[str, Any]]:
+    """Write the vectors of a text's parts."""
     return [_one(i, vector, base64=base64) for i, vector in enumerate(item.arrays["chunks"])]
 
 

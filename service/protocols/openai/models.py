@@ -9,6 +9,7 @@ from starlette.requests import Request
 from service.lifecycle import ServiceState
 
 _STARTED = int(time.time())
+_ENDPOINTS = ["embed", "rerank"]
 
 
 class OpenAIModel(BaseModel):
@@ -26,6 +27,11 @@ class CohereModel(BaseModel):
     name: str
     endpoints: list[str]
     context_length: int = Field(description="Tokens of a text.")
+    tokenizer_url: str | None = Field(None, description="None: Cohere's client then asks for tokens.")
+
+
+class OneModel(OpenAIModel, CohereModel):
+    """A served model, for both clients."""
 
 
 class ModelList(BaseModel):
@@ -42,13 +48,20 @@ async def models(request: Request) -> ModelList:
     return ModelList(
         data=[OpenAIModel(id=name, created=_STARTED) for name in state.engines],
         models=[
-            CohereModel(name=name, endpoints=["embed", "rerank"], context_length=engine.info.max_length)
+            CohereModel(name=name, endpoints=_ENDPOINTS, context_length=engine.info.max_length)
             for name, engine in state.engines.items()
         ],
     )
 
 
-async def model(request: Request, model: str) -> OpenAIModel:
+async def model(request: Request, model: str) -> OneModel:
     """Describe a served model, whose name may have slashes."""
     state: ServiceState = request.app.state.service
-    return OpenAIModel(id=state.engine(model).name, created=_STARTED)
+    engine = state.engine(model)
+    return OneModel(
+        id=engine.name,
+        created=_STARTED,
+        name=engine.name,
+        endpoints=_ENDPOINTS,
+        context_length=engine.info.max_length,
+    )

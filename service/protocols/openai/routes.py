@@ -1,6 +1,11 @@
 """The routes of OpenAI, which Jina and Voyage share."""
 
 from service.endpoints import Endpoint
+from service.protocols.openai.contextualized import (
+    ContextualizedRequest,
+    ContextualizedResponse,
+    contextualized,
+)
 from service.protocols.openai.embeddings import EmbeddingsResponse, embeddings
 from service.protocols.openai.errors import OpenAIError, error_status, render_error
 from service.protocols.openai.fields import EmbeddingsRequest
@@ -14,6 +19,13 @@ _EXAMPLES = {
     },
 }
 
+_PARTS = {
+    "parts": {
+        "summary": "The vectors of the parts of a document",
+        "value": {"inputs": [["A man is eating.", " He is hungry."]], "input_type": "document"},
+    }
+}
+
 ENDPOINTS = (
     Endpoint(
         "/v1/embeddings",
@@ -23,6 +35,20 @@ ENDPOINTS = (
         request=EmbeddingsRequest,
         examples=_EXAMPLES,
         responses={200: {"model": EmbeddingsResponse}},
+        guarded=True,
+        render_error=render_error,
+        error_document=OpenAIError,
+        error_status=error_status,
+        protocol="openai",
+    ),
+    Endpoint(
+        "/v1/contextualizedembeddings",
+        contextualized,
+        ("POST",),
+        summary="Vectors of the parts of documents, for the clients of Voyage",
+        request=ContextualizedRequest,
+        examples=_PARTS,
+        responses={200: {"model": ContextualizedResponse}},
         guarded=True,
         render_error=render_error,
         error_document=OpenAIError,

@@ -1,0 +1,72 @@
+"""Which contract answers on the paths that several share: the rule of docs/protocols.md, case by case."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.serving import Json, Service, post
+from tests.support.tei import QUERY, RANKED, TEXT
+
+RANKER: Json = {"model": "ranker", "query": QUERY}
+SENTENCES: Json = {"source_sentence": TEXT, "sentences": [TEXT]}
+
+
+def contract(answer: Any) -> str:
+    """Whose form a response has, told by what only that contract's responses have."""
+    if isinstance(answer, list):
+        return "tei"
+    for name, fields in (
+        ("bert", {"result", "results", "status"}),
+        ("voyage", {"object", "data", "model", "usage"}),
+        ("cohere", {"results", "meta", "id"}),
+    ):
+        if fields <= answer.keys():
+            return name
+    return "native" if {"model", "usage"} <= answer.keys() else "unknown"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/encode", {"inputs": TEXT}, "native"),
+        ("/encode", {"id": 1, "texts": [TEXT]}, "bert"),
+        ("/rerank", {**RANKER, "texts": RANKED}, "native"),
+        ("/rerank", {**RANKER, "texts": RANKED, "raw_scores": True}, "native"),
+        ("/rerank", {**RANKER, "texts": RANKED, "return_text": False}, "tei"),
+        ("/rerank", {**RANKER, "texts": RANKED, "truncation_direction": "Right"}, "tei"),
+        ("/tei/rerank", {**RANKER, "texts": RANKED}, "tei"),
+        ("/v1/rerank", {**RANKER, "documents": RANKED}, "cohere"),
+        ("/v1/rerank", {**RANKER, "documents": RANKED, "top_n": 1}, "cohere"),
+        ("/v1/rerank", {**RANKER, "documents": RANKED, "top_k": 1}, "voyage"),
+        ("/v1/rerank", {**RANKER, "documents": RANKED, "truncation": True}, "voyage"),
+        ("/v1/rerank", {**RANKER, "documents": RANKED, "top_k": None, "truncation": None}, "cohere"),
+        ("/similarity", {"texts": [TEXT, QUERY]}, "native"),
+        ("/similarity", {"source": TEXT, "texts": [QUERY]}, "native"),
+        ("/similarity", {"inputs": SENTENCES}, "tei"),
+        ("/tei/similarity", {"inputs": SENTENCES}, "tei"),
+        ("/predict", {"model": "labels", "inputs": TEXT}, "native"),
+        ("/predict", {"model": "labels", "inputs": TEXT, "parameters": {}}, "tei"),
+        ("/predict", {"model": "labels", "inputs": TEXT, "truncation_direction": "left"}, "tei"),
+        ("/tei/predict", {"model": "labels", "inputs": TEXT}, "tei"),
+        ("/tokenize", {"inputs": TEXT}, "native"),
+        ("/tokenize", {"inputs": TEXT, "add_special_tokens": True}, "tei"),
+        ("/tei/tokenize", {"inputs": TEXT}, "tei"),
+        ("/decode", {"token_ids": [101]}, "native"),
+        ("/decode", {"ids": [101]}, "tei"),
+        ("/tei/decode", {"ids": [101]}, "tei"),
+        ("/tei", {"inputs": TEXT}, "tei"),
+    ],
+    ids=str,
+)
+def test_the_body_decides(tei: Service, path: str, body: Json, expected: str) -> None:
+    """As the page says, and where it could be of both the native contract wins."""
+    response = post(tei, body, path)
+    assert response.status_code == 200, response.text
+    assert contract(response.json()) == expected
+
+
+def test_info_is_one_answer_for_both(tei: Service) -> None:
+    """Under the prefix as without it: native fields, and those of text-embeddings-inference."""
+    info = tei.http.get("/info").json()
+    assert {"version", "models", "limits", "model_id", "max_client_batch_size"} <= info.keys()
+    assert tei.http.get("/tei/info").json() == info
