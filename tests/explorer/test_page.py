@@ -2,30 +2,33 @@
 
 import gzip
 import re
+import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
+from hatchling.builders.wheel import WheelBuilder
 
 from service import app as service_app
 from service.explorer.page import FOLDER, read_page
 from service.settings import Settings
-from tests.support.serving import assert_problem
+from tests.support.serving import ROOT, assert_problem
 
-HTML = '<head><link rel="stylesheet" href="explorer.css"><link href="data:,"><script src="explorer.js"></script></head>'
+HTML = (
+    '<head><link rel="stylesheet" href="explorer.css"><link href="data:,">'
+    '<script src="explorer.js"></script></head>'
+)
 SCRIPT = "console.log('漢字');\n" * 500
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-
-Start = Callable[..., httpx.Client]
 
 
 @pytest.fixture
@@ -164,6 +167,14 @@ def test_off_its_routes_are_unknown(folder: Path, monkeypatch: pytest.MonkeyPatc
         assert 'route="/explorer"' not in client.get("/metrics").text
 
 
-def test_the_page_is_part_of_the_package() -> None:
-    """The wheel has every file of `service/`, the image copies it: the page is in there."""
-    assert FOLDER.parts[-3:] == ("service", "explorer", "static")
+def test_the_wheel_has_the_page(folder: Path, tmp_path: Path) -> None:
+    """Every file of the folder is in there, whatever the page loads."""
+    static = tmp_path / "service" / "explorer" / "static"
+    shutil.copytree(folder, static, ignore=shutil.ignore_patterns("service"))
+    for name in ("pyproject.toml", ".gitignore"):
+        shutil.copy(ROOT / name, tmp_path)
+    included = WheelBuilder(str(tmp_path)).recurse_included_files()
+    assert FOLDER.relative_to(ROOT) == static.relative_to(tmp_path)
+    assert {one.distribution_path for one in included} == {
+        f"service/explorer/static/{name}" for name in ("index.html", "explorer.css", "explorer.js")
+    }
