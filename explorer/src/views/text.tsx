@@ -111,6 +111,11 @@ function TokenList({ overview }: ViewProps) {
       element.setAttribute("aria-selected", String(pinned.has(Number(element.dataset["position"]))));
     }
   });
+  useSignalEffect(() => {
+    const pinned = store.pinned.value;
+    const { weights } = active.value;
+    if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
+  });
   const at = (event: Event): number | null => {
     const token = (event.target as Element).closest<HTMLElement>("[data-position]");
     return token === null ? null : Number(token.dataset["position"]);
@@ -119,7 +124,6 @@ function TokenList({ overview }: ViewProps) {
     const position = at(event);
     if (position === null || !overview.indexOf.has(position)) return;
     store.pin(position, event.shiftKey);
-    store.spoken.value = told(store, overview);
   };
   const move = (event: KeyboardEvent): void => {
     const position = at(event);
@@ -214,11 +218,8 @@ function tokensOf(list: HTMLElement): HTMLCollectionOf<HTMLElement> {
 }
 
 /** What a screen reader says of the pinned tokens. */
-function told(store: Store, overview: ViewProps["overview"]): string {
-  const { weights, positions } = activeWeights(store, overview);
-  const names = positions.map((position) => overview.units[position]!.label).join(" and ");
-  if (positions.length === 0) return "Nothing is pinned.";
-  if (weights === null) return `${names} pinned.`;
-  const best = largest(weights, 3).map((i) => `${overview.kept[i]!.label} ${weightText(weights[i]!)}`);
+function told({ units, kept }: ViewProps["overview"], pinned: readonly number[], weights: Float32Array): string {
+  const names = pinned.map((position) => units[position]!.label).join(" and ");
+  const best = largest(weights, 3).map((i) => `${kept[i]!.label} ${weightText(weights[i]!)}`);
   return `${names} pinned. Largest weights: ${best.join(", ")}.`;
 }

@@ -1,4 +1,4 @@
-/* sources sha256:98e3e412925bf2efadc07f3b5cbefff102a0aa23e75ddbab04baea71d5d90658 */
+/* sources sha256:85d483ba55990064139c97614b07da123e95fab38680726709852141e339e693 */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -2365,9 +2365,8 @@ function isRenormalized({ weights, special }) {
 }
 function overviewFields(subject, thumbnails2) {
   const weights = subject.weights === "rollout" ? "probability" : subject.weights;
-  const dtype = weights === "probability" ? "uint8" : "float16";
   const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
-  if (thumbnails2) return { ...common, thumbnail: THUMBNAIL, dtype };
+  if (thumbnails2) return { ...common, thumbnail: THUMBNAIL, dtype: "float16" };
   const { weights: _4, ...statistics } = common;
   return { ...statistics, maps: false };
 }
@@ -2630,9 +2629,7 @@ var Store = class {
   /** The chosen heads that the model has, the current one last: at least one. */
   heads = O(() => {
     const model = this.model.value;
-    if (model === null) return [[0, 0]];
-    const own = this.fields.heads.value.filter(([layer, head]) => layer < model.layers && head < model.heads);
-    return own.length > 0 ? own : [[Math.floor(model.layers / 2), 0]];
+    return model === null ? [[0, 0]] : this.headsOf(model);
   });
   current = O(() => this.heads.value.at(-1));
   /** What is looked at: null before a text is entered. */
@@ -2664,6 +2661,11 @@ var Store = class {
     const kept = this.shown.value?.indexOf;
     return this.fields.pinned.value.filter((position) => kept?.has(position));
   });
+  /** The chosen heads that a model has, the current one last: while another is loading, views still show the last. */
+  headsOf({ layers, heads }) {
+    const own = this.fields.heads.value.filter(([layer, head]) => layer < layers && head < heads);
+    return own.length > 0 ? own : [[Math.floor(layers / 2), 0]];
+  }
   /** Read `/info`; a failure is in `infoError`. */
   async readInfo() {
     try {
@@ -2917,7 +2919,8 @@ function weightText(weight) {
   const size2 = Math.abs(weight);
   if (!Number.isFinite(weight)) return "–";
   if (size2 === 0) return "0";
-  if (size2 < 5e-4) return weight < 0 ? "-<0.001" : "<0.001";
+  if (size2 < 5e-6) return "≈0";
+  if (size2 < 0.01) return weight.toFixed(5);
   return size2 < 10 ? weight.toFixed(3) : weight.toFixed(1);
 }
 function timeText(ms) {
@@ -3147,7 +3150,7 @@ function Inputs() {
   );
 }
 function Area(props) {
-  const lines = Math.min(6, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
+  const lines = Math.min(4, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
   return /* @__PURE__ */ a4("label", { class: "area", children: [
     /* @__PURE__ */ a4("span", { children: props.label }),
     /* @__PURE__ */ a4(
@@ -3744,7 +3747,7 @@ function drawMap(canvas, weights, signed, ...[map, scale]) {
 // src/views/headPanel.tsx
 function HeadPanel({ overview }) {
   const store = useStore();
-  const id = store.current.value;
+  const id = store.headsOf(overview).at(-1);
   const map = useComputed(() => currentMap(store, overview));
   const { weights } = overview.subject;
   const name = weights === "rollout" ? `Rollout through layer ${id[0]}` : headName(id);
@@ -3768,7 +3771,7 @@ function HeadPanel({ overview }) {
   ] });
 }
 function currentMap(store, overview) {
-  const [layer, head] = store.current.value;
+  const [layer, head] = store.headsOf(overview).at(-1);
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
   if (fitsWhole(overview.tokens, overview.heads, limit)) {
     const maps3 = store.loader.layer(overview.subject, layer).value;
@@ -3978,6 +3981,7 @@ function add(total, row2, factor) {
 // src/views/active.ts
 var NOTHING = { positions: [], weights: null, error: null };
 function activeWeights(store, overview) {
+  const heads = store.headsOf(overview);
   const pinned = store.pinned.value;
   const hovered = store.hovered.value;
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
@@ -3985,11 +3989,11 @@ function activeWeights(store, overview) {
   const pointed = hovered !== null && whole3 && overview.indexOf.has(hovered) ? [hovered] : [];
   const positions = pinned.length > 0 ? pinned : pointed;
   if (positions.length === 0) {
-    if (whole3) store.loader.layer(overview.subject, store.current.value[0]).value;
+    if (whole3) store.loader.layer(overview.subject, heads.at(-1)[0]).value;
     return NOTHING;
   }
   const loaded = weightsOf(store.loader, overview, {
-    heads: store.heads.value,
+    heads,
     positions,
     direction: store.fields.direction.value,
     whole: whole3,
@@ -4045,9 +4049,9 @@ function Bar({ share }) {
 }
 function Caption({ overview, store, positions }) {
   const names = positions.map((position) => `“${overview.units[position].label}”`).join(" + ");
-  const heads = store.heads.value;
+  const heads = store.headsOf(overview);
   const { weights } = overview.subject;
-  const [layer] = store.current.value;
+  const [layer] = heads.at(-1);
   const where = weights === "rollout" ? `rollout through layer ${layer}` : heads.length === 1 ? headName(heads[0]) : `mean of ${heads.length} heads`;
   return /* @__PURE__ */ a4($, { children: [
     store.fields.direction.value === "from" ? "From " : "Into ",
@@ -4149,6 +4153,11 @@ function TokenList({ overview }) {
       element.setAttribute("aria-selected", String(pinned.has(Number(element.dataset["position"]))));
     }
   });
+  useSignalEffect(() => {
+    const pinned = store.pinned.value;
+    const { weights } = active.value;
+    if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
+  });
   const at = (event) => {
     const token = event.target.closest("[data-position]");
     return token === null ? null : Number(token.dataset["position"]);
@@ -4157,7 +4166,6 @@ function TokenList({ overview }) {
     const position = at(event);
     if (position === null || !overview.indexOf.has(position)) return;
     store.pin(position, event.shiftKey);
-    store.spoken.value = told(store, overview);
   };
   const move = (event) => {
     const position = at(event);
@@ -4239,12 +4247,9 @@ function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
 function tokensOf(list2) {
   return list2.getElementsByClassName("token");
 }
-function told(store, overview) {
-  const { weights, positions } = activeWeights(store, overview);
-  const names = positions.map((position) => overview.units[position].label).join(" and ");
-  if (positions.length === 0) return "Nothing is pinned.";
-  if (weights === null) return `${names} pinned.`;
-  const best2 = largest(weights, 3).map((i4) => `${overview.kept[i4].label} ${weightText(weights[i4])}`);
+function told({ units, kept }, pinned, weights) {
+  const names = pinned.map((position) => units[position].label).join(" and ");
+  const best2 = largest(weights, 3).map((i4) => `${kept[i4].label} ${weightText(weights[i4])}`);
   return `${names} pinned. Largest weights: ${best2.join(", ")}.`;
 }
 
