@@ -1,4 +1,4 @@
-/* sources sha256:85d483ba55990064139c97614b07da123e95fab38680726709852141e339e693 */
+/* sources sha256:2ac96f1b2e3dc41f98cf9c20f8073135f909d010f1e29c6fa5311901fe6cbc74 */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -2774,46 +2774,60 @@ function a4(t4, e4, n3, u4, a5, i4) {
 }
 
 // src/layout/Controls.tsx
+var WIDE = "(min-width: 40rem)";
 function Controls() {
   const store = useStore();
   const { fields } = store;
+  const wide = w2(() => matchMedia(WIDE).matches, []);
   const rollout = fields.weights.value === "rollout";
   return /* @__PURE__ */ a4("section", { class: "controls", "aria-label": "Controls", children: [
     /* @__PURE__ */ a4(HeadSteps, {}),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Weights",
-        of: fields.weights,
-        names: { probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }
-      }
-    ),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Level",
-        of: fields.level,
-        names: { token: "tokens", word: "words" },
-        change: (level) => store.setLevel(level)
-      }
-    ),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Special tokens",
-        of: fields.special,
-        names: { keep: "keep", drop: "drop", renormalize: "drop, renormalise" }
-      }
-    ),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Colours",
-        of: fields.colours,
-        names: { auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }
-      }
-    ),
-    /* @__PURE__ */ a4(Choice, { label: "Scale", of: fields.scale, names: { linear: "linear", sqrt: "square root", log: "logarithmic" } }),
+    /* @__PURE__ */ a4("details", { class: "choices", open: wide, children: [
+      /* @__PURE__ */ a4("summary", { children: "Weights, level and colours" }),
+      /* @__PURE__ */ a4("div", { children: [
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Weights",
+            of: fields.weights,
+            names: { probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Level",
+            of: fields.level,
+            names: { token: "tokens", word: "words" },
+            change: (level) => store.setLevel(level)
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Special tokens",
+            of: fields.special,
+            names: { keep: "keep", drop: "drop", renormalize: "drop, renormalise" }
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Colours",
+            of: fields.colours,
+            names: { auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Scale",
+            of: fields.scale,
+            names: { linear: "linear", sqrt: "square root", log: "logarithmic" }
+          }
+        )
+      ] })
+    ] }),
     rollout && /* @__PURE__ */ a4("p", { class: "note", children: [
       "Rollout follows all heads through layers 0 to ",
       store.current.value[0],
@@ -3180,7 +3194,7 @@ function KeyDialog() {
     if (store.needsKey.value) dialog.current?.showModal();
     else dialog.current?.close();
   });
-  return /* @__PURE__ */ a4("dialog", { class: "key", ref: dialog, "aria-labelledby": "key-title", onClose: () => store.needsKey.value = false, children: /* @__PURE__ */ a4(
+  return /* @__PURE__ */ a4("dialog", { class: "key", ref: dialog, "aria-labelledby": "key-title", onCancel: () => store.needsKey.value = false, children: /* @__PURE__ */ a4(
     "form",
     {
       onSubmit: (event) => {
@@ -3896,36 +3910,39 @@ function TableView({ overview }) {
   const by = STATISTICS.find(({ name }) => name === sort.value.replace(/^-/, ""))?.name ?? null;
   const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), (id) => statisticOf(overview, by, id), descending);
   const chosen = store.heads.value;
-  return /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "heads-table", children: [
-    /* @__PURE__ */ a4("caption", { class: "note", children: "Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add it." }),
-    /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
-      /* @__PURE__ */ a4("th", { scope: "col", "aria-sort": by === null ? "ascending" : "none", children: /* @__PURE__ */ a4(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          onClick: () => {
-            sort.value = "";
-          },
-          children: "Head"
-        }
-      ) }),
-      STATISTICS.map(({ name, title, told: told2 }) => /* @__PURE__ */ a4(SortHeader, { name, title, told: told2, by, descending }, name))
-    ] }) }),
-    /* @__PURE__ */ a4("tbody", { children: heads.map((id) => /* @__PURE__ */ a4("tr", { class: chosen.some((other) => sameHead(other, id)) ? "chosen" : "", children: [
-      /* @__PURE__ */ a4("th", { scope: "row", children: /* @__PURE__ */ a4(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          "aria-pressed": chosen.some((other) => sameHead(other, id)),
-          onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
-          children: headName(id)
-        }
-      ) }),
-      STATISTICS.map(({ name }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(statisticOf(overview, name, id)) }, name))
-    ] }, headName(id))) })
-  ] }) });
+  return /* @__PURE__ */ a4($, { children: [
+    /* @__PURE__ */ a4("p", { class: "note table-note", children: "Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add it." }),
+    /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "heads-table", children: [
+      /* @__PURE__ */ a4("caption", { class: "unseen", children: "Statistics of all heads" }),
+      /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+        /* @__PURE__ */ a4("th", { scope: "col", "aria-sort": by === null ? "ascending" : "none", children: /* @__PURE__ */ a4(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            onClick: () => {
+              sort.value = "";
+            },
+            children: "Head"
+          }
+        ) }),
+        STATISTICS.map(({ name, title, told: told2 }) => /* @__PURE__ */ a4(SortHeader, { name, title, told: told2, by, descending }, name))
+      ] }) }),
+      /* @__PURE__ */ a4("tbody", { children: heads.map((id) => /* @__PURE__ */ a4("tr", { class: chosen.some((other) => sameHead(other, id)) ? "chosen" : "", children: [
+        /* @__PURE__ */ a4("th", { scope: "row", children: /* @__PURE__ */ a4(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            "aria-pressed": chosen.some((other) => sameHead(other, id)),
+            onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
+            children: headName(id)
+          }
+        ) }),
+        STATISTICS.map(({ name }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(statisticOf(overview, name, id)) }, name))
+      ] }, headName(id))) })
+    ] }) })
+  ] });
 }
 function SortHeader({ name, title, told: told2, by, descending }) {
   const { sort } = useStore().fields;
@@ -4190,7 +4207,11 @@ function TokenList({ overview }) {
       onClick: pin,
       onKeyDown: move,
       onPointerOver: (event) => {
-        if (event.pointerType === "mouse") store.hovered.value = at(event) ?? store.hovered.peek();
+        const position = at(event);
+        if (event.pointerType !== "mouse" || position === null) return;
+        store.hovered.value = position;
+        const weight = active.peek().weights?.[overview.indexOf.get(position) ?? -1];
+        event.target.title = weight === void 0 ? "" : weightText(weight);
       },
       onPointerLeave: () => {
         store.hovered.value = null;
@@ -4225,9 +4246,11 @@ function Tokens(props) {
     )
   ] }, unit.position));
 }
+var looks = /* @__PURE__ */ new WeakMap();
 function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
   const dark = store.dark.value;
-  const inks2 = highlights(store.fields.colours.value, dark);
+  const colours = store.fields.colours.value;
+  const inks2 = highlights(colours, dark);
   const scale = store.fields.scale.value;
   const [low, high] = weights === null ? [0, 0] : rangeOf(weights, subject.weights === "score");
   const active = new Set(positions);
@@ -4236,12 +4259,14 @@ function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
     const index = indexOf.get(position);
     const weight = weights === null || index === void 0 ? null : weights[index];
     const at = weight === null ? 0 : place(weight, low, high, scale);
+    element.classList.toggle("active", active.has(position));
+    const look = `${weight === null ? "" : Math.round(at * (inks2.length - 1))} ${dark} ${colours}`;
+    if (looks.get(element) === look) continue;
+    looks.set(element, look);
     const { background, ink } = inks2[Math.round(at * (inks2.length - 1))];
     element.style.backgroundColor = background;
     element.style.color = weight === null ? "" : ink;
     element.style.boxShadow = at > 0.05 ? `inset 0 -${Math.round(4 * at)}px 0 0 currentColor` : "";
-    element.classList.toggle("active", active.has(position));
-    element.title = weight === null ? "" : weightText(weight);
   }
 }
 function tokensOf(list2) {
