@@ -1,4 +1,4 @@
-/* sources sha256:2ac96f1b2e3dc41f98cf9c20f8073135f909d010f1e29c6fa5311901fe6cbc74 */
+/* sources sha256:04597799664390134130e469b62ed7d4d7d6d5df406072fe00ca15f0e57d32bc */
 
 // node_modules/preact/dist/preact.mjs
 var n;
