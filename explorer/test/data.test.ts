@@ -59,5 +59,5 @@ test("The largest come first, and of equal ones the first", () => {
 });
 
 test("A weight that is not 0 is not shown as 0", () => {
-  assert.deepEqual([0, 1e-9, 0.4701, 12.34].map(weightText), ["0", "<0.001", "0.470", "12.3"]);
+  assert.deepEqual([0, 1e-9, 0.00123, 0.4701, -12.34].map(weightText), ["0", "≈0", "0.00123", "0.470", "-12.3"]);
 });

@@ -50,9 +50,9 @@ export function isRenormalized({ weights, special }: Pick<Subject, "weights" | "
 export function overviewFields(subject: Subject, thumbnails: boolean): AttentionOptions {
   // Rollout is one map: the grid beside it shows the probabilities that it is made of.
   const weights = subject.weights === "rollout" ? "probability" : subject.weights;
-  const dtype = weights === "probability" ? ("uint8" as const) : ("float16" as const);
   const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
-  if (thumbnails) return { ...common, thumbnail: THUMBNAIL, dtype };
+  // Steps of 1/255 would level the weights of a head that looks at hundreds of tokens.
+  if (thumbnails) return { ...common, thumbnail: THUMBNAIL, dtype: "float16" };
   const { weights: _, ...statistics } = common;
   return { ...statistics, maps: false };
 }

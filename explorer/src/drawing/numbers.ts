@@ -1,11 +1,12 @@
 /** Numbers as the page shows them. */
 
-/** A weight with three significant digits, never in powers of ten. */
+/** A weight, small ones with more decimals, never in powers of ten. */
 export function weightText(weight: number): string {
   const size = Math.abs(weight);
   if (!Number.isFinite(weight)) return "–";
   if (size === 0) return "0";
-  if (size < 0.0005) return weight < 0 ? "-<0.001" : "<0.001";
+  if (size < 0.000005) return "≈0";
+  if (size < 0.01) return weight.toFixed(5);
   return size < 10 ? weight.toFixed(3) : weight.toFixed(1);
 }
 

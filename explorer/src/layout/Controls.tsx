@@ -2,38 +2,52 @@
 
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 import { headName, sameHead } from "../state/store.js";
 import { useStore } from "./context.js";
+
+const WIDE = "(min-width: 40rem)";
 
 export function Controls() {
   const store = useStore();
   const { fields } = store;
+  // On phones these would push the text off the screen.
+  const wide = useMemo(() => matchMedia(WIDE).matches, []);
   const rollout = fields.weights.value === "rollout";
   return (
     <section class="controls" aria-label="Controls">
       <HeadSteps />
-      <Choice
-        label="Weights"
-        of={fields.weights}
-        names={{ probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }}
-      />
-      <Choice
-        label="Level"
-        of={fields.level}
-        names={{ token: "tokens", word: "words" }}
-        change={(level) => store.setLevel(level)}
-      />
-      <Choice
-        label="Special tokens"
-        of={fields.special}
-        names={{ keep: "keep", drop: "drop", renormalize: "drop, renormalise" }}
-      />
-      <Choice
-        label="Colours"
-        of={fields.colours}
-        names={{ auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }}
-      />
-      <Choice label="Scale" of={fields.scale} names={{ linear: "linear", sqrt: "square root", log: "logarithmic" }} />
+      <details class="choices" open={wide}>
+        <summary>Weights, level and colours</summary>
+        <div>
+          <Choice
+            label="Weights"
+            of={fields.weights}
+            names={{ probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }}
+          />
+          <Choice
+            label="Level"
+            of={fields.level}
+            names={{ token: "tokens", word: "words" }}
+            change={(level) => store.setLevel(level)}
+          />
+          <Choice
+            label="Special tokens"
+            of={fields.special}
+            names={{ keep: "keep", drop: "drop", renormalize: "drop, renormalise" }}
+          />
+          <Choice
+            label="Colours"
+            of={fields.colours}
+            names={{ auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }}
+          />
+          <Choice
+            label="Scale"
+            of={fields.scale}
+            names={{ linear: "linear", sqrt: "square root", log: "logarithmic" }}
+          />
+        </div>
+      </details>
       {rollout && <p class="note">Rollout follows all heads through layers 0 to {store.current.value[0]}.</p>}
     </section>
   );

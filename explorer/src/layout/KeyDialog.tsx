@@ -13,7 +13,7 @@ export function KeyDialog() {
     else dialog.current?.close();
   });
   return (
-    <dialog class="key" ref={dialog} aria-labelledby="key-title" onClose={() => (store.needsKey.value = false)}>
+    <dialog class="key" ref={dialog} aria-labelledby="key-title" onCancel={() => (store.needsKey.value = false)}>
       <form
         onSubmit={(event) => {
           event.preventDefault();

@@ -47,9 +47,7 @@ export class Store {
   /** The chosen heads that the model has, the current one last: at least one. */
   readonly heads: ReadonlySignal<readonly HeadId[]> = computed(() => {
     const model = this.model.value;
-    if (model === null) return [[0, 0]];
-    const own = this.fields.heads.value.filter(([layer, head]) => layer < model.layers && head < model.heads);
-    return own.length > 0 ? own : [[Math.floor(model.layers / 2), 0]];
+    return model === null ? [[0, 0]] : this.headsOf(model);
   });
 
   readonly current: ReadonlySignal<HeadId> = computed(() => this.heads.value.at(-1)!);
@@ -98,6 +96,12 @@ export class Store {
       const values = Object.entries(this.fields).map(([name, { value }]) => [name, value]);
       return Object.fromEntries(values) as State;
     });
+  }
+
+  /** The chosen heads that a model has, the current one last: while another is loading, views still show the last. */
+  headsOf({ layers, heads }: { readonly layers: number; readonly heads: number }): readonly HeadId[] {
+    const own = this.fields.heads.value.filter(([layer, head]) => layer < layers && head < heads);
+    return own.length > 0 ? own : [[Math.floor(layers / 2), 0]];
   }
 
   /** Read `/info`; a failure is in `infoError`. */

@@ -16,6 +16,7 @@ const NOTHING: Active = { positions: [], weights: null, error: null };
 
 /** Read them; within a computed signal or an effect this follows all that they depend on. */
 export function activeWeights(store: Store, overview: Overview): Active {
+  const heads = store.headsOf(overview);
   const pinned = store.pinned.value;
   const hovered = store.hovered.value;
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
@@ -24,11 +25,11 @@ export function activeWeights(store: Store, overview: Overview): Active {
   const pointed = hovered !== null && whole && overview.indexOf.has(hovered) ? [hovered] : [];
   const positions = pinned.length > 0 ? pinned : pointed;
   if (positions.length === 0) {
-    if (whole) store.loader.layer(overview.subject, store.current.value[0]).value;
+    if (whole) store.loader.layer(overview.subject, heads.at(-1)![0]).value;
     return NOTHING;
   }
   const loaded = weightsOf(store.loader, overview, {
-    heads: store.heads.value,
+    heads,
     positions,
     direction: store.fields.direction.value,
     whole,

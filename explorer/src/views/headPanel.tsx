@@ -12,7 +12,7 @@ import { MapCanvas } from "./mapCanvas.js";
 
 export function HeadPanel({ overview }: { overview: Overview }) {
   const store = useStore();
-  const id = store.current.value;
+  const id = store.headsOf(overview).at(-1)!;
   const map = useComputed(() => currentMap(store, overview));
   const { weights } = overview.subject;
   const name = weights === "rollout" ? `Rollout through layer ${id[0]}` : headName(id);
@@ -44,7 +44,7 @@ export function HeadPanel({ overview }: { overview: Overview }) {
 
 /** The map of the current head: until its layer is there, the thumbnail. */
 function currentMap(store: Store, overview: Overview): Float32Array | null {
-  const [layer, head] = store.current.value;
+  const [layer, head] = store.headsOf(overview).at(-1)!;
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
   if (fitsWhole(overview.tokens, overview.heads, limit)) {
     const maps = store.loader.layer(overview.subject, layer).value;

@@ -78,9 +78,9 @@ function Bar({ share }: { share: number }) {
 /** Whose weights these are, in words. */
 function Caption({ overview, store, positions }: { overview: Overview; store: Store; positions: readonly number[] }) {
   const names = positions.map((position) => `“${overview.units[position]!.label}”`).join(" + ");
-  const heads = store.heads.value;
+  const heads = store.headsOf(overview);
   const { weights } = overview.subject;
-  const [layer] = store.current.value;
+  const [layer] = heads.at(-1)!;
   const where =
     weights === "rollout"
       ? `rollout through layer ${layer}`

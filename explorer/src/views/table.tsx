@@ -18,53 +18,56 @@ export function TableView({ overview }: ViewProps) {
       : sortedHeads(allHeads(overview), (id) => statisticOf(overview, by, id), descending);
   const chosen = store.heads.value;
   return (
-    <div class="scroll">
-      <table class="heads-table">
-        <caption class="note">
-          Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add
-          it.
-        </caption>
-        <thead>
-          <tr>
-            <th scope="col" aria-sort={by === null ? "ascending" : "none"}>
-              <button
-                type="button"
-                class="quiet"
-                onClick={() => {
-                  sort.value = "";
-                }}
-              >
-                Head
-              </button>
-            </th>
-            {STATISTICS.map(({ name, title, told }) => (
-              <SortHeader key={name} name={name} title={title} told={told} by={by} descending={descending} />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {heads.map((id) => (
-            <tr key={headName(id)} class={chosen.some((other) => sameHead(other, id)) ? "chosen" : ""}>
-              <th scope="row">
+    <>
+      <p class="note table-note">
+        Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add
+        it.
+      </p>
+      <div class="scroll">
+        <table class="heads-table">
+          <caption class="unseen">Statistics of all heads</caption>
+          <thead>
+            <tr>
+              <th scope="col" aria-sort={by === null ? "ascending" : "none"}>
                 <button
                   type="button"
                   class="quiet"
-                  aria-pressed={chosen.some((other) => sameHead(other, id))}
-                  onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
+                  onClick={() => {
+                    sort.value = "";
+                  }}
                 >
-                  {headName(id)}
+                  Head
                 </button>
               </th>
-              {STATISTICS.map(({ name }) => (
-                <td class="number" key={name}>
-                  {weightText(statisticOf(overview, name, id))}
-                </td>
+              {STATISTICS.map(({ name, title, told }) => (
+                <SortHeader key={name} name={name} title={title} told={told} by={by} descending={descending} />
               ))}
             </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+          </thead>
+          <tbody>
+            {heads.map((id) => (
+              <tr key={headName(id)} class={chosen.some((other) => sameHead(other, id)) ? "chosen" : ""}>
+                <th scope="row">
+                  <button
+                    type="button"
+                    class="quiet"
+                    aria-pressed={chosen.some((other) => sameHead(other, id))}
+                    onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
+                  >
+                    {headName(id)}
+                  </button>
+                </th>
+                {STATISTICS.map(({ name }) => (
+                  <td class="number" key={name}>
+                    {weightText(statisticOf(overview, name, id))}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </>
   );
 }
 

@@ -111,6 +111,11 @@ function TokenList({ overview }: ViewProps) {
       element.setAttribute("aria-selected", String(pinned.has(Number(element.dataset["position"]))));
     }
   });
+  useSignalEffect(() => {
+    const pinned = store.pinned.value;
+    const { weights } = active.value;
+    if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
+  });
   const at = (event: Event): number | null => {
     const token = (event.target as Element).closest<HTMLElement>("[data-position]");
     return token === null ? null : Number(token.dataset["position"]);
@@ -119,7 +124,6 @@ function TokenList({ overview }: ViewProps) {
     const position = at(event);
     if (position === null || !overview.indexOf.has(position)) return;
     store.pin(position, event.shiftKey);
-    store.spoken.value = told(store, overview);
   };
   const move = (event: KeyboardEvent): void => {
     const position = at(event);
@@ -143,7 +147,11 @@ function TokenList({ overview }: ViewProps) {
       onClick={pin}
       onKeyDown={move}
       onPointerOver={(event) => {
-        if (event.pointerType === "mouse") store.hovered.value = at(event) ?? store.hovered.peek();
+        const position = at(event);
+        if (event.pointerType !== "mouse" || position === null) return;
+        store.hovered.value = position;
+        const weight = active.peek().weights?.[overview.indexOf.get(position) ?? -1];
+        (event.target as HTMLElement).title = weight === undefined ? "" : weightText(weight);
       }}
       onPointerLeave={() => {
         store.hovered.value = null;
@@ -181,6 +189,9 @@ function Tokens(props: { units: readonly Unit[]; kept: ReadonlyMap<number, numbe
   ));
 }
 
+/** How each token was painted last: most look the same under the next pointer. */
+const looks = new WeakMap<HTMLElement, string>();
+
 /** Colour the tokens, without a render: this follows the pointer. */
 function paintTokens(
   store: Store,
@@ -190,7 +201,8 @@ function paintTokens(
   positions: readonly number[],
 ): void {
   const dark = store.dark.value;
-  const inks = highlights(store.fields.colours.value, dark);
+  const colours = store.fields.colours.value;
+  const inks = highlights(colours, dark);
   const scale = store.fields.scale.value;
   const [low, high] = weights === null ? [0, 0] : rangeOf(weights, subject.weights === "score");
   const active = new Set(positions);
@@ -199,13 +211,15 @@ function paintTokens(
     const index = indexOf.get(position);
     const weight = weights === null || index === undefined ? null : weights[index]!;
     const at = weight === null ? 0 : place(weight, low, high, scale);
+    element.classList.toggle("active", active.has(position));
+    const look = `${weight === null ? "" : Math.round(at * (inks.length - 1))} ${dark} ${colours}`;
+    if (looks.get(element) === look) continue;
+    looks.set(element, look);
     const { background, ink } = inks[Math.round(at * (inks.length - 1))]!;
     element.style.backgroundColor = background;
     element.style.color = weight === null ? "" : ink;
     // The bar repeats the weight for those who cannot tell the colours apart.
     element.style.boxShadow = at > 0.05 ? `inset 0 -${Math.round(4 * at)}px 0 0 currentColor` : "";
-    element.classList.toggle("active", active.has(position));
-    element.title = weight === null ? "" : weightText(weight);
   }
 }
 
@@ -214,11 +228,8 @@ function tokensOf(list: HTMLElement): HTMLCollectionOf<HTMLElement> {
 }
 
 /** What a screen reader says of the pinned tokens. */
-function told(store: Store, overview: ViewProps["overview"]): string {
-  const { weights, positions } = activeWeights(store, overview);
-  const names = positions.map((position) => overview.units[position]!.label).join(" and ");
-  if (positions.length === 0) return "Nothing is pinned.";
-  if (weights === null) return `${names} pinned.`;
-  const best = largest(weights, 3).map((i) => `${overview.kept[i]!.label} ${weightText(weights[i]!)}`);
+function told({ units, kept }: ViewProps["overview"], pinned: readonly number[], weights: Float32Array): string {
+  const names = pinned.map((position) => units[position]!.label).join(" and ");
+  const best = largest(weights, 3).map((i) => `${kept[i]!.label} ${weightText(weights[i]!)}`);
   return `${names} pinned. Largest weights: ${best.join(", ")}.`;
 }

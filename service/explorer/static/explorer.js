@@ -1,4 +1,4 @@
-/* sources sha256:98e3e412925bf2efadc07f3b5cbefff102a0aa23e75ddbab04baea71d5d90658 */
+/* sources sha256:04597799664390134130e469b62ed7d4d7d6d5df406072fe00ca15f0e57d32bc */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -2365,9 +2365,8 @@ function isRenormalized({ weights, special }) {
 }
 function overviewFields(subject, thumbnails2) {
   const weights = subject.weights === "rollout" ? "probability" : subject.weights;
-  const dtype = weights === "probability" ? "uint8" : "float16";
   const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
-  if (thumbnails2) return { ...common, thumbnail: THUMBNAIL, dtype };
+  if (thumbnails2) return { ...common, thumbnail: THUMBNAIL, dtype: "float16" };
   const { weights: _4, ...statistics } = common;
   return { ...statistics, maps: false };
 }
@@ -2630,9 +2629,7 @@ var Store = class {
   /** The chosen heads that the model has, the current one last: at least one. */
   heads = O(() => {
     const model = this.model.value;
-    if (model === null) return [[0, 0]];
-    const own = this.fields.heads.value.filter(([layer, head]) => layer < model.layers && head < model.heads);
-    return own.length > 0 ? own : [[Math.floor(model.layers / 2), 0]];
+    return model === null ? [[0, 0]] : this.headsOf(model);
   });
   current = O(() => this.heads.value.at(-1));
   /** What is looked at: null before a text is entered. */
@@ -2664,6 +2661,11 @@ var Store = class {
     const kept = this.shown.value?.indexOf;
     return this.fields.pinned.value.filter((position) => kept?.has(position));
   });
+  /** The chosen heads that a model has, the current one last: while another is loading, views still show the last. */
+  headsOf({ layers, heads }) {
+    const own = this.fields.heads.value.filter(([layer, head]) => layer < layers && head < heads);
+    return own.length > 0 ? own : [[Math.floor(layers / 2), 0]];
+  }
   /** Read `/info`; a failure is in `infoError`. */
   async readInfo() {
     try {
@@ -2772,46 +2774,60 @@ function a4(t4, e4, n3, u4, a5, i4) {
 }
 
 // src/layout/Controls.tsx
+var WIDE = "(min-width: 40rem)";
 function Controls() {
   const store = useStore();
   const { fields } = store;
+  const wide = w2(() => matchMedia(WIDE).matches, []);
   const rollout = fields.weights.value === "rollout";
   return /* @__PURE__ */ a4("section", { class: "controls", "aria-label": "Controls", children: [
     /* @__PURE__ */ a4(HeadSteps, {}),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Weights",
-        of: fields.weights,
-        names: { probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }
-      }
-    ),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Level",
-        of: fields.level,
-        names: { token: "tokens", word: "words" },
-        change: (level) => store.setLevel(level)
-      }
-    ),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Special tokens",
-        of: fields.special,
-        names: { keep: "keep", drop: "drop", renormalize: "drop, renormalise" }
-      }
-    ),
-    /* @__PURE__ */ a4(
-      Choice,
-      {
-        label: "Colours",
-        of: fields.colours,
-        names: { auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }
-      }
-    ),
-    /* @__PURE__ */ a4(Choice, { label: "Scale", of: fields.scale, names: { linear: "linear", sqrt: "square root", log: "logarithmic" } }),
+    /* @__PURE__ */ a4("details", { class: "choices", open: wide, children: [
+      /* @__PURE__ */ a4("summary", { children: "Weights, level and colours" }),
+      /* @__PURE__ */ a4("div", { children: [
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Weights",
+            of: fields.weights,
+            names: { probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Level",
+            of: fields.level,
+            names: { token: "tokens", word: "words" },
+            change: (level) => store.setLevel(level)
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Special tokens",
+            of: fields.special,
+            names: { keep: "keep", drop: "drop", renormalize: "drop, renormalise" }
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Colours",
+            of: fields.colours,
+            names: { auto: "automatic", viridis: "viridis", cividis: "cividis", magma: "magma" }
+          }
+        ),
+        /* @__PURE__ */ a4(
+          Choice,
+          {
+            label: "Scale",
+            of: fields.scale,
+            names: { linear: "linear", sqrt: "square root", log: "logarithmic" }
+          }
+        )
+      ] })
+    ] }),
     rollout && /* @__PURE__ */ a4("p", { class: "note", children: [
       "Rollout follows all heads through layers 0 to ",
       store.current.value[0],
@@ -2917,7 +2933,8 @@ function weightText(weight) {
   const size2 = Math.abs(weight);
   if (!Number.isFinite(weight)) return "–";
   if (size2 === 0) return "0";
-  if (size2 < 5e-4) return weight < 0 ? "-<0.001" : "<0.001";
+  if (size2 < 5e-6) return "≈0";
+  if (size2 < 0.01) return weight.toFixed(5);
   return size2 < 10 ? weight.toFixed(3) : weight.toFixed(1);
 }
 function timeText(ms) {
@@ -3147,7 +3164,7 @@ function Inputs() {
   );
 }
 function Area(props) {
-  const lines = Math.min(6, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
+  const lines = Math.min(4, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
   return /* @__PURE__ */ a4("label", { class: "area", children: [
     /* @__PURE__ */ a4("span", { children: props.label }),
     /* @__PURE__ */ a4(
@@ -3177,7 +3194,7 @@ function KeyDialog() {
     if (store.needsKey.value) dialog.current?.showModal();
     else dialog.current?.close();
   });
-  return /* @__PURE__ */ a4("dialog", { class: "key", ref: dialog, "aria-labelledby": "key-title", onClose: () => store.needsKey.value = false, children: /* @__PURE__ */ a4(
+  return /* @__PURE__ */ a4("dialog", { class: "key", ref: dialog, "aria-labelledby": "key-title", onCancel: () => store.needsKey.value = false, children: /* @__PURE__ */ a4(
     "form",
     {
       onSubmit: (event) => {
@@ -3744,7 +3761,7 @@ function drawMap(canvas, weights, signed, ...[map, scale]) {
 // src/views/headPanel.tsx
 function HeadPanel({ overview }) {
   const store = useStore();
-  const id = store.current.value;
+  const id = store.headsOf(overview).at(-1);
   const map = useComputed(() => currentMap(store, overview));
   const { weights } = overview.subject;
   const name = weights === "rollout" ? `Rollout through layer ${id[0]}` : headName(id);
@@ -3768,7 +3785,7 @@ function HeadPanel({ overview }) {
   ] });
 }
 function currentMap(store, overview) {
-  const [layer, head] = store.current.value;
+  const [layer, head] = store.headsOf(overview).at(-1);
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
   if (fitsWhole(overview.tokens, overview.heads, limit)) {
     const maps3 = store.loader.layer(overview.subject, layer).value;
@@ -3893,36 +3910,39 @@ function TableView({ overview }) {
   const by = STATISTICS.find(({ name }) => name === sort.value.replace(/^-/, ""))?.name ?? null;
   const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), (id) => statisticOf(overview, by, id), descending);
   const chosen = store.heads.value;
-  return /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "heads-table", children: [
-    /* @__PURE__ */ a4("caption", { class: "note", children: "Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add it." }),
-    /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
-      /* @__PURE__ */ a4("th", { scope: "col", "aria-sort": by === null ? "ascending" : "none", children: /* @__PURE__ */ a4(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          onClick: () => {
-            sort.value = "";
-          },
-          children: "Head"
-        }
-      ) }),
-      STATISTICS.map(({ name, title, told: told2 }) => /* @__PURE__ */ a4(SortHeader, { name, title, told: told2, by, descending }, name))
-    ] }) }),
-    /* @__PURE__ */ a4("tbody", { children: heads.map((id) => /* @__PURE__ */ a4("tr", { class: chosen.some((other) => sameHead(other, id)) ? "chosen" : "", children: [
-      /* @__PURE__ */ a4("th", { scope: "row", children: /* @__PURE__ */ a4(
-        "button",
-        {
-          type: "button",
-          class: "quiet",
-          "aria-pressed": chosen.some((other) => sameHead(other, id)),
-          onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
-          children: headName(id)
-        }
-      ) }),
-      STATISTICS.map(({ name }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(statisticOf(overview, name, id)) }, name))
-    ] }, headName(id))) })
-  ] }) });
+  return /* @__PURE__ */ a4($, { children: [
+    /* @__PURE__ */ a4("p", { class: "note table-note", children: "Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add it." }),
+    /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "heads-table", children: [
+      /* @__PURE__ */ a4("caption", { class: "unseen", children: "Statistics of all heads" }),
+      /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+        /* @__PURE__ */ a4("th", { scope: "col", "aria-sort": by === null ? "ascending" : "none", children: /* @__PURE__ */ a4(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            onClick: () => {
+              sort.value = "";
+            },
+            children: "Head"
+          }
+        ) }),
+        STATISTICS.map(({ name, title, told: told2 }) => /* @__PURE__ */ a4(SortHeader, { name, title, told: told2, by, descending }, name))
+      ] }) }),
+      /* @__PURE__ */ a4("tbody", { children: heads.map((id) => /* @__PURE__ */ a4("tr", { class: chosen.some((other) => sameHead(other, id)) ? "chosen" : "", children: [
+        /* @__PURE__ */ a4("th", { scope: "row", children: /* @__PURE__ */ a4(
+          "button",
+          {
+            type: "button",
+            class: "quiet",
+            "aria-pressed": chosen.some((other) => sameHead(other, id)),
+            onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
+            children: headName(id)
+          }
+        ) }),
+        STATISTICS.map(({ name }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(statisticOf(overview, name, id)) }, name))
+      ] }, headName(id))) })
+    ] }) })
+  ] });
 }
 function SortHeader({ name, title, told: told2, by, descending }) {
   const { sort } = useStore().fields;
@@ -3978,6 +3998,7 @@ function add(total, row2, factor) {
 // src/views/active.ts
 var NOTHING = { positions: [], weights: null, error: null };
 function activeWeights(store, overview) {
+  const heads = store.headsOf(overview);
   const pinned = store.pinned.value;
   const hovered = store.hovered.value;
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
@@ -3985,11 +4006,11 @@ function activeWeights(store, overview) {
   const pointed = hovered !== null && whole3 && overview.indexOf.has(hovered) ? [hovered] : [];
   const positions = pinned.length > 0 ? pinned : pointed;
   if (positions.length === 0) {
-    if (whole3) store.loader.layer(overview.subject, store.current.value[0]).value;
+    if (whole3) store.loader.layer(overview.subject, heads.at(-1)[0]).value;
     return NOTHING;
   }
   const loaded = weightsOf(store.loader, overview, {
-    heads: store.heads.value,
+    heads,
     positions,
     direction: store.fields.direction.value,
     whole: whole3,
@@ -4045,9 +4066,9 @@ function Bar({ share }) {
 }
 function Caption({ overview, store, positions }) {
   const names = positions.map((position) => `“${overview.units[position].label}”`).join(" + ");
-  const heads = store.heads.value;
+  const heads = store.headsOf(overview);
   const { weights } = overview.subject;
-  const [layer] = store.current.value;
+  const [layer] = heads.at(-1);
   const where = weights === "rollout" ? `rollout through layer ${layer}` : heads.length === 1 ? headName(heads[0]) : `mean of ${heads.length} heads`;
   return /* @__PURE__ */ a4($, { children: [
     store.fields.direction.value === "from" ? "From " : "Into ",
@@ -4149,6 +4170,11 @@ function TokenList({ overview }) {
       element.setAttribute("aria-selected", String(pinned.has(Number(element.dataset["position"]))));
     }
   });
+  useSignalEffect(() => {
+    const pinned = store.pinned.value;
+    const { weights } = active.value;
+    if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
+  });
   const at = (event) => {
     const token = event.target.closest("[data-position]");
     return token === null ? null : Number(token.dataset["position"]);
@@ -4157,7 +4183,6 @@ function TokenList({ overview }) {
     const position = at(event);
     if (position === null || !overview.indexOf.has(position)) return;
     store.pin(position, event.shiftKey);
-    store.spoken.value = told(store, overview);
   };
   const move = (event) => {
     const position = at(event);
@@ -4182,7 +4207,11 @@ function TokenList({ overview }) {
       onClick: pin,
       onKeyDown: move,
       onPointerOver: (event) => {
-        if (event.pointerType === "mouse") store.hovered.value = at(event) ?? store.hovered.peek();
+        const position = at(event);
+        if (event.pointerType !== "mouse" || position === null) return;
+        store.hovered.value = position;
+        const weight = active.peek().weights?.[overview.indexOf.get(position) ?? -1];
+        event.target.title = weight === void 0 ? "" : weightText(weight);
       },
       onPointerLeave: () => {
         store.hovered.value = null;
@@ -4217,9 +4246,11 @@ function Tokens(props) {
     )
   ] }, unit.position));
 }
+var looks = /* @__PURE__ */ new WeakMap();
 function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
   const dark = store.dark.value;
-  const inks2 = highlights(store.fields.colours.value, dark);
+  const colours = store.fields.colours.value;
+  const inks2 = highlights(colours, dark);
   const scale = store.fields.scale.value;
   const [low, high] = weights === null ? [0, 0] : rangeOf(weights, subject.weights === "score");
   const active = new Set(positions);
@@ -4228,23 +4259,22 @@ function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
     const index = indexOf.get(position);
     const weight = weights === null || index === void 0 ? null : weights[index];
     const at = weight === null ? 0 : place(weight, low, high, scale);
+    element.classList.toggle("active", active.has(position));
+    const look = `${weight === null ? "" : Math.round(at * (inks2.length - 1))} ${dark} ${colours}`;
+    if (looks.get(element) === look) continue;
+    looks.set(element, look);
     const { background, ink } = inks2[Math.round(at * (inks2.length - 1))];
     element.style.backgroundColor = background;
     element.style.color = weight === null ? "" : ink;
     element.style.boxShadow = at > 0.05 ? `inset 0 -${Math.round(4 * at)}px 0 0 currentColor` : "";
-    element.classList.toggle("active", active.has(position));
-    element.title = weight === null ? "" : weightText(weight);
   }
 }
 function tokensOf(list2) {
   return list2.getElementsByClassName("token");
 }
-function told(store, overview) {
-  const { weights, positions } = activeWeights(store, overview);
-  const names = positions.map((position) => overview.units[position].label).join(" and ");
-  if (positions.length === 0) return "Nothing is pinned.";
-  if (weights === null) return `${names} pinned.`;
-  const best2 = largest(weights, 3).map((i4) => `${overview.kept[i4].label} ${weightText(weights[i4])}`);
+function told({ units, kept }, pinned, weights) {
+  const names = pinned.map((position) => units[position].label).join(" and ");
+  const best2 = largest(weights, 3).map((i4) => `${kept[i4].label} ${weightText(weights[i4])}`);
   return `${names} pinned. Largest weights: ${best2.join(", ")}.`;
 }
 
