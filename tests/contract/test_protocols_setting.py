@@ -54,6 +54,6 @@ def test_a_wrong_name_ends_the_start(value: str) -> None:
     """With a sentence that lists the names."""
     with serve(wait=False, exit_code=2, protocols=value) as wrong:
         wrong.process.wait(30)
-        assert "use all, none, or some of tei, openai, cohere, bert" in wrong.log_file.read_text(
+        assert f"use all, none, or some of {', '.join(PROTOCOLS)}." in wrong.log_file.read_text(
             encoding="utf-8"
         )
