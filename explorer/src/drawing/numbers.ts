@@ -10,6 +10,12 @@ export function weightText(weight: number): string {
   return size < 10 ? weight.toFixed(3) : weight.toFixed(1);
 }
 
+/** A weight with all the digits that maps have on the way, without powers of ten. */
+export function exactText(weight: number): string {
+  if (!Number.isFinite(weight)) return "–";
+  return weight.toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
+}
+
 /** Milliseconds, below a second whole. */
 export function timeText(ms: number): string {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;

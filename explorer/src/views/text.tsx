@@ -35,7 +35,7 @@ export function TextView({ overview }: ViewProps) {
 }
 
 /** Whether weights go out of the pinned token or into it; neither means something with rollout alone. */
-function Directions() {
+export function Directions() {
   const { direction } = useStore().fields;
   return (
     <fieldset class="switch">
