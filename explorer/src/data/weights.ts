@@ -36,13 +36,14 @@ export function weightsOf(loader: Loader, overview: Overview, wanted: Wanted): L
   return waiting ? { state: "loading" } : ready(total);
 }
 
-function headRow(
+/** The weights of one token in one head, (N,). */
+export function headRow(
   loader: Loader,
   { subject, kept, heads, indexOf }: Overview,
   layer: number,
   head: number,
   position: number,
-  { direction, whole, rows }: Wanted,
+  { direction, whole, rows }: Pick<Wanted, "direction" | "whole" | "rows">,
 ): Loaded<Float32Array> {
   if (whole) {
     const maps = loader.layer(subject, layer).value;

@@ -51,6 +51,8 @@ export const FIELDS = {
   sort: text(NAME_CHARACTERS, ""),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
+  /** Lines of a row are the fewest that have this share of its mass. */
+  mass: number(0, 1, 0.7),
   theme: oneOf(THEMES),
 } as const satisfies Record<string, Field<unknown>>;
 

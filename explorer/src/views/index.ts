@@ -2,6 +2,7 @@
 
 import { FingerprintsView } from "./fingerprints.js";
 import { HeadsView } from "./heads.js";
+import { LinesView } from "./maps/lines.js";
 import { MatrixView } from "./maps/matrix.js";
 import { TableView } from "./table.js";
 import { TextView } from "./text.js";
@@ -11,6 +12,7 @@ export const VIEWS: readonly ViewEntry[] = [
   { name: "text", title: "Text", View: TextView },
   { name: "heads", title: "All heads", View: HeadsView },
   { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
+  { name: "lines", title: "Lines", View: LinesView },
   { name: "matrix", title: "Matrix", View: MatrixView },
   { name: "table", title: "Table", View: TableView },
 ];

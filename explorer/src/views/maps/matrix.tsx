@@ -16,7 +16,8 @@ import { RowTable } from "../rowTable.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
 import { followGestures } from "./gestures.js";
-import { drawAbove, drawMatrix, inksOf, picturesOf, placeOf } from "./matrixDrawing.js";
+import { inksOf } from "./ink.js";
+import { drawAbove, drawMatrix, picturesOf, placeOf } from "./matrixDrawing.js";
 import { type Area, isWhole, LARGEST_WINDOW, type Shown, TILE, weightAt, wholeMap, windowMap } from "./window.js";
 
 const ZOOM_STEP = 1.5;
@@ -48,7 +49,16 @@ export function MatrixView({ overview }: ViewProps) {
   useSignalEffect(() => {
     if (canvasSize.value.width === 0) return;
     const context = prepare(below.current!, canvasSize.value);
-    drawMatrix(context, overview, shown.value, pictures.value, place.value, camera.value, inksOf(below.current!));
+    drawMatrix(
+      context,
+      overview,
+      shown.value,
+      pictures.value,
+      place.value,
+      camera.value,
+      inksOf(below.current!),
+      store.fields.scale.value,
+    );
   });
   useSignalEffect(() => {
     if (canvasSize.value.width === 0) return;

@@ -2,23 +2,16 @@
 
 import type { Overview, Unit } from "../../data/overview.js";
 import { type Camera, type Cell, type Frame, LABELLED, seen } from "../../drawing/camera.js";
-import { type ColourMap, paint, type Scale } from "../../drawing/colours.js";
+import { type ColourMap, paint, place as placeOn, type Scale } from "../../drawing/colours.js";
 import { borders, type Margins } from "../../drawing/margins.js";
 import type { Size } from "../canvas.js";
+import { cut, FONT, type Inks, labelOf } from "./ink.js";
 import type { Shown } from "./window.js";
 
 /** Where the frame of the cells lies in the canvas. */
 export interface Place extends Frame {
   readonly left: number;
   readonly top: number;
-}
-
-/** What has a colour of the style sheet. */
-export interface Inks {
-  readonly ink: string;
-  readonly soft: string;
-  readonly paper: string;
-  readonly accent: string;
 }
 
 export interface Picture {
@@ -34,7 +27,6 @@ const GAP = 6;
 /** Between labels and cells, where pinned rows have their mark. */
 const MARK = 10;
 const EDGE = 8;
-const FONT = "system-ui, sans-serif";
 /** Ticks in place of labels stand at least this far apart. */
 const TICK_PIXELS = 44;
 
@@ -43,12 +35,6 @@ export function placeOf({ width, height }: Size, margins: boolean): Place {
   const labels = Math.round(Math.min(104, Math.max(60, width / 7)));
   const bars = margins ? BAR + 2 * GAP : EDGE;
   return { left: labels, top: labels, width: Math.max(1, width - labels - bars), height: height - labels - bars };
-}
-
-export function inksOf(element: Element): Inks {
-  const style = getComputedStyle(element);
-  const read = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  return { ink: read("ink"), soft: read("soft"), paper: read("paper"), accent: read("accent") };
 }
 
 /** Each piece as an image, a pixel for each weight. */
@@ -73,10 +59,12 @@ export function drawMatrix(
   place: Place,
   camera: Camera,
   inks: Inks,
+  scale: Scale,
 ): void {
   context.save();
   clip(context, place, shown.size, camera);
-  context.imageSmoothingEnabled = false;
+  // Smaller than pixels, cells blend: leaving some out would erase thin diagonals.
+  context.imageSmoothingEnabled = camera.cell < 1;
   for (const { image, ...at } of pictures) {
     const [x, y] = toPixels(place, camera, at.left, at.top);
     context.drawImage(image, x, y, at.width * camera.cell, at.height * camera.cell);
@@ -85,7 +73,7 @@ export function drawMatrix(
   context.restore();
   context.font = `${fontSize(camera)}px ${FONT}`;
   drawLabels(context, kept, place, camera, inks.ink);
-  if (shown.margins !== null) drawMargins(context, shown.margins, shown.size, place, camera, inks);
+  if (shown.margins !== null) drawMargins(context, shown.margins, shown.size, place, camera, inks, scale);
 }
 
 /** Draw the rows of pinned tokens, and the row and the column that cross at a cell. */
@@ -144,7 +132,7 @@ function clip(context: CanvasRenderingContext2D, place: Place, size: number, cam
 }
 
 function fontSize({ cell }: Camera): number {
-  return Math.min(13, Math.max(LABELLED, cell - 2));
+  return cell < LABELLED ? 11 : Math.min(13, Math.max(LABELLED, cell - 2));
 }
 
 function drawBorders(
@@ -180,7 +168,7 @@ function drawLabels(
 ): void {
   const { cell } = camera;
   const every = cell >= LABELLED ? 1 : niceStep(TICK_PIXELS / cell);
-  const text = (i: number) => (every === 1 ? shown(kept[i]!) : String(kept[i]!.position));
+  const text = (i: number) => (every === 1 ? labelOf(kept[i]!) : String(kept[i]!.position));
   context.fillStyle = ink;
   context.textBaseline = "middle";
   const space = place.left - MARK;
@@ -210,6 +198,7 @@ function drawMargins(
   place: Place,
   camera: Camera,
   inks: Inks,
+  scale: Scale,
 ): void {
   const { cell } = camera;
   const [width, height] = extent(place, camera, size);
@@ -229,7 +218,7 @@ function drawMargins(
   clipTo(context, place.left, bottom, width, BAR);
   for (const column of steps(seen(camera.x, width, cell, size), 1)) {
     const x = place.left + (column - camera.x) * cell;
-    context.fillRect(x, bottom, Math.max(cell - gap, 0.5), largest > 0 ? (BAR * received[column]!) / largest : 0);
+    context.fillRect(x, bottom, Math.max(cell - gap, 0.5), BAR * placeOn(received[column]!, 0, largest, scale));
   }
   context.restore();
   context.font = `11px ${FONT}`;
@@ -284,7 +273,7 @@ function named(
     context.translate(at, place.top - MARK);
     context.rotate(-Math.PI / 2);
   } else context.translate(place.left - MARK, at);
-  const text = cut(context, shown(unit), space);
+  const text = cut(context, labelOf(unit), space);
   const start = turned ? -2 : -space;
   context.fillStyle = ink;
   context.fillRect(start, -9, space + 2, 18);
@@ -305,18 +294,6 @@ function stroke(context: CanvasRenderingContext2D, ...[x0, y0, x1, y1]: [number,
   context.moveTo(x0, y0);
   context.lineTo(x1, y1);
   context.stroke();
-}
-
-function shown({ label }: Unit): string {
-  return label.replace(/\s+/g, "␣");
-}
-
-/** As much of a text as fits. */
-function cut(context: CanvasRenderingContext2D, text: string, width: number): string {
-  if (context.measureText(text).width <= width) return text;
-  const characters = Array.from(text);
-  while (characters.length > 1 && context.measureText(`${characters.join("")}…`).width > width) characters.pop();
-  return `${characters.join("")}…`;
 }
 
 function* steps([first, end]: readonly [number, number], every: number): Generator<number> {

@@ -1,0 +1,348 @@
+/** Lines between two columns of tokens, in a hue for each of the chosen heads. */
+
+import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { mapOf } from "../../data/maps.js";
+import type { Overview } from "../../data/overview.js";
+import { headRow } from "../../data/weights.js";
+import { cssOf, hueOf, MOST_HUES } from "../../drawing/hues.js";
+import { type Lines, linesOf } from "../../drawing/lines.js";
+import { countText, largest, weightText } from "../../drawing/numbers.js";
+import { useStore } from "../../layout/context.js";
+import { sentence } from "../../layout/Problems.js";
+import type { HeadId } from "../../state/fields.js";
+import type { Store } from "../../state/store.js";
+import { placeIn, prepare, useSize } from "../canvas.js";
+import { RowTable } from "../rowTable.js";
+import { Directions } from "../text.js";
+import type { ViewProps } from "../view.js";
+import { inksOf } from "./ink.js";
+import {
+  columnsOf,
+  drawLines,
+  type HeadLines,
+  imageOf,
+  nameOf,
+  type Own,
+  ownLines,
+  type Scene,
+} from "./linesDrawing.js";
+import { isWhole } from "./window.js";
+
+const ROW = 20;
+/** From this height of rows on, all rows are shown without scrolling. */
+const LEAST_READABLE = 15;
+const LARGEST_ROW = 40;
+const ZOOM_STEP = 1.5;
+const FAR = 10;
+/** An image that takes longer than this is not drawn for each step of a scroll, but now and then. */
+const SLOW_MS = 12;
+/** One that takes longer than this waits for the end of the scroll. */
+const VERY_SLOW_MS = 60;
+const PAUSE_MS = 80;
+const NO_LINES: Lines = { starts: new Uint32Array(1), keys: new Uint32Array(), weights: new Float32Array() };
+
+interface Chosen {
+  readonly id: HeadId;
+  readonly name: string;
+}
+
+interface AllLines {
+  readonly heads: readonly Lines[];
+  readonly loading: boolean;
+  readonly error: Error | null;
+}
+
+export function LinesView({ overview }: ViewProps) {
+  const store = useStore();
+  const [frame, size] = useSize<HTMLDivElement>();
+  const spacer = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const count = overview.kept.length;
+  /** Null is a good height to read at. */
+  const wanted = useSignal<number | null>(null);
+  const scrolled = useSignal(0);
+  const chosen = useComputed(() => chosenHeads(store, overview));
+  const all = useComputed(() => allLines(store, overview, chosen.value));
+  const own = useComputed(() => activeRows(store, overview, chosen.value));
+  const row = useComputed(() => {
+    const { top } = columnsOf({ size: size.value, heads: 0, direction: "from" });
+    const fitting = (size.value.height - top) / Math.max(count, 1);
+    const row = wanted.value ?? (fitting < LEAST_READABLE ? ROW : Math.min(fitting, ROW));
+    return Math.min(Math.max(row, Math.min(fitting, ROW), 0.25), LARGEST_ROW);
+  });
+  const scene = useComputed<Scene>(() => ({
+    size: size.value,
+    row: row.value,
+    offset: scrolled.value,
+    heads: chosen.value.length,
+    direction: store.fields.direction.value,
+  }));
+  /** What the image of the lines shows: where drawing it takes long, it follows scrolling now and then. */
+  const settled = useSignal<Scene>(scene.peek());
+  const cost = useRef(0);
+  const image = useComputed(() => {
+    const began = performance.now();
+    const layers = coloured(chosen.value, all.value.heads, store.dark.value);
+    const drawn = imageOf(layers, settled.value);
+    cost.current = performance.now() - began;
+    return drawn;
+  });
+  const timer = useRef<ReturnType<typeof setTimeout> | null>(null);
+  useSignalEffect(() => {
+    const next = scene.value;
+    if (cost.current < SLOW_MS) {
+      settled.value = next;
+      return;
+    }
+    if (timer.current !== null && cost.current > VERY_SLOW_MS) {
+      clearTimeout(timer.current);
+      timer.current = null;
+    }
+    timer.current ??= setTimeout(() => {
+      timer.current = null;
+      settled.value = scene.peek();
+    }, PAUSE_MS);
+  });
+  useSignalEffect(() => {
+    const { top } = columnsOf(scene.value);
+    spacer.current!.style.height = `${Math.max(size.value.height, top + count * row.value)}px`;
+  });
+  useSignalEffect(() => {
+    const { value } = scene;
+    if (value.size.width === 0) return;
+    const inks = inksOf(canvas.current!);
+    const active = own.value;
+    const lines = active.length > 0 ? linesOfTokens(store, count, chosen.value, active) : all.value.heads;
+    const layers = coloured(chosen.value, lines, store.dark.value);
+    const shown = active.length > 0 || image.value === null ? null : { image: image.value, scene: settled.value };
+    drawLines(prepare(canvas.current!, value.size), overview.kept, value, layers, shown, active, inks);
+  });
+  const indexAt = (event: MouseEvent): number | null => {
+    const [, y] = placeIn(canvas.current!, event);
+    const { top } = columnsOf(scene.peek());
+    const index = Math.floor((y - top + scrolled.peek()) / row.peek());
+    return y >= top && index >= 0 && index < count ? index : null;
+  };
+  const pin = (position: number, add: boolean): void => {
+    store.pin(position, add);
+    store.spoken.value = told(store, overview, chosen.peek(), position);
+  };
+  const zoom = (factor: number): void => {
+    const middle = (scrolled.peek() + size.peek().height / 2) / row.peek();
+    wanted.value = factor === 0 ? 0 : row.peek() * factor;
+    requestAnimationFrame(() => {
+      frame.current?.scrollTo({ top: middle * row.peek() - size.peek().height / 2 });
+    });
+  };
+  const press = (event: KeyboardEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = event.shiftKey ? FAR : 1;
+    const steps: Record<string, number> = { ArrowUp: -step, ArrowDown: step, Home: -count, End: count };
+    const hovered = store.hovered.peek();
+    const index = hovered === null ? -1 : (overview.indexOf.get(hovered) ?? -1);
+    if (event.key in steps) {
+      const next = Math.min(Math.max(index + steps[event.key]!, 0), count - 1);
+      const { position } = overview.kept[next]!;
+      store.hovered.value = position;
+      reveal(frame.current!, next * row.peek(), row.peek(), columnsOf(scene.peek()).top);
+      store.spoken.value = told(store, overview, chosen.peek(), position);
+    } else if ((event.key === "Enter" || event.key === " ") && hovered !== null) pin(hovered, event.shiftKey);
+    else if (event.key === "+" || event.key === "=") zoom(ZOOM_STEP);
+    else if (event.key === "-") zoom(1 / ZOOM_STEP);
+    else if (event.key === "0") zoom(0);
+    else return;
+    event.preventDefault();
+  };
+  const { error, loading } = all.value;
+  return (
+    <div class="maps-view lines-view">
+      <div>
+        <div class="view-tools">
+          <Directions />
+          <Mass />
+          <fieldset class="zoom">
+            <legend class="unseen">Zoom</legend>
+            <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick={() => zoom(ZOOM_STEP)}>
+              +
+            </button>
+            <button type="button" aria-label="Zoom out" title="Zoom out (-)" onClick={() => zoom(1 / ZOOM_STEP)}>
+              −
+            </button>
+            <button type="button" title="All tokens (0)" onClick={() => zoom(0)}>
+              Fit
+            </button>
+          </fieldset>
+        </div>
+        <Legend store={store} chosen={chosen} all={all} whole={isWhole(store, overview)} />
+        <div
+          class="lines"
+          ref={frame}
+          role="group"
+          tabIndex={0}
+          aria-label="Lines between tokens. Up and down arrows step through the tokens, with Shift by ten; Enter pins. Plus and minus zoom, 0 shows all."
+          aria-busy={loading}
+          onKeyDown={press}
+          onScroll={({ currentTarget }) => {
+            scrolled.value = currentTarget.scrollTop;
+          }}
+          onPointerMove={(event) => {
+            if (event.pointerType !== "mouse") return;
+            const index = indexAt(event);
+            store.hovered.value = index === null ? null : overview.kept[index]!.position;
+          }}
+          onPointerLeave={() => {
+            store.hovered.value = null;
+          }}
+          onBlur={() => {
+            store.hovered.value = null;
+          }}
+          onClick={(event) => {
+            const index = indexAt(event);
+            if (index !== null) pin(overview.kept[index]!.position, event.shiftKey);
+          }}
+        >
+          <div ref={spacer}>
+            <canvas ref={canvas} role="img" aria-label={summary(store, overview, chosen.value, all.value)} />
+          </div>
+        </div>
+        {error !== null && <p class="problem">{sentence(error)}</p>}
+      </div>
+      <RowTable overview={overview} store={store} />
+    </div>
+  );
+}
+
+/** The share of a row's mass that its lines have. */
+function Mass() {
+  const { mass } = useStore().fields;
+  return (
+    <label class="mass">
+      <span>Mass of a row {Math.round(100 * mass.value)} %</span>
+      <input
+        type="range"
+        min="0.05"
+        max="1"
+        step="0.05"
+        value={mass.value}
+        aria-valuetext={`${Math.round(100 * mass.value)} %`}
+        onInput={({ currentTarget }) => {
+          mass.value = Number(currentTarget.value);
+        }}
+      />
+    </label>
+  );
+}
+
+interface LegendProps {
+  store: Store;
+  chosen: ReadonlySignal<readonly Chosen[]>;
+  all: ReadonlySignal<AllLines>;
+  whole: boolean;
+}
+
+function Legend({ store, chosen, all, whole }: LegendProps) {
+  const left = store.heads.value.length - chosen.value.length;
+  const rollout = store.fields.weights.value === "rollout";
+  return (
+    <div class="lines-legend">
+      <ul class="legend" aria-label="Heads">
+        {chosen.value.map(({ name }, i) => (
+          <li key={name}>
+            <svg viewBox="0 0 14 14" width="14" height="14" aria-hidden="true">
+              <rect y="2" width="14" height="10" fill={cssOf(hueOf(i, store.dark.value))} />
+            </svg>
+            {name}
+            {whole && <span class="faint">{countText(all.value.heads[i]!.keys.length, "line")}</span>}
+          </li>
+        ))}
+      </ul>
+      <p class="note">
+        {!whole && "This input is long: pin a token to see its lines. "}
+        {left > 0 && !rollout && `${left} further chosen heads have no lines here: at most ${MOST_HUES} do. `}
+        {chosen.value.length === 1 && !rollout && "Shift-click in All heads adds heads."}
+      </p>
+    </div>
+  );
+}
+
+/** The heads that have lines: the chosen ones, the current one last, as many as there are hues. */
+function chosenHeads(store: Store, { subject }: Overview): Chosen[] {
+  const rollout = subject.weights === "rollout";
+  const ids = store.heads.value.slice(rollout ? -1 : -MOST_HUES);
+  return ids.map((id) => ({ id, name: nameOf(id, rollout) }));
+}
+
+function coloured(chosen: readonly Chosen[], lines: readonly Lines[], dark: boolean): HeadLines[] {
+  return chosen.map((head, i) => ({ ...head, lines: lines[i]!, colour: hueOf(i, dark) }));
+}
+
+/** The lines of each head; none while its layer is loading, or of a long input. */
+function allLines(store: Store, overview: Overview, chosen: readonly Chosen[]): AllLines {
+  if (!isWhole(store, overview)) return { heads: chosen.map(() => NO_LINES), loading: false, error: null };
+  const mass = store.fields.mass.value;
+  let loading = false;
+  let error: Error | null = null;
+  const heads = chosen.map(({ id: [layer, head] }) => {
+    const maps = store.loader.layer(overview.subject, layer).value;
+    if (maps.state === "ready") return linesOf(mapOf(maps.value, head), maps.value.size, mass);
+    loading ||= maps.state === "loading";
+    if (maps.state === "failed") error = maps.error;
+    return NO_LINES;
+  });
+  return { heads, loading, error };
+}
+
+/** The weights of the pinned tokens, and of the one that is pointed at: in a long input only of those pinned. */
+function activeRows(store: Store, overview: Overview, chosen: readonly Chosen[]): Own[] {
+  const whole = isWhole(store, overview);
+  const hovered = store.hovered.value;
+  const pinned = store.pinned.value;
+  const pointed = hovered !== null && whole && overview.indexOf.has(hovered) ? [hovered] : [];
+  const positions = pinned.length > 0 ? pinned : pointed;
+  const direction = store.fields.direction.value;
+  return positions.map((position) => ({
+    position,
+    index: overview.indexOf.get(position)!,
+    weights: chosen.map(({ id: [layer, head] }) => {
+      const loaded = headRow(store.loader, overview, layer, head, position, { direction, whole, rows: true });
+      return loaded.state === "ready" ? loaded.value : null;
+    }),
+  }));
+}
+
+function linesOfTokens(store: Store, count: number, chosen: readonly Chosen[], own: readonly Own[]): Lines[] {
+  const mass = store.fields.mass.value;
+  const to = store.fields.direction.value === "to";
+  const lines = ownLines(own, count, (weights) => linesOf(weights, weights.length, mass));
+  return chosen.map((_, head) => lines(head, to));
+}
+
+function reveal(frame: HTMLElement, y: number, height: number, top: number): void {
+  const last = y + height + top - frame.clientHeight;
+  if (frame.scrollTop > y) frame.scrollTop = y;
+  else if (frame.scrollTop < last) frame.scrollTop = last;
+}
+
+/** A token and its largest weights in each head, in words. */
+function told(store: Store, overview: Overview, chosen: readonly Chosen[], position: number): string {
+  const unit = overview.units[position]!;
+  const pinned = store.pinned.peek().includes(position) ? ", pinned" : "";
+  const own = activeRows(store, overview, chosen).find((one) => one.position === position);
+  const parts = chosen.map(({ name }, head) => {
+    const weights = own?.weights[head];
+    if (!weights) return "";
+    const best = largest(weights, 3).map((i) => `${overview.kept[i]!.label} ${weightText(weights[i]!)}`);
+    return ` ${name}: ${best.join(", ")}.`;
+  });
+  return `${unit.label} (${position})${pinned}.${parts.join("")}`;
+}
+
+function summary(store: Store, overview: Overview, chosen: readonly Chosen[], { heads }: AllLines): string {
+  const counts = chosen.map(({ name }, i) => `${name} ${countText(heads[i]!.keys.length, "line")}`);
+  const share = `${Math.round(100 * store.fields.mass.value)} % of each row's mass`;
+  const whole = isWhole(store, overview) ? `${counts.join(", ")} have ${share}.` : "";
+  const pinned = store.pinned.value.map((position) => overview.units[position]!.label);
+  const only = pinned.length > 0 ? ` Only the lines of ${pinned.join(", ")} are drawn.` : "";
+  return `Lines between ${countText(overview.kept.length, "token")}. ${whole}${only} The table has the weights.`;
+}
