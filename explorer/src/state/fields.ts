@@ -24,6 +24,7 @@ export const SPECIAL = ["keep", "drop", "renormalize"] as const;
 export const DIRECTIONS = ["from", "to"] as const;
 export const COLOURS = ["auto", "viridis", "cividis", "magma"] as const;
 export const SCALES = ["linear", "sqrt", "log"] as const;
+export const FLOW_HEADS = ["all", "chosen"] as const;
 export const THEMES = ["auto", "light", "dark"] as const;
 
 export const FIELDS = {
@@ -53,6 +54,10 @@ export const FIELDS = {
   scale: oneOf(SCALES, "sqrt"),
   /** Lines of a row are the fewest that have this share of its mass. */
   mass: number(0, 1, 0.7),
+  /** The strongest edges of each layer that a flow follows. */
+  edges: integer(1, 40, 12),
+  /** Whether edges of a flow are the mean of all heads, or of the chosen ones. */
+  flowHeads: oneOf(FLOW_HEADS),
   theme: oneOf(THEMES),
 } as const satisfies Record<string, Field<unknown>>;
 
@@ -103,6 +108,12 @@ export function number(least: number, most: number, initial: number): Field<numb
     initial,
     parse: (value) => (typeof value === "number" && value >= least && value <= most ? value : undefined),
   };
+}
+
+/** A whole number within a range, which includes its ends. */
+export function integer(least: number, most: number, initial: number): Field<number> {
+  const { parse } = number(least, most, initial);
+  return { initial, parse: (value) => (Number.isInteger(value) ? parse(value) : undefined) };
 }
 
 export function list<T>(item: (value: unknown) => T | undefined): Field<readonly T[]> {

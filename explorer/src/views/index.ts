@@ -2,6 +2,7 @@
 
 import { FingerprintsView } from "./fingerprints.js";
 import { HeadsView } from "./heads.js";
+import { FlowView } from "./maps/flow.js";
 import { LinesView } from "./maps/lines.js";
 import { MatrixView } from "./maps/matrix.js";
 import { TableView } from "./table.js";
@@ -14,5 +15,6 @@ export const VIEWS: readonly ViewEntry[] = [
   { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
   { name: "lines", title: "Lines", View: LinesView },
   { name: "matrix", title: "Matrix", View: MatrixView },
+  { name: "flow", title: "Flow", View: FlowView },
   { name: "table", title: "Table", View: TableView },
 ];

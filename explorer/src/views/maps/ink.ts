@@ -10,12 +10,13 @@ export interface Inks {
   readonly soft: string;
   readonly paper: string;
   readonly accent: string;
+  readonly line: string;
 }
 
 export function inksOf(element: Element): Inks {
   const style = getComputedStyle(element);
   const read = (name: string) => style.getPropertyValue(`--${name}`).trim();
-  return { ink: read("ink"), soft: read("soft"), paper: read("paper"), accent: read("accent") };
+  return { ink: read("ink"), soft: read("soft"), paper: read("paper"), accent: read("accent"), line: read("line") };
 }
 
 /** A token on a line. */

@@ -1,0 +1,110 @@
+/** Loads what a flow goes through: mean maps of short inputs at once, of long ones rows layer by layer. */
+
+import type { AttentionOptions } from "../../../../client/js/src/index.js";
+import type { Loaded } from "../../data/loader.js";
+import { rowAmong } from "../../data/maps.js";
+import type { Overview } from "../../data/overview.js";
+import { fitsWhole, type Subject } from "../../data/requests.js";
+import { type Edge, edgesBack, type Flow, type Shares, sharesBefore } from "../../drawing/flow.js";
+import type { Store } from "../../state/store.js";
+
+/** Mean maps of all layers with at most this many numbers are loaded at once. */
+const LARGEST_STACK = 1 << 23;
+
+type Rows = ReadonlyMap<number, Float32Array>;
+
+/** The tokens that a flow begins with: the pinned ones, or the first. */
+export function starts(store: Store, { kept }: Overview): readonly number[] {
+  return store.pinned.value.length > 0 ? store.pinned.value : kept.slice(0, 1).map(({ position }) => position);
+}
+
+/** From the starts after the current layer back to the input. */
+export function traced(store: Store, overview: Overview): Loaded<Flow> {
+  const [last] = store.current.value;
+  const begin = starts(store, overview).map((position) => overview.indexOf.get(position)!);
+  const columns: Shares[] = [new Map(begin.map((index) => [index, 1 / begin.length]))];
+  const edges: Edge[] = [];
+  if (takesStack(store, overview)) askAll(store, overview, last);
+  for (let layer = last; layer >= 0; layer--) {
+    const after = columns[0]!;
+    const rows = meanRows(store, overview, layer, [...after.keys()]);
+    if (rows.state !== "ready") return rows;
+    const found = edgesBack(layer, after, rows.value, store.fields.edges.value);
+    edges.push(...found);
+    columns.unshift(sharesBefore(found));
+  }
+  return { state: "ready", value: { columns, edges } };
+}
+
+/** The rollout of the starts, (N,): their mean. */
+export function rolledOut(store: Store, overview: Overview): Loaded<Float32Array> {
+  const [layer] = store.current.value;
+  const all = starts(store, overview);
+  const mean = new Float32Array(overview.kept.length);
+  const subject: Subject = { ...overview.subject, weights: "rollout" };
+  let waiting = false;
+  for (const position of all) {
+    const row = store.loader.row(subject, layer, position, "from").value;
+    if (row.state === "failed") return row;
+    if (row.state === "loading") waiting = true;
+    else
+      rowAmong(row.value, 0).forEach((weight, i) => {
+        mean[i] = mean[i]! + weight / all.length;
+      });
+  }
+  return waiting ? { state: "loading" } : { state: "ready", value: mean };
+}
+
+/** Scores are no shares of anything, and rollout is shown beside the flow. */
+function flowSubject({ subject }: Overview): Subject {
+  return { ...subject, weights: subject.weights === "value_norm" ? "value_norm" : "probability" };
+}
+
+/** The heads whose mean a layer's edges are of: those that are chosen, if the layer has one. */
+export function headsIn(store: Store, layer: number): readonly number[] | null {
+  if (store.fields.flowHeads.value === "all") return null;
+  const own = store.heads.value.filter((id) => id[0] === layer).map(([, head]) => head);
+  return own.length > 0 ? own : null;
+}
+
+function takesStack(store: Store, { tokens, subject }: Overview): boolean {
+  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
+  const { layers } = subject.model;
+  return layers * tokens ** 2 <= LARGEST_STACK && fitsWhole(tokens, layers, limit);
+}
+
+/** The fields of the maps that a layer's rows are in, and the place of the layer among them. */
+function fieldsOf(store: Store, layer: number, last: number): [AttentionOptions, number] {
+  const heads = headsIn(store, layer);
+  const common = { aggregate: "mean" as const, dtype: "float16" as const };
+  if (heads !== null) return [{ ...common, layers: [layer], heads }, 0];
+  return [{ ...common, layers: Array.from({ length: last + 1 }, (_, i) => i) }, layer];
+}
+
+/** Ask for the maps of all layers before the first of them is there. */
+function askAll(store: Store, overview: Overview, last: number): void {
+  for (let layer = 0; layer <= last; layer++) {
+    store.loader.part(flowSubject(overview), fieldsOf(store, layer, last)[0]).value;
+  }
+}
+
+function meanRows(store: Store, overview: Overview, layer: number, indices: readonly number[]): Loaded<Rows> {
+  const subject = flowSubject(overview);
+  const [last] = store.current.value;
+  if (takesStack(store, overview)) {
+    const [fields, slot] = fieldsOf(store, layer, last);
+    const part = store.loader.part(subject, fields).value;
+    if (part.state !== "ready") return part;
+    return { state: "ready", value: new Map(indices.map((i) => [i, part.value.attention!.row(slot, i)])) };
+  }
+  const heads = headsIn(store, layer);
+  const part = store.loader.part(subject, {
+    layers: [layer],
+    ...(heads === null ? {} : { heads }),
+    aggregate: "mean",
+    queries: indices.map((i) => overview.kept[i]!.position),
+    dtype: "float16",
+  }).value;
+  if (part.state !== "ready") return part;
+  return { state: "ready", value: new Map(indices.map((i, at) => [i, part.value.attention!.row(0, at)])) };
+}
