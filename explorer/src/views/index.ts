@@ -2,6 +2,7 @@
 
 import { FingerprintsView } from "./fingerprints.js";
 import { HeadsView } from "./heads.js";
+import { PairsView } from "./pairs/pairs.js";
 import { TableView } from "./table.js";
 import { TextView } from "./text.js";
 import type { ViewEntry } from "./view.js";
@@ -10,5 +11,6 @@ export const VIEWS: readonly ViewEntry[] = [
   { name: "text", title: "Text", View: TextView },
   { name: "heads", title: "All heads", View: HeadsView },
   { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
+  { name: "pairs", title: "Pair blocks", View: PairsView },
   { name: "table", title: "Table", View: TableView },
 ];

@@ -1,4 +1,4 @@
-/* sources sha256:04597799664390134130e469b62ed7d4d7d6d5df406072fe00ca15f0e57d32bc */
+/* sources sha256:389d2a6b321e1361e6ef5a6df83b6c432545b94d46f4421f8278ce84231a1b2b */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -315,7 +315,7 @@ var Tensor = class {
    * Throws a RangeError for a place that does not exist.
    */
   row(...index) {
-    const rest = this.shape.slice(index.length);
+    const rest2 = this.shape.slice(index.length);
     let start = 0;
     index.forEach((i4, axis) => {
       const length2 = this.shape[axis] ?? 0;
@@ -324,7 +324,7 @@ var Tensor = class {
       }
       start = start * length2 + i4;
     });
-    const size2 = product(rest);
+    const size2 = product(rest2);
     return this.data.subarray(start * size2, (start + 1) * size2);
   }
 };
@@ -819,8 +819,8 @@ function unpack(headers, content) {
   const { metadata, tensors } = readSafetensors(content);
   const items = /* @__PURE__ */ new Map();
   for (const [member, tensor2] of tensors) {
-    const [index, ...rest] = member.split(".");
-    const name = rest.join(".");
+    const [index, ...rest2] = member.split(".");
+    const name = rest2.join(".");
     const item = items.get(Number(index)) ?? {};
     items.set(Number(index), Object.assign(item, { [name === "chunks" ? "chunks.embeddings" : name]: tensor2 }));
   }
@@ -2342,8 +2342,8 @@ function bare(token) {
 // src/data/requests.ts
 var LARGEST_WHOLE = 1024;
 var THUMBNAIL = 64;
-function keyOf({ model, ...rest }) {
-  return JSON.stringify([model.name, rest.text, rest.pair, rest.prompt, rest.weights, rest.level, rest.special]);
+function keyOf({ model, ...rest2 }) {
+  return JSON.stringify([model.name, rest2.text, rest2.pair, rest2.prompt, rest2.weights, rest2.level, rest2.special]);
 }
 function inputsOf({ text: text2, pair }) {
   return pair === null ? text2 : [[text2, pair]];
@@ -2459,8 +2459,8 @@ var Loader = class {
     this.generation.value;
     const own = keyOf(subject);
     const key = `${own} ${what}`;
-    const known = this.#cache.get(key);
-    if (known !== void 0) return known.loaded;
+    const known2 = this.#cache.get(key);
+    if (known2 !== void 0) return known2.loaded;
     const entry = { loaded: y3(LOADING), controller: new AbortController(), subject: own };
     this.#cache.set(key, entry, ENTRY_BYTES);
     void this.#run(key, entry, fetch2);
@@ -2982,9 +2982,9 @@ function Help() {
   return /* @__PURE__ */ a4("dialog", { class: "help", "aria-labelledby": "help-title", children: [
     /* @__PURE__ */ a4("h2", { id: "help-title", children: "Help" }),
     /* @__PURE__ */ a4("p", { children: "Pin a token to see where it looks, or what looks at it. Shift adds further tokens, whose weights are summed. Several heads are shown by their mean. A head or a token that is chosen in one view is chosen in all." }),
-    /* @__PURE__ */ a4("dl", { children: KEYS.map(([keys, told2]) => /* @__PURE__ */ a4("div", { children: [
+    /* @__PURE__ */ a4("dl", { children: KEYS.map(([keys, told3]) => /* @__PURE__ */ a4("div", { children: [
       /* @__PURE__ */ a4("dt", { children: /* @__PURE__ */ a4("kbd", { children: keys }) }),
-      /* @__PURE__ */ a4("dd", { children: told2 })
+      /* @__PURE__ */ a4("dd", { children: told3 })
     ] }, keys)) }),
     /* @__PURE__ */ a4("p", { children: "The address of this page holds all that you chose, the texts too: it can be sent to others. Browsers do not send that part of it to any server." }),
     /* @__PURE__ */ a4("form", { method: "dialog", children: /* @__PURE__ */ a4("button", { type: "submit", class: "main", children: "Close" }) })
@@ -3054,14 +3054,14 @@ var SIGNS = { auto: "◐", light: "☀", dark: "☾" };
 function ThemeButton() {
   const { theme } = useStore().fields;
   const name = THEMES.includes(theme.value) ? theme.value : "auto";
-  const told2 = name === "auto" ? "as the system" : name;
+  const told3 = name === "auto" ? "as the system" : name;
   return /* @__PURE__ */ a4(
     "button",
     {
       type: "button",
       class: "quiet",
-      title: `Theme: ${told2}`,
-      "aria-label": `Theme: ${told2}. Change to ${NEXT[name]}`,
+      title: `Theme: ${told3}`,
+      "aria-label": `Theme: ${told3}. Change to ${NEXT[name]}`,
       onClick: () => {
         theme.value = NEXT[name];
       },
@@ -3336,13 +3336,13 @@ var LEAST_RANGE = 0.1;
 var PADDING = 0.06;
 function pointsOf(overview) {
   const size2 = overview.kept.length;
-  const share = (name, id) => statisticOf(overview, name, id) / Math.max(limitOf(name, size2), Number.MIN_VALUE) || 0;
+  const share2 = (name, id) => statisticOf(overview, name, id) / Math.max(limitOf(name, size2), Number.MIN_VALUE) || 0;
   return allHeads(overview).map((id) => {
     const mass = KINDS.map((kind) => statisticOf(overview, kind, id));
     return {
       id,
-      x: share("mean_distance", id),
-      y: share("entropy", id),
+      x: share2("mean_distance", id),
+      y: share2("entropy", id),
       confidence: statisticOf(overview, "confidence", id) || 0,
       kind: KINDS[mass.indexOf(Math.max(...mass))] ?? KINDS[0]
     };
@@ -3637,10 +3637,10 @@ function colourMap(choice, dark) {
   return map;
 }
 function place(weight, low, high, scale) {
-  const share = high > low ? Math.min(Math.max((weight - low) / (high - low), 0), 1) : 0;
-  if (scale === "linear") return share;
-  if (scale === "sqrt") return Math.sqrt(share);
-  return Math.max(0, 1 - Math.log(Math.max(share, LOG_FLOOR)) / Math.log(LOG_FLOOR));
+  const share2 = high > low ? Math.min(Math.max((weight - low) / (high - low), 0), 1) : 0;
+  if (scale === "linear") return share2;
+  if (scale === "sqrt") return Math.sqrt(share2);
+  return Math.max(0, 1 - Math.log(Math.max(share2, LOG_FLOOR)) / Math.log(LOG_FLOOR));
 }
 function colourAt({ table }, at) {
   const i4 = 3 * Math.round(at * (COLOURS_IN_MAP - 1));
@@ -3729,6 +3729,68 @@ function interpolated(stops) {
   return table;
 }
 
+// src/views/headGrid.tsx
+function HeadGrid({ overview, label, cell, class: look }) {
+  const store = useStore();
+  const grid = T2(null);
+  const reached = useSignal(store.current.peek());
+  const chosen = store.heads.value;
+  const move = (event, [layer, head]) => {
+    const [down, right] = STEPS3[event.key] ?? [0, 0];
+    if (down === 0 && right === 0) return;
+    event.preventDefault();
+    const next = [layer + down, head + right];
+    grid.current.querySelector(`[data-head="${next}"]`)?.focus();
+  };
+  return /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "grid", ref: grid, "aria-label": "Heads, a row for each layer", children: [
+    /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+      /* @__PURE__ */ a4("td", {}),
+      numbers(overview.heads).map((head) => /* @__PURE__ */ a4("th", { scope: "col", children: [
+        "H",
+        head
+      ] }, head))
+    ] }) }),
+    /* @__PURE__ */ a4("tbody", { children: numbers(overview.layers).map((layer) => /* @__PURE__ */ a4("tr", { children: [
+      /* @__PURE__ */ a4("th", { scope: "row", children: [
+        "L",
+        layer
+      ] }),
+      numbers(overview.heads).map((head) => {
+        const id = [layer, head];
+        return /* @__PURE__ */ a4("td", { children: /* @__PURE__ */ a4(
+          "button",
+          {
+            type: "button",
+            "data-head": id,
+            class: look,
+            "aria-pressed": chosen.some((other) => sameHead(other, id)),
+            "aria-current": sameHead(store.current.value, id),
+            "aria-label": label(id),
+            title: headName(id),
+            tabIndex: sameHead(reached.value, id) ? 0 : -1,
+            onFocus: () => {
+              reached.value = id;
+            },
+            onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
+            onDblClick: () => store.chooseHeads([id]),
+            onKeyDown: (event) => move(event, id),
+            children: cell(id)
+          }
+        ) }, head);
+      })
+    ] }, layer)) })
+  ] }) });
+}
+var STEPS3 = {
+  ArrowDown: [1, 0],
+  ArrowUp: [-1, 0],
+  ArrowRight: [0, 1],
+  ArrowLeft: [0, -1]
+};
+function numbers(count) {
+  return Array.from({ length: count }, (_4, i4) => i4);
+}
+
 // src/views/mapCanvas.tsx
 function MapCanvas({ weights, signed, label }) {
   const store = useStore();
@@ -3768,7 +3830,7 @@ function HeadPanel({ overview }) {
   return /* @__PURE__ */ a4("aside", { class: "head-panel", children: [
     /* @__PURE__ */ a4("h2", { children: name }),
     map.value !== null && /* @__PURE__ */ a4(MapCanvas, { weights: map.value, signed: weights === "score", label: `Map of ${headText(overview, id)}` }),
-    /* @__PURE__ */ a4("dl", { children: STATISTICS.slice(0, 7).map(({ name: statistic, title, told: told2 }) => /* @__PURE__ */ a4("div", { title: told2, children: [
+    /* @__PURE__ */ a4("dl", { children: STATISTICS.slice(0, 7).map(({ name: statistic, title, told: told3 }) => /* @__PURE__ */ a4("div", { title: told3, children: [
       /* @__PURE__ */ a4("dt", { children: title }),
       /* @__PURE__ */ a4("dd", { children: weightText(statisticOf(overview, statistic, id)) })
     ] }, statistic)) }),
@@ -3830,62 +3892,16 @@ function HeadsView({ overview }) {
   ] });
 }
 function Grid({ overview, statistic }) {
-  const store = useStore();
-  const grid = T2(null);
-  const reached = useSignal(store.current.peek());
-  const chosen = store.heads.value;
-  const move = (event, [layer, head]) => {
-    const [down, right] = STEPS3[event.key] ?? [0, 0];
-    if (down === 0 && right === 0) return;
-    event.preventDefault();
-    const next = [layer + down, head + right];
-    grid.current.querySelector(`[data-head="${next}"]`)?.focus();
-  };
-  return /* @__PURE__ */ a4("div", { class: "scroll", children: /* @__PURE__ */ a4("table", { class: "grid", ref: grid, "aria-label": "Heads, a row for each layer", children: [
-    /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
-      /* @__PURE__ */ a4("td", {}),
-      numbers(overview.heads).map((head) => /* @__PURE__ */ a4("th", { scope: "col", children: [
-        "H",
-        head
-      ] }, head))
-    ] }) }),
-    /* @__PURE__ */ a4("tbody", { children: numbers(overview.layers).map((layer) => /* @__PURE__ */ a4("tr", { children: [
-      /* @__PURE__ */ a4("th", { scope: "row", children: [
-        "L",
-        layer
-      ] }),
-      numbers(overview.heads).map((head) => {
-        const id = [layer, head];
-        return /* @__PURE__ */ a4("td", { children: /* @__PURE__ */ a4(
-          "button",
-          {
-            type: "button",
-            "data-head": id,
-            class: statistic === null ? "cell" : "cell value",
-            "aria-pressed": chosen.some((other) => sameHead(other, id)),
-            "aria-current": sameHead(store.current.value, id),
-            "aria-label": headText(overview, id),
-            title: headName(id),
-            tabIndex: sameHead(reached.value, id) ? 0 : -1,
-            onFocus: () => {
-              reached.value = id;
-            },
-            onClick: ({ shiftKey }) => shiftKey ? store.toggleHead(id) : store.openHead(id),
-            onDblClick: () => store.chooseHeads([id]),
-            onKeyDown: (event) => move(event, id),
-            children: statistic === null ? /* @__PURE__ */ a4(Thumbnail, { overview, id }) : /* @__PURE__ */ a4(Value, { overview, id, name: statistic.name })
-          }
-        ) }, head);
-      })
-    ] }, layer)) })
-  ] }) });
+  return /* @__PURE__ */ a4(
+    HeadGrid,
+    {
+      overview,
+      class: statistic === null ? "cell" : "cell value",
+      label: (id) => headText(overview, id),
+      cell: (id) => statistic === null ? /* @__PURE__ */ a4(Thumbnail, { overview, id }) : /* @__PURE__ */ a4(Value, { overview, id, name: statistic.name })
+    }
+  );
 }
-var STEPS3 = {
-  ArrowDown: [1, 0],
-  ArrowUp: [-1, 0],
-  ArrowRight: [0, 1],
-  ArrowLeft: [0, -1]
-};
 function Thumbnail({ overview, id }) {
   const weights = overview.thumbnails.row(...id);
   return /* @__PURE__ */ a4(MapCanvas, { weights, signed: overview.subject.weights === "score" });
@@ -3894,12 +3910,166 @@ function Value({ overview, id, name }) {
   const store = useStore();
   const value = statisticOf(overview, name, id);
   const inks2 = highlights(store.fields.colours.value, store.dark.value);
-  const share = value / (limitOf(name, overview.kept.length) || 1);
-  const { background, ink } = inks2[Math.round(Math.min(Math.max(share || 0, 0), 1) * (inks2.length - 1))];
+  const share2 = value / (limitOf(name, overview.kept.length) || 1);
+  const { background, ink } = inks2[Math.round(Math.min(Math.max(share2 || 0, 0), 1) * (inks2.length - 1))];
   return /* @__PURE__ */ a4("span", { style: { backgroundColor: background, color: ink }, children: weightText(value) });
 }
-function numbers(count) {
-  return Array.from({ length: count }, (_4, i4) => i4);
+
+// src/data/blocks.ts
+var BLOCKS = ["aa", "ab", "ba", "bb"];
+function blocksOf({ heads, size: size2, weights }, kept) {
+  const owner = Uint8Array.from(kept, ({ special, segment }) => special ? 2 : segment);
+  const rows = [0, 1].map((text2) => owner.filter((own) => own === text2).length);
+  const blocks = new Float32Array(4 * heads.length);
+  for (let map = 0; map < heads.length; map++) {
+    const sums = new Float64Array(9);
+    for (let query = 0, at = map * size2 ** 2; query < size2; query++) {
+      const from = 3 * owner[query];
+      for (let key = 0; key < size2; key++, at++) sums[from + owner[key]] += weights[at];
+    }
+    for (let i4 = 0; i4 < 4; i4++) blocks[4 * map + i4] = sums[3 * (i4 >> 1) + (i4 & 1)] / rows[i4 >> 1];
+  }
+  return blocks;
+}
+function withoutBlocks({ subject, tokens: tokens2, heads }, limit) {
+  if (subject.pair === null) return "Add a second text: this view shows how much two texts look at each other.";
+  if (subject.weights === "score") return "Scores do not add up to a mass. Choose another kind of weights.";
+  if (fitsWhole(tokens2, heads, limit)) return null;
+  return `The blocks need whole maps, which are too large for ${tokens2.toLocaleString("en")} tokens. Enter shorter texts.`;
+}
+
+// src/views/pairs/useBlocks.ts
+var known = /* @__PURE__ */ new WeakMap();
+function useBlocks(overview) {
+  const { loader, info } = useStore();
+  let blocks = known.get(overview);
+  if (blocks === void 0) {
+    const limit = info.peek()?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
+    blocks = y3({ problem: withoutBlocks(overview, limit), layers: [] });
+    known.set(overview, blocks);
+  }
+  const found = blocks;
+  useSignalEffect(() => {
+    const { layers, problem } = found.value;
+    if (typeof problem === "string" || layers.length === overview.layers) return;
+    const maps3 = loader.layer(overview.subject, layers.length).value;
+    if (maps3.state === "ready") {
+      found.value = { problem: null, layers: [...layers, blocksOf(maps3.value, overview.kept)] };
+    } else if (maps3.state === "failed" && maps3.error !== problem) {
+      found.value = { problem: maps3.error, layers };
+    }
+  });
+  return found;
+}
+function blockOf({ layers }, block, [layer, head]) {
+  const own = layers[layer];
+  if (own === void 0) return Number.NaN;
+  return own[(own.length === BLOCKS.length ? 0 : BLOCKS.length * head) + BLOCKS.indexOf(block)];
+}
+
+// src/views/pairs/pairs.tsx
+var BLOCK_TITLES = { aa: "A→A", ab: "A→B", ba: "B→A", bb: "B→B" };
+function PairsView({ overview }) {
+  const store = useStore();
+  const blocks = useBlocks(overview).value;
+  const { problem, layers } = blocks;
+  if (typeof problem === "string") return /* @__PURE__ */ a4("p", { class: "note", children: problem });
+  const id = store.current.value;
+  const done = layers.length === overview.layers;
+  return /* @__PURE__ */ a4("div", { class: "heads-view pairs-view", children: [
+    /* @__PURE__ */ a4("div", { class: "heads-main", children: [
+      /* @__PURE__ */ a4("div", { class: "view-tools", children: [
+        /* @__PURE__ */ a4(Legend2, {}),
+        !done && problem === null && /* @__PURE__ */ a4("label", { class: "progress", children: [
+          /* @__PURE__ */ a4("span", { children: [
+            "Layer ",
+            layers.length,
+            " of ",
+            overview.layers
+          ] }),
+          /* @__PURE__ */ a4("progress", { max: overview.layers, value: layers.length })
+        ] })
+      ] }),
+      problem !== null && /* @__PURE__ */ a4("p", { class: "problem", children: sentence(problem) }),
+      /* @__PURE__ */ a4(
+        HeadGrid,
+        {
+          overview,
+          class: "cell",
+          label: (head) => `${headName(head)}: ${told(blocks, head)}`,
+          cell: (head) => /* @__PURE__ */ a4(Bars, { blocks, id: head })
+        }
+      )
+    ] }),
+    /* @__PURE__ */ a4(Panel, { blocks, id, rollout: overview.subject.weights === "rollout" })
+  ] });
+}
+function Legend2() {
+  return /* @__PURE__ */ a4("p", { class: "note pairs-legend", children: [
+    /* @__PURE__ */ a4("span", { class: "key to-a", "aria-hidden": "true" }),
+    " from the left: to the first text, A;",
+    " ",
+    /* @__PURE__ */ a4("span", { class: "key to-b", "aria-hidden": "true" }),
+    " from the right: to the second, B; between them: to special tokens. The upper bar is the mean of A’s tokens, the lower one of B’s."
+  ] });
+}
+function Bars({ blocks, id }) {
+  const [aa, ab, ba, bb] = BLOCKS.map((block) => share(blockOf(blocks, block, id)));
+  return /* @__PURE__ */ a4("svg", { class: "block-bars", viewBox: "0 0 100 60", preserveAspectRatio: "none", "aria-hidden": "true", children: [
+    /* @__PURE__ */ a4("rect", { class: "ground", width: "100", height: "28" }),
+    /* @__PURE__ */ a4("rect", { class: "to-a", width: aa, height: "28" }),
+    /* @__PURE__ */ a4("rect", { class: "to-b", x: 100 - ab, width: ab, height: "28" }),
+    /* @__PURE__ */ a4("rect", { class: "ground", y: "32", width: "100", height: "28" }),
+    /* @__PURE__ */ a4("rect", { class: "to-a", y: "32", width: ba, height: "28" }),
+    /* @__PURE__ */ a4("rect", { class: "to-b", x: 100 - bb, y: "32", width: bb, height: "28" })
+  ] });
+}
+function share(mass) {
+  return Number.isNaN(mass) ? 0 : 100 * Math.min(Math.max(mass, 0), 1);
+}
+function Panel({ blocks, id, rollout }) {
+  const store = useStore();
+  const mass = (block) => blockOf(blocks, block, id);
+  return /* @__PURE__ */ a4("aside", { class: "head-panel", children: [
+    /* @__PURE__ */ a4(Bars, { blocks, id }),
+    /* @__PURE__ */ a4("table", { class: "block-table", children: [
+      /* @__PURE__ */ a4("caption", { children: [
+        /* @__PURE__ */ a4("strong", { children: rollout ? `Rollout through layer ${id[0]}` : headName(id) }),
+        /* @__PURE__ */ a4("span", { class: "note", children: " mean mass of a row" })
+      ] }),
+      /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+        /* @__PURE__ */ a4("td", {}),
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to A" }),
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to B" }),
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to others" })
+      ] }) }),
+      /* @__PURE__ */ a4("tbody", { children: ["a", "b"].map((from) => /* @__PURE__ */ a4("tr", { children: [
+        /* @__PURE__ */ a4("th", { scope: "row", children: [
+          "from ",
+          from.toUpperCase()
+        ] }),
+        /* @__PURE__ */ a4("td", { class: "number", children: weightText(mass(`${from}a`)) }),
+        /* @__PURE__ */ a4("td", { class: "number", children: weightText(mass(`${from}b`)) }),
+        /* @__PURE__ */ a4("td", { class: "number", children: rest(mass(`${from}a`) + mass(`${from}b`), store.fields.weights.value) })
+      ] }, from)) })
+    ] }),
+    /* @__PURE__ */ a4(
+      "button",
+      {
+        type: "button",
+        onClick: () => {
+          store.fields.view.value = "table";
+        },
+        children: "All heads as a table"
+      }
+    )
+  ] });
+}
+function rest(sum, weights) {
+  return weights === "value_norm" ? "–" : weightText(Math.max(0, 1 - sum));
+}
+function told(blocks, id) {
+  return BLOCKS.map((block) => `${BLOCK_TITLES[block]} ${weightText(blockOf(blocks, block, id))}`).join(", ");
 }
 
 // src/views/table.tsx
@@ -3907,8 +4077,9 @@ function TableView({ overview }) {
   const store = useStore();
   const { sort } = store.fields;
   const descending = sort.value.startsWith("-");
-  const by = STATISTICS.find(({ name }) => name === sort.value.replace(/^-/, ""))?.name ?? null;
-  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), (id) => statisticOf(overview, by, id), descending);
+  const columns2 = useColumns(overview);
+  const by = columns2.find(({ name }) => name === sort.value.replace(/^-/, "")) ?? null;
+  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
   const chosen = store.heads.value;
   return /* @__PURE__ */ a4($, { children: [
     /* @__PURE__ */ a4("p", { class: "note table-note", children: "Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add it." }),
@@ -3926,7 +4097,7 @@ function TableView({ overview }) {
             children: "Head"
           }
         ) }),
-        STATISTICS.map(({ name, title, told: told2 }) => /* @__PURE__ */ a4(SortHeader, { name, title, told: told2, by, descending }, name))
+        columns2.map((column) => /* @__PURE__ */ a4(SortHeader, { column, by, descending }, column.name))
       ] }) }),
       /* @__PURE__ */ a4("tbody", { children: heads.map((id) => /* @__PURE__ */ a4("tr", { class: chosen.some((other) => sameHead(other, id)) ? "chosen" : "", children: [
         /* @__PURE__ */ a4("th", { scope: "row", children: /* @__PURE__ */ a4(
@@ -3939,15 +4110,30 @@ function TableView({ overview }) {
             children: headName(id)
           }
         ) }),
-        STATISTICS.map(({ name }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(statisticOf(overview, name, id)) }, name))
+        columns2.map(({ name, rate }) => /* @__PURE__ */ a4("td", { class: "number", children: weightText(rate(id)) }, name))
       ] }, headName(id))) })
     ] }) })
   ] });
 }
-function SortHeader({ name, title, told: told2, by, descending }) {
+function useColumns(overview) {
+  const blocks = useBlocks(overview).value;
+  const statistics = STATISTICS.map((entry) => ({
+    ...entry,
+    rate: (id) => statisticOf(overview, entry.name, id)
+  }));
+  if (typeof blocks.problem === "string") return statistics;
+  const own = BLOCKS.map((name) => ({
+    name,
+    title: BLOCK_TITLES[name],
+    told: "mean mass from the tokens of a text to those of a text, A the first and B the second",
+    rate: (id) => blockOf(blocks, name, id)
+  }));
+  return [...statistics, ...own];
+}
+function SortHeader({ column: { name, title, told: told3 }, by, descending }) {
   const { sort } = useStore().fields;
-  const order = by !== name ? "none" : descending ? "descending" : "ascending";
-  return /* @__PURE__ */ a4("th", { scope: "col", class: "number", "aria-sort": order, title: told2, children: /* @__PURE__ */ a4(
+  const order = by?.name !== name ? "none" : descending ? "descending" : "ascending";
+  return /* @__PURE__ */ a4("th", { scope: "col", class: "number", "aria-sort": order, title: told3, children: /* @__PURE__ */ a4(
     "button",
     {
       type: "button",
@@ -4061,8 +4247,8 @@ function RowTable({ overview, store }) {
     )
   ] });
 }
-function Bar({ share }) {
-  return /* @__PURE__ */ a4("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true", children: /* @__PURE__ */ a4("rect", { width: 100 * share, height: "8" }) });
+function Bar({ share: share2 }) {
+  return /* @__PURE__ */ a4("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true", children: /* @__PURE__ */ a4("rect", { width: 100 * share2, height: "8" }) });
 }
 function Caption({ overview, store, positions }) {
   const names = positions.map((position) => `“${overview.units[position].label}”`).join(" + ");
@@ -4173,7 +4359,7 @@ function TokenList({ overview }) {
   useSignalEffect(() => {
     const pinned = store.pinned.value;
     const { weights } = active.value;
-    if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
+    if (pinned.length > 0 && weights !== null) store.spoken.value = told2(overview, pinned, weights);
   });
   const at = (event) => {
     const token = event.target.closest("[data-position]");
@@ -4272,7 +4458,7 @@ function paintTokens(store, list2, { indexOf, subject }, weights, positions) {
 function tokensOf(list2) {
   return list2.getElementsByClassName("token");
 }
-function told({ units, kept }, pinned, weights) {
+function told2({ units, kept }, pinned, weights) {
   const names = pinned.map((position) => units[position].label).join(" and ");
   const best2 = largest(weights, 3).map((i4) => `${kept[i4].label} ${weightText(weights[i4])}`);
   return `${names} pinned. Largest weights: ${best2.join(", ")}.`;
@@ -4283,6 +4469,7 @@ var VIEWS = [
   { name: "text", title: "Text", View: TextView },
   { name: "heads", title: "All heads", View: HeadsView },
   { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
+  { name: "pairs", title: "Pair blocks", View: PairsView },
   { name: "table", title: "Table", View: TableView }
 ];
 
