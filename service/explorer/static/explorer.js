@@ -1,4 +1,4 @@
-/* sources sha256:389d2a6b321e1361e6ef5a6df83b6c432545b94d46f4421f8278ce84231a1b2b */
+/* sources sha256:4208aaf6247ea446a5447b1551943194324a5368123ec9da4bb8bc9ecf1017d0 */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -132,7 +132,7 @@ function V(t4) {
   };
 }
 function z(t4, r4, u4, i4, f5, o5, e4, l4, c4, a5) {
-  var s4, p5, v4, d4, k4, b3, m5, M2, C3, j4, L2, H2, q3, A4, O2, P2, T5, N2, V2 = r4.type;
+  var s4, p5, v4, d4, k4, b3, m5, M2, C3, j4, L2, H2, q3, A4, O2, P3, T5, N2, V2 = r4.type;
   if (r4.constructor !== h) return null;
   128 & u4.__u && (c4 = 32 & u4.__u, s4 = u4.__c.__z) && (r4.__u |= c4, p5 = o5 = [], 8 == s4.nodeType ? l4 = B(s4, o5) : o5.push(s4), l4 = o5[0] || l4), (s4 = n.__b) && s4(r4);
   n: if ("function" == typeof V2) {
@@ -161,10 +161,10 @@ function z(t4, r4, u4, i4, f5, o5, e4, l4, c4, a5) {
         if (r4.__u |= 128 | c4, o5) {
           for (~(T5 = o5.indexOf(l4 || void 0)) || (T5 = o5.length); (N2 = o5[T5 - 1]) && 8 == N2.nodeType; ) T5--;
           for (; T5 < o5.length; T5++) if (N2 = o5[T5]) if (o5[T5] = null, O2) {
-            if (N2 == P2) break;
+            if (N2 == P3) break;
           } else {
             if (8 != N2.nodeType) break;
-            N2.data.startsWith("$s") && (P2 = B(O2 = N2));
+            N2.data.startsWith("$s") && (P3 = B(O2 = N2));
           }
         }
         if (!O2) {
@@ -599,11 +599,11 @@ function refusal(status, headers, content) {
   }
   return new HeadlightError(status, plain(headers, `HTTP ${status}`, text2), wait);
 }
-function unreadable(headers, reason) {
-  if (reason instanceof HeadlightError) return reason;
-  const why = reason instanceof Error ? reason.message : String(reason);
+function unreadable(headers, reason2) {
+  if (reason2 instanceof HeadlightError) return reason2;
+  const why = reason2 instanceof Error ? reason2.message : String(reason2);
   const detail = `The response (${headers.get("content-type") ?? "no media type"}) cannot be read: ${why}.`;
-  return new HeadlightError(200, plain(headers, "Unreadable response", detail), null, reason);
+  return new HeadlightError(200, plain(headers, "Unreadable response", detail), null, reason2);
 }
 function isProblem(document2) {
   if (typeof document2 !== "object" || document2 === null) return false;
@@ -1087,12 +1087,12 @@ var Exchange = class _Exchange {
     if (error instanceof HeadlightError) return error;
     const cause = error.cause;
     if (this.#late || LATE.has(String(cause?.code))) {
-      const within2 = this.#late ? `for ${this.connection.timeoutMs / 1e3} s` : "in time";
+      const within3 = this.#late ? `for ${this.connection.timeoutMs / 1e3} s` : "in time";
       const help = "allow more with timeoutMs, or send fewer texts at a time";
-      return new HeadlightTimeout(this.#url, `${this.#url} sent nothing ${within2}: ${help}.`, error);
+      return new HeadlightTimeout(this.#url, `${this.#url} sent nothing ${within3}: ${help}.`, error);
     }
-    const reason = cause?.message || cause?.code || (error instanceof Error ? error.message : String(error));
-    const detail = this.#response ? `The connection to ${this.#url} broke before the response was complete: ${reason}.` : `${this.#url} cannot be reached: ${reason}. Check the URL and that the service is running; client.waitUntilReady() waits for a service that is starting.`;
+    const reason2 = cause?.message || cause?.code || (error instanceof Error ? error.message : String(error));
+    const detail = this.#response ? `The connection to ${this.#url} broke before the response was complete: ${reason2}.` : `${this.#url} cannot be reached: ${reason2}. Check the URL and that the service is running; client.waitUntilReady() waits for a service that is starting.`;
     return new HeadlightConnectionError(this.#url, detail, error);
   }
 };
@@ -1458,6 +1458,15 @@ function w2(n3, r4) {
 function j2(n3) {
   var u4 = r2.context[n3.__c], i4 = y2(t2++, 9);
   return i4.c = n3, u4 ? (null == i4.__ && (i4.__ = true, u4.sub(r2)), u4.props.value) : n3.__;
+}
+function P2() {
+  var n3 = y2(t2++, 11);
+  if (!n3.__) {
+    for (var u4 = r2.__v; !u4.__m && u4.__; ) u4 = u4.__;
+    var i4 = u4.__m || (u4.__m = [0, 0]);
+    n3.__ = "P" + i4[0] + "-" + i4[1]++;
+  }
+  return n3.__;
 }
 function g2() {
   var n3;
@@ -2365,9 +2374,9 @@ function isRenormalized({ weights, special }) {
 }
 function overviewFields(subject, thumbnails2) {
   const weights = subject.weights === "rollout" ? "probability" : subject.weights;
-  const common = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
-  if (thumbnails2) return { ...common, thumbnail: THUMBNAIL, dtype: "float16" };
-  const { weights: _4, ...statistics } = common;
+  const common2 = { ...textFields(subject), ...weightFields({ ...subject, weights }), summary: true };
+  if (thumbnails2) return { ...common2, thumbnail: THUMBNAIL, dtype: "float16" };
+  const { weights: _4, ...statistics } = common2;
   return { ...statistics, maps: false };
 }
 function layerFields(subject, layer) {
@@ -2531,6 +2540,12 @@ var FIELDS = {
   cells: text(NAME_CHARACTERS, "maps"),
   /** The statistic that orders the table, after "-" the largest first; none is layer by layer. */
   sort: text(NAME_CHARACTERS, ""),
+  /** What stands beside the text, the second text and the model in a comparison; null is the same. */
+  besideText: optional(TEXT_CHARACTERS),
+  besidePair: optional(TEXT_CHARACTERS),
+  besideModel: optional(NAME_CHARACTERS),
+  /** The view in which both are shown, or "difference". */
+  besideView: text(NAME_CHARACTERS, "text"),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
   theme: oneOf(THEMES)
@@ -2585,12 +2600,16 @@ function shortText(value, characters) {
 }
 
 // src/state/store.ts
-var Store = class {
-  constructor(source, initial) {
+var Store = class _Store {
+  constructor(source, initial, beside = null) {
     this.source = source;
-    this.loader = new Loader(source, this.#keyRefused);
+    const shared = beside?.store;
+    this.loader = shared?.loader ?? new Loader(source, this.#keyRefused);
+    this.info = shared?.info ?? y3(null);
+    this.spoken = shared?.spoken ?? y3("");
+    this.systemDark = shared?.systemDark ?? y3(false);
     const signals = Object.keys(FIELDS).map((name) => [name, y3(initial[name])]);
-    this.fields = Object.fromEntries(signals);
+    this.fields = shared ? { ...shared.fields, ...beside?.own } : Object.fromEntries(signals);
     this.state = O(() => {
       const values = Object.entries(this.fields).map(([name, { value }]) => [name, value]);
       return Object.fromEntries(values);
@@ -2601,14 +2620,14 @@ var Store = class {
   fields;
   state;
   loader;
-  info = y3(null);
+  info;
   /** Why `/info` could not be read. */
   infoError = y3(null);
   /** The position of the token under the pointer or with the focus; null for none. */
   hovered = y3(null);
   /** Spoken by screen readers. */
-  spoken = y3("");
-  systemDark = y3(false);
+  spoken;
+  systemDark;
   /** Whether the service wants a key. */
   needsKey = y3(false);
   #keyRefused = () => {
@@ -2665,6 +2684,10 @@ var Store = class {
   headsOf({ layers, heads }) {
     const own = this.fields.heads.value.filter(([layer, head]) => layer < layers && head < heads);
     return own.length > 0 ? own : [[Math.floor(layers / 2), 0]];
+  }
+  /** A store of another subject on the same page, which shares all fields but those given. */
+  beside(own) {
+    return new _Store(this.source, this.state.peek(), { store: this, own });
   }
   /** Read `/info`; a failure is in `infoError`. */
   async readInfo() {
@@ -2982,9 +3005,9 @@ function Help() {
   return /* @__PURE__ */ a4("dialog", { class: "help", "aria-labelledby": "help-title", children: [
     /* @__PURE__ */ a4("h2", { id: "help-title", children: "Help" }),
     /* @__PURE__ */ a4("p", { children: "Pin a token to see where it looks, or what looks at it. Shift adds further tokens, whose weights are summed. Several heads are shown by their mean. A head or a token that is chosen in one view is chosen in all." }),
-    /* @__PURE__ */ a4("dl", { children: KEYS.map(([keys, told3]) => /* @__PURE__ */ a4("div", { children: [
+    /* @__PURE__ */ a4("dl", { children: KEYS.map(([keys, told4]) => /* @__PURE__ */ a4("div", { children: [
       /* @__PURE__ */ a4("dt", { children: /* @__PURE__ */ a4("kbd", { children: keys }) }),
-      /* @__PURE__ */ a4("dd", { children: told3 })
+      /* @__PURE__ */ a4("dd", { children: told4 })
     ] }, keys)) }),
     /* @__PURE__ */ a4("p", { children: "The address of this page holds all that you chose, the texts too: it can be sent to others. Browsers do not send that part of it to any server." }),
     /* @__PURE__ */ a4("form", { method: "dialog", children: /* @__PURE__ */ a4("button", { type: "submit", class: "main", children: "Close" }) })
@@ -3054,14 +3077,14 @@ var SIGNS = { auto: "◐", light: "☀", dark: "☾" };
 function ThemeButton() {
   const { theme } = useStore().fields;
   const name = THEMES.includes(theme.value) ? theme.value : "auto";
-  const told3 = name === "auto" ? "as the system" : name;
+  const told4 = name === "auto" ? "as the system" : name;
   return /* @__PURE__ */ a4(
     "button",
     {
       type: "button",
       class: "quiet",
-      title: `Theme: ${told3}`,
-      "aria-label": `Theme: ${told3}. Change to ${NEXT[name]}`,
+      title: `Theme: ${told4}`,
+      "aria-label": `Theme: ${told4}. Change to ${NEXT[name]}`,
       onClick: () => {
         theme.value = NEXT[name];
       },
@@ -3681,9 +3704,9 @@ function paint(weights, pixels, map, low, high, scale) {
     words[i4] = ink[steps[step > last ? last : step > 0 ? step | 0 : 0]];
   }
 }
-function rangeOf(weights, signed) {
-  let low = signed ? Infinity : 0;
-  let high = signed ? -Infinity : 0;
+function rangeOf(weights, signed2) {
+  let low = signed2 ? Infinity : 0;
+  let high = signed2 ? -Infinity : 0;
   for (const weight of weights) {
     if (weight < low) low = weight;
     if (weight > high) high = weight;
@@ -3792,23 +3815,23 @@ function numbers(count) {
 }
 
 // src/views/mapCanvas.tsx
-function MapCanvas({ weights, signed, label }) {
+function MapCanvas({ weights, signed: signed2, label }) {
   const store = useStore();
   const canvas = T2(null);
   const drawn = T2(() => void 0);
   drawn.current = () => {
     const { colours, scale } = store.fields;
-    drawMap(canvas.current, weights, signed, colourMap(colours.value, store.dark.value), scale.value);
+    drawMap(canvas.current, weights, signed2, colourMap(colours.value, store.dark.value), scale.value);
   };
   useSignalEffect(() => drawn.current());
   const first = T2(true);
   A2(() => {
     if (!first.current) drawn.current();
     first.current = false;
-  }, [weights, signed]);
+  }, [weights, signed2]);
   return label === void 0 ? /* @__PURE__ */ a4("canvas", { ref: canvas, class: "map", "aria-hidden": "true" }) : /* @__PURE__ */ a4("canvas", { ref: canvas, class: "map", role: "img", "aria-label": label });
 }
-function drawMap(canvas, weights, signed, ...[map, scale]) {
+function drawMap(canvas, weights, signed2, ...[map, scale]) {
   const size2 = Math.round(Math.sqrt(weights.length));
   if (size2 === 0) return;
   if (canvas.width !== size2) {
@@ -3816,7 +3839,7 @@ function drawMap(canvas, weights, signed, ...[map, scale]) {
     canvas.height = size2;
   }
   const image = new ImageData(size2, size2);
-  paint(weights, image.data, map, ...rangeOf(weights, signed), scale);
+  paint(weights, image.data, map, ...rangeOf(weights, signed2), scale);
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
@@ -3830,7 +3853,7 @@ function HeadPanel({ overview }) {
   return /* @__PURE__ */ a4("aside", { class: "head-panel", children: [
     /* @__PURE__ */ a4("h2", { children: name }),
     map.value !== null && /* @__PURE__ */ a4(MapCanvas, { weights: map.value, signed: weights === "score", label: `Map of ${headText(overview, id)}` }),
-    /* @__PURE__ */ a4("dl", { children: STATISTICS.slice(0, 7).map(({ name: statistic, title, told: told3 }) => /* @__PURE__ */ a4("div", { title: told3, children: [
+    /* @__PURE__ */ a4("dl", { children: STATISTICS.slice(0, 7).map(({ name: statistic, title, told: told4 }) => /* @__PURE__ */ a4("div", { title: told4, children: [
       /* @__PURE__ */ a4("dt", { children: title }),
       /* @__PURE__ */ a4("dd", { children: weightText(statisticOf(overview, statistic, id)) })
     ] }, statistic)) }),
@@ -4041,7 +4064,7 @@ function Panel({ blocks, id, rollout }) {
         /* @__PURE__ */ a4("td", {}),
         /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to A" }),
         /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to B" }),
-        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to others" })
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "to special" })
       ] }) }),
       /* @__PURE__ */ a4("tbody", { children: ["a", "b"].map((from) => /* @__PURE__ */ a4("tr", { children: [
         /* @__PURE__ */ a4("th", { scope: "row", children: [
@@ -4130,10 +4153,10 @@ function useColumns(overview) {
   }));
   return [...statistics, ...own];
 }
-function SortHeader({ column: { name, title, told: told3 }, by, descending }) {
+function SortHeader({ column: { name, title, told: told4 }, by, descending }) {
   const { sort } = useStore().fields;
   const order = by?.name !== name ? "none" : descending ? "descending" : "ascending";
-  return /* @__PURE__ */ a4("th", { scope: "col", class: "number", "aria-sort": order, title: told3, children: /* @__PURE__ */ a4(
+  return /* @__PURE__ */ a4("th", { scope: "col", class: "number", "aria-sort": order, title: told4, children: /* @__PURE__ */ a4(
     "button",
     {
       type: "button",
@@ -4287,6 +4310,7 @@ function TextView({ overview }) {
 }
 function Directions() {
   const { direction } = useStore().fields;
+  const name = P2();
   return /* @__PURE__ */ a4("fieldset", { class: "switch", children: [
     /* @__PURE__ */ a4("legend", { class: "unseen", children: "Direction" }),
     ["from", "to"].map((value) => /* @__PURE__ */ a4("label", { children: [
@@ -4294,7 +4318,7 @@ function Directions() {
         "input",
         {
           type: "radio",
-          name: "direction",
+          name,
           checked: direction.value === value,
           onChange: () => {
             direction.value = value;
@@ -4464,13 +4488,423 @@ function told2({ units, kept }, pinned, weights) {
   return `${names} pinned. Largest weights: ${best2.join(", ")}.`;
 }
 
-// src/views/index.ts
-var VIEWS = [
+// src/views/single.ts
+var SINGLE_VIEWS = [
   { name: "text", title: "Text", View: TextView },
   { name: "heads", title: "All heads", View: HeadsView },
   { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
   { name: "pairs", title: "Pair blocks", View: PairsView },
   { name: "table", title: "Table", View: TableView }
+];
+
+// src/views/compare/align.ts
+var LARGEST_TABLE = 1 << 21;
+function align(first, second) {
+  const same = (i4, j4) => first[i4].token === second[j4].token && first[i4].segment === second[j4].segment;
+  const shorter = Math.min(first.length, second.length);
+  let start = 0;
+  while (start < shorter && same(start, start)) start += 1;
+  let end = 0;
+  while (end < shorter - start && same(first.length - 1 - end, second.length - 1 - end)) end += 1;
+  const pairs = [];
+  for (let i4 = 0; i4 < start; i4++) pairs.push([i4, i4]);
+  for (let i4 = 1; i4 <= end; i4++) pairs.push([first.length - i4, second.length - i4]);
+  const [rows, columns2] = [first.length - start - end, second.length - start - end];
+  if (rows * columns2 <= LARGEST_TABLE) {
+    pairs.push(...common(rows, columns2, (i4, j4) => same(start + i4, start + j4)).map(shifted(start)));
+  }
+  return { toSecond: new Map(pairs), toFirst: new Map(pairs.map(([i4, j4]) => [j4, i4])) };
+}
+function sameTokens(first, second) {
+  return first.length === second.length && first.every(({ token }, i4) => token === second[i4].token);
+}
+function shifted(by) {
+  return ([i4, j4]) => [i4 + by, j4 + by];
+}
+function common(rows, columns2, same) {
+  const width = columns2 + 1;
+  const lengths = new Uint16Array((rows + 1) * width);
+  for (let i4 = rows - 1; i4 >= 0; i4--) {
+    for (let j4 = columns2 - 1; j4 >= 0; j4--) {
+      const at = i4 * width + j4;
+      lengths[at] = same(i4, j4) ? lengths[at + width + 1] + 1 : Math.max(lengths[at + width], lengths[at + 1]);
+    }
+  }
+  const pairs = [];
+  for (let i4 = 0, j4 = 0; i4 < rows && j4 < columns2; ) {
+    if (same(i4, j4)) pairs.push([i4++, j4++]);
+    else if (lengths[(i4 + 1) * width + j4] >= lengths[i4 * width + j4 + 1]) i4 += 1;
+    else j4 += 1;
+  }
+  return pairs;
+}
+
+// src/drawing/diverging.ts
+var ENDS = {
+  light: { ground: [255, 255, 255], below: [24, 84, 160], above: [178, 84, 8] },
+  dark: { ground: [24, 24, 24], below: [120, 180, 255], above: [255, 168, 84] }
+};
+function divergingAt(difference, most, dark) {
+  const { ground, below, above } = ENDS[dark ? "dark" : "light"];
+  const share2 = most > 0 ? Math.sqrt(Math.min(Math.abs(difference) / most, 1)) : 0;
+  const end = difference < 0 ? below : above;
+  return [0, 1, 2].map((c4) => Math.round(ground[c4] + share2 * (end[c4] - ground[c4])));
+}
+function paintDiverging(differences, pixels, most, dark) {
+  for (let i4 = 0; i4 < differences.length; i4++) {
+    pixels.set(divergingAt(differences[i4], most, dark), 4 * i4);
+    pixels[4 * i4 + 3] = 255;
+  }
+}
+function largestSize(numbers2) {
+  let most = 0;
+  for (const number of numbers2) most = Math.max(most, Math.abs(number));
+  return most;
+}
+
+// src/views/compare/differenceDrawing.ts
+var LABELS2 = 72;
+var READABLE = 9;
+function placeOf({ width, height }, count) {
+  const side = Math.min(width, height);
+  const start = (side - LABELS2) / count >= READABLE ? LABELS2 : 0;
+  return { start, cell: (side - start) / count };
+}
+function cellAt(size2, count, [x4, y5]) {
+  const { start, cell } = placeOf(size2, count);
+  const [row2, column] = [Math.floor((y5 - start) / cell), Math.floor((x4 - start) / cell)];
+  return row2 >= 0 && row2 < count && column >= 0 && column < count ? [row2, column] : null;
+}
+function drawDifference(canvas, { size: count, values }, units, size2, at, dark) {
+  const { start, cell } = placeOf(size2, count);
+  const context = prepare(canvas, size2);
+  const image = new ImageData(count, count);
+  paintDiverging(values, image.data, largestSize(values), dark);
+  const pixels = new OffscreenCanvas(count, count);
+  pixels.getContext("2d").putImageData(image, 0, 0);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(pixels, start, start, cell * count, cell * count);
+  const style = getComputedStyle(canvas);
+  context.strokeStyle = style.getPropertyValue("--line");
+  context.strokeRect(start + 0.5, start + 0.5, cell * count - 1, cell * count - 1);
+  context.strokeStyle = style.getPropertyValue("--ink");
+  const [row2, column] = at;
+  context.lineWidth = 2;
+  context.strokeRect(start + column * cell, start + row2 * cell, cell, cell);
+  if (start > 0) drawLabels(context, units, { start, cell }, at, [style.color, style.fontFamily]);
+}
+function drawLabels(context, units, { start, cell }, [row2, column], [ink, family]) {
+  context.fillStyle = ink;
+  context.textBaseline = "middle";
+  const font = `${Math.min(12, cell)}px ${family}`;
+  units.forEach(({ label }, i4) => {
+    const middle = start + (i4 + 0.5) * cell;
+    context.font = i4 === row2 ? `bold ${font}` : font;
+    context.textAlign = "right";
+    context.fillText(label, start - 6, middle, start - 6);
+    context.font = i4 === column ? `bold ${font}` : font;
+    context.save();
+    context.translate(middle, start - 6);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "left";
+    context.fillText(label, 0, 0, start - 6);
+    context.restore();
+  });
+}
+
+// src/views/compare/difference.tsx
+var SHOWN3 = 10;
+function DifferenceView({ first, second }) {
+  const store = useStore();
+  const found = useComputed(() => differenceOf(store, { first, second }));
+  const why = reason(store, { first, second });
+  if (why !== null) return /* @__PURE__ */ a4("p", { class: "note", children: why });
+  const loaded = found.value;
+  if (loaded.state === "failed") return /* @__PURE__ */ a4("p", { class: "problem", children: sentence(loaded.error) });
+  if (loaded.state === "loading") return /* @__PURE__ */ a4("p", { class: "note", children: "Loading…" });
+  return /* @__PURE__ */ a4(Shown, { found, difference: loaded.value, overview: first });
+}
+function Shown({ found, difference, overview }) {
+  const store = useStore();
+  const [frame, size2] = useSize();
+  const canvas = T2(null);
+  const at = useSignal([0, 0]);
+  useSignalEffect(() => {
+    if (size2.value.width === 0 || found.value.state !== "ready") return;
+    drawDifference(canvas.current, found.value.value, overview.kept, size2.value, at.value, store.dark.value);
+  });
+  const move = (event) => {
+    const [down, right] = STEPS4[event.key] ?? [0, 0];
+    if (down === 0 && right === 0) return;
+    event.preventDefault();
+    const last = difference.size - 1;
+    const [row2, column] = at.value;
+    at.value = [within2(row2 + down, last), within2(column + right, last)];
+    store.spoken.value = told3(difference, overview, at.value);
+  };
+  const name = headName(store.current.value);
+  const order = largest(difference.values.map(Math.abs), SHOWN3);
+  return /* @__PURE__ */ a4("div", { class: "difference", children: [
+    /* @__PURE__ */ a4("div", { children: [
+      /* @__PURE__ */ a4("p", { class: "note", children: [
+        name,
+        ", second minus first: ",
+        /* @__PURE__ */ a4("span", { class: "key above", "aria-hidden": "true" }),
+        " more in the second,",
+        " ",
+        /* @__PURE__ */ a4("span", { class: "key below", "aria-hidden": "true" }),
+        " less. Point at a cell, or move with the arrow keys."
+      ] }),
+      /* @__PURE__ */ a4(
+        "div",
+        {
+          class: "difference-map",
+          ref: frame,
+          role: "group",
+          "aria-label": `Difference map of ${name}, rows look at columns`,
+          tabIndex: 0,
+          onKeyDown: move,
+          onPointerMove: (event) => {
+            const cell = cellAt(size2.value, difference.size, placeIn(event.currentTarget, event));
+            if (cell !== null) at.value = cell;
+          },
+          children: /* @__PURE__ */ a4("canvas", { ref: canvas, "aria-hidden": "true" })
+        }
+      ),
+      /* @__PURE__ */ a4(Told, { difference, overview, at: at.value })
+    ] }),
+    /* @__PURE__ */ a4("table", { class: "differences", children: [
+      /* @__PURE__ */ a4("caption", { children: "The largest differences" }),
+      /* @__PURE__ */ a4("thead", { children: /* @__PURE__ */ a4("tr", { children: [
+        /* @__PURE__ */ a4("th", { scope: "col", children: "From" }),
+        /* @__PURE__ */ a4("th", { scope: "col", children: "To" }),
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "First" }),
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "Second" }),
+        /* @__PURE__ */ a4("th", { scope: "col", class: "number", children: "Difference" })
+      ] }) }),
+      /* @__PURE__ */ a4("tbody", { children: order.map((i4) => /* @__PURE__ */ a4("tr", { children: [
+        /* @__PURE__ */ a4("td", { class: "label", children: overview.kept[Math.floor(i4 / difference.size)].label }),
+        /* @__PURE__ */ a4("td", { class: "label", children: overview.kept[i4 % difference.size].label }),
+        /* @__PURE__ */ a4("td", { class: "number", children: weightText(difference.first[i4]) }),
+        /* @__PURE__ */ a4("td", { class: "number", children: weightText(difference.second[i4]) }),
+        /* @__PURE__ */ a4("td", { class: "number", children: signed(difference.values[i4]) })
+      ] }, i4)) })
+    ] })
+  ] });
+}
+var STEPS4 = {
+  ArrowDown: [1, 0],
+  ArrowUp: [-1, 0],
+  ArrowRight: [0, 1],
+  ArrowLeft: [0, -1]
+};
+function Told({ difference, overview, at }) {
+  return /* @__PURE__ */ a4("p", { class: "told", children: told3(difference, overview, at) });
+}
+function told3({ size: size2, first, second, values }, { kept }, [row2, column]) {
+  const i4 = row2 * size2 + column;
+  const cell = `from “${kept[row2].label}” to “${kept[column].label}”`;
+  return `${signed(values[i4])} ${cell}: ${weightText(first[i4])} in the first, ${weightText(second[i4])} in the second`;
+}
+function signed(value) {
+  const text2 = weightText(value);
+  return value > 0 ? `+${text2}` : text2.replace("-", "−");
+}
+function within2(index, last) {
+  return Math.min(Math.max(index, 0), last);
+}
+function reason(store, { first, second }) {
+  const [layer, head] = store.current.value;
+  if (!sameTokens(first.kept, second.kept)) {
+    return "The tokens are not the same, so that there is no difference of maps. The other views show both side by side.";
+  }
+  if (layer >= second.layers || head >= second.heads) {
+    return `${second.subject.model.name} has no ${headName([layer, head])}. Choose a head that both models have.`;
+  }
+  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
+  const whole3 = fitsWhole(first.tokens, Math.max(first.heads, second.heads), limit);
+  return whole3 ? null : "The texts are too long for a difference, which needs whole maps. Enter shorter ones.";
+}
+function differenceOf(store, { first, second }) {
+  if (reason(store, { first, second }) !== null) return { state: "loading" };
+  const id = store.current.value;
+  const [one, two] = [first, second].map((overview) => headMap(store.loader, overview, id));
+  if (one.state !== "ready") return one;
+  if (two.state !== "ready") return two;
+  const values = two.value.map((weight, i4) => weight - one.value[i4]);
+  return { state: "ready", value: { size: first.kept.length, first: one.value, second: two.value, values } };
+}
+function headMap(loader, { subject }, [layer, head]) {
+  const maps3 = loader.layer(subject, layer).value;
+  return maps3.state === "ready" ? { state: "ready", value: mapOf(maps3.value, head) } : maps3;
+}
+
+// src/views/compare/other.ts
+function useOther(store) {
+  const other = w2(
+    () => store.beside({
+      text: y3(""),
+      pair: y3(null),
+      model: y3(null),
+      prompt: y3(null),
+      pinned: y3([])
+    }),
+    [store]
+  );
+  A2(() => keepInStep(store, other), [store, other]);
+  return other;
+}
+function keepInStep(store, other) {
+  const { fields } = store;
+  const alignment = O(() => {
+    const [first, second] = [store.shown.value, other.shown.value];
+    return first === null || second === null ? null : align(first.units, second.units);
+  });
+  const stops = [
+    x2(() => {
+      const model = fields.besideModel.value ?? store.model.value?.name ?? null;
+      const values = {
+        model,
+        text: fields.besideText.value ?? fields.text.value,
+        pair: fields.pair.value === null ? null : fields.besidePair.value ?? fields.pair.value,
+        // Prompts belong to a model.
+        prompt: model === store.model.value?.name ? fields.prompt.value : null
+      };
+      r3(() => {
+        other.fields.model.value = values.model;
+        other.fields.text.value = values.text;
+        other.fields.pair.value = values.pair;
+        other.fields.prompt.value = values.prompt;
+      });
+    }),
+    ...mirror(fields.pinned, other.fields.pinned, alignment, translatedAll),
+    ...mirror(store.hovered, other.hovered, alignment, translated)
+  ];
+  return () => {
+    for (const stop of stops) stop();
+  };
+}
+function mirror(first, second, alignment, translate) {
+  const follow = (from, to, there, back) => {
+    if (JSON.stringify(translate(to.peek(), back)) === JSON.stringify(from.value)) return;
+    to.value = translate(from.value, there);
+  };
+  return [
+    x2(() => {
+      first.value;
+      const found = alignment.value;
+      if (found !== null) follow(first, second, found.toSecond, found.toFirst);
+    }),
+    x2(() => {
+      second.value;
+      const found = alignment.peek();
+      if (found !== null) follow(second, first, found.toFirst, found.toSecond);
+    })
+  ];
+}
+function translated(position, positions) {
+  return position === null ? null : positions.get(position) ?? null;
+}
+function translatedAll(list2, positions) {
+  return list2.map((position) => positions.get(position)).filter((position) => position !== void 0);
+}
+
+// src/views/compare/compare.tsx
+var SHOWN4 = Object.fromEntries([
+  ...SINGLE_VIEWS.map(({ name, title }) => [name, title]),
+  ["difference", "Difference"]
+]);
+function CompareView({ overview }) {
+  const store = useStore();
+  const other = useOther(store);
+  const { besideText, besidePair, besideModel, besideView } = store.fields;
+  const nothing = besideText.value === null && besidePair.value === null && besideModel.value === null;
+  return /* @__PURE__ */ a4("div", { class: "compare-view", children: [
+    /* @__PURE__ */ a4(Entry, { store }),
+    nothing ? /* @__PURE__ */ a4("p", { class: "note", children: "Enter another text, or choose another model: both are shown side by side." }) : /* @__PURE__ */ a4($, { children: [
+      /* @__PURE__ */ a4("div", { class: "view-tools", children: /* @__PURE__ */ a4(Choice, { label: "Show", of: besideView, names: SHOWN4 }) }),
+      /* @__PURE__ */ a4(Both, { overview, other })
+    ] })
+  ] });
+}
+function Entry({ store }) {
+  const { fields } = store;
+  const text2 = useSignal("");
+  const pair = useSignal("");
+  useSignalEffect(() => {
+    text2.value = fields.besideText.value ?? fields.text.value;
+    pair.value = fields.besidePair.value ?? fields.pair.value ?? "";
+  });
+  const enter = () => {
+    r3(() => {
+      fields.besideText.value = text2.value === fields.text.value ? null : text2.value;
+      fields.besidePair.value = pair.value === (fields.pair.value ?? "") ? null : pair.value;
+    });
+  };
+  const paired = fields.pair.value !== null;
+  return /* @__PURE__ */ a4(
+    "form",
+    {
+      class: "inputs compare-entry",
+      onSubmit: (event) => {
+        event.preventDefault();
+        enter();
+      },
+      children: [
+        /* @__PURE__ */ a4(Area, { label: "Compare with", value: text2.value, change: (v4) => text2.value = v4, enter }),
+        paired && /* @__PURE__ */ a4(Area, { label: "and", value: pair.value, change: (v4) => pair.value = v4, enter }),
+        /* @__PURE__ */ a4("div", { class: "inputs-buttons", children: [
+          /* @__PURE__ */ a4("label", { children: [
+            /* @__PURE__ */ a4("span", { class: "unseen", children: "Model to compare with" }),
+            /* @__PURE__ */ a4(
+              "select",
+              {
+                value: fields.besideModel.value ?? "",
+                onChange: ({ currentTarget: { value } }) => {
+                  fields.besideModel.value = value === "" ? null : value;
+                },
+                children: [
+                  /* @__PURE__ */ a4("option", { value: "", children: "the same model" }),
+                  store.models.value.filter(({ name }) => name !== store.model.value?.name).map(({ name }) => /* @__PURE__ */ a4("option", { value: name, children: name }, name))
+                ]
+              }
+            )
+          ] }),
+          /* @__PURE__ */ a4("button", { type: "submit", children: "Compare" })
+        ] })
+      ]
+    }
+  );
+}
+function Both({ overview, other }) {
+  const { besideView } = useStore().fields;
+  const loaded = other.overview.value;
+  if (loaded?.state === "failed") return /* @__PURE__ */ a4("p", { class: "problem", children: sentence(loaded.error) });
+  if (loaded?.state !== "ready") return /* @__PURE__ */ a4("p", { class: "note", children: "Loading…" });
+  const [one, two] = [overview.subject, loaded.value.subject].map(keyOf);
+  if (besideView.value === "difference") {
+    return /* @__PURE__ */ a4(DifferenceView, { first: overview, second: loaded.value }, `${one} ${two}`);
+  }
+  const { View, name } = SINGLE_VIEWS.find((entry) => entry.name === besideView.value) ?? SINGLE_VIEWS[0];
+  return /* @__PURE__ */ a4("div", { class: "sides", children: [
+    /* @__PURE__ */ a4("section", { class: "view side", "aria-label": "First", children: [
+      /* @__PURE__ */ a4("h2", { children: sideName(overview) }),
+      /* @__PURE__ */ a4(View, { overview }, `${name} ${one}`)
+    ] }),
+    /* @__PURE__ */ a4(StoreContext.Provider, { value: other, children: /* @__PURE__ */ a4("section", { class: "view side", "aria-label": "Second", children: [
+      /* @__PURE__ */ a4("h2", { children: sideName(loaded.value) }),
+      /* @__PURE__ */ a4(View, { overview: loaded.value }, `${name} ${two}`)
+    ] }) })
+  ] });
+}
+function sideName({ subject: { model }, tokens: tokens2 }) {
+  return `${model.name}, ${tokens2.toLocaleString("en")} tokens`;
+}
+
+// src/views/index.ts
+var VIEWS = [
+  ...SINGLE_VIEWS,
+  { name: "compare", title: "Compare", View: CompareView }
 ];
 
 // src/layout/Welcome.tsx
@@ -4522,7 +4956,7 @@ function ViewPanel() {
       name
     )) }),
     /* @__PURE__ */ a4("div", { id: "view", class: `view view-${chosen.name}`, role: "tabpanel", "aria-labelledby": `tab-${chosen.name}`, children: [
-      shown2 !== null && /* @__PURE__ */ a4(chosen.View, { overview: shown2 }, chosen.name),
+      shown2 !== null && /* @__PURE__ */ a4(chosen.View, { overview: shown2 }, `${chosen.name} ${keyOf(shown2.subject)}`),
       overview.state === "loading" && /* @__PURE__ */ a4("p", { class: "note", children: "Loading…" })
     ] })
   ] });

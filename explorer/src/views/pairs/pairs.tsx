@@ -99,7 +99,7 @@ function Panel({ blocks, id, rollout }: { blocks: Blocks; id: HeadId; rollout: b
               to B
             </th>
             <th scope="col" class="number">
-              to others
+              to special
             </th>
           </tr>
         </thead>
