@@ -59,7 +59,7 @@ function Contents({ overview }: { overview: Overview }) {
   );
 }
 
-/** Do something that takes a while, and say how it ended. */
+/** Do something that takes a while, and say how it ended. Buttons keep the focus meanwhile, and do nothing. */
 async function run({ told, busy }: Work, act: () => Promise<string>): Promise<void> {
   if (busy.value) return;
   busy.value = true;
@@ -111,10 +111,10 @@ function Pictures({ work }: { work: Work }) {
           </option>
         ))}
       </select>
-      <button type="button" disabled={work.busy.value} onClick={() => run(work, png)}>
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, png)}>
         PNG
       </button>
-      <button type="button" disabled={work.busy.value} onClick={() => run(work, svg)}>
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, svg)}>
         SVG
       </button>
     </Part>
@@ -168,11 +168,11 @@ function Numbers({ overview, work }: { overview: Overview; work: Work }) {
         <option value="all">all layers</option>
       </select>
       {source.npz !== undefined && (
-        <button type="button" disabled={work.busy.value} onClick={() => run(work, npz)}>
+        <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, npz)}>
           npz
         </button>
       )}
-      <button type="button" disabled={work.busy.value} onClick={() => run(work, html)}>
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, html)}>
         HTML page
       </button>
     </Part>
