@@ -3,10 +3,12 @@
  */
 
 import { render as draw, h } from "preact";
+import { EmbeddedSource } from "./data/embedded.js";
 import { HttpSource } from "./data/http.js";
+import type { FileData } from "./data/packed.js";
 import type { Source } from "./data/source.js";
 import { App } from "./layout/App.js";
-import { initialState, type State } from "./state/fields.js";
+import { initialState, parseState, type State } from "./state/fields.js";
 import { followAddress } from "./state/history.js";
 import { Store } from "./state/store.js";
 
@@ -42,7 +44,13 @@ export function mount(element: HTMLElement, source: Source, state: Partial<State
 }
 
 const page = document.getElementById("headlight-explorer");
-if (page !== null) {
+const held = document.getElementById("headlight-data");
+if (page !== null && held !== null) {
+  const data = JSON.parse(held.textContent) as FileData;
+  const { store } = mount(page, new EmbeddedSource(data), parseState(data.state));
+  // A document within another has no address of its own.
+  if (location.protocol !== "about:") void followAddress(store, true);
+} else if (page !== null) {
   // The service may stand below a prefix: its routes are beside this page.
   const { store } = mount(page, new HttpSource(new URL(".", document.baseURI).href));
   void followAddress(store);

@@ -12,6 +12,20 @@ export interface Source {
   tokenize(inputs: Inputs, options: TokenizeFields): Promise<Answer<Tokens>>;
   /** Go on with an API key, where there are keys. */
   useKey?(key: string): void;
+  /** The same answer as a file of numpy; a file that holds maps cannot ask for one. */
+  npz?(inputs: Inputs, options: AttentionOptions): Promise<Blob>;
+  /** What this page is made of, for a file that holds it. */
+  assets(): Promise<Assets>;
+  /** Where programs find the service, where there is one. */
+  readonly url?: string;
+  /** Whether requests have a key. */
+  readonly keyed?: boolean;
+}
+
+/** The built explorer. */
+export interface Assets {
+  readonly script: string;
+  readonly style: string;
 }
 
 export interface TokenizeFields {

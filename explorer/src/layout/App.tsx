@@ -26,7 +26,7 @@ export function App({ store }: { store: Store }) {
       <div class="headlight" ref={root} data-theme={store.dark.value ? "dark" : "light"}>
         <Header />
         <main>
-          <Inputs />
+          {store.source.kind !== "embedded" && <Inputs />}
           <Problems />
           <Controls />
           <ViewPanel />

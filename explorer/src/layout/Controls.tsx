@@ -14,28 +14,15 @@ export function Controls() {
   // On phones these would push the text off the screen.
   const wide = useMemo(() => matchMedia(WIDE).matches, []);
   const rollout = fields.weights.value === "rollout";
+  // A file holds weights of one kind.
+  const free = store.source.kind !== "embedded";
   return (
     <section class="controls" aria-label="Controls">
       <HeadSteps />
       <details class="choices" open={wide}>
         <summary>Weights, level and colours</summary>
         <div>
-          <Choice
-            label="Weights"
-            of={fields.weights}
-            names={{ probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }}
-          />
-          <Choice
-            label="Level"
-            of={fields.level}
-            names={{ token: "tokens", word: "words" }}
-            change={(level) => store.setLevel(level)}
-          />
-          <Choice
-            label="Special tokens"
-            of={fields.special}
-            names={{ keep: "keep", drop: "drop", renormalize: "drop, renormalise" }}
-          />
+          {free && <Kinds />}
           <Choice
             label="Colours"
             of={fields.colours}
@@ -50,6 +37,32 @@ export function Controls() {
       </details>
       {rollout && <p class="note">Rollout follows all heads through layers 0 to {store.current.value[0]}.</p>}
     </section>
+  );
+}
+
+/** What weights are, and of what. */
+function Kinds() {
+  const store = useStore();
+  const { fields } = store;
+  return (
+    <>
+      <Choice
+        label="Weights"
+        of={fields.weights}
+        names={{ probability: "probability", value_norm: "norm of values", score: "score", rollout: "rollout" }}
+      />
+      <Choice
+        label="Level"
+        of={fields.level}
+        names={{ token: "tokens", word: "words" }}
+        change={(level) => store.setLevel(level)}
+      />
+      <Choice
+        label="Special tokens"
+        of={fields.special}
+        names={{ keep: "keep", drop: "drop", renormalize: "drop, renormalise" }}
+      />
+    </>
   );
 }
 

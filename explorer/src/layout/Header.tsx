@@ -1,5 +1,6 @@
 /** The name of the page, the model and its prompt, the theme, and help. */
 
+import { ExportMenu } from "../export/ExportDialog.js";
 import { THEMES } from "../state/fields.js";
 import { useStore } from "./context.js";
 import { openHelp } from "./Help.js";
@@ -34,6 +35,7 @@ export function Header() {
         <Prompt />
       </div>
       <div class="header-buttons">
+        <ExportMenu />
         <ThemeButton />
         <button type="button" class="quiet" onClick={openHelp} aria-label="Help and keys" title="Help and keys (?)">
           ?
@@ -48,7 +50,7 @@ function Prompt() {
   const store = useStore();
   const model = store.model.value;
   const names = Object.keys(model?.prompts ?? {});
-  if (model === null || names.length === 0) return null;
+  if (model === null || names.length === 0 || store.source.kind === "embedded") return null;
   const usual = model.default_prompt_name;
   const { prompt } = store.fields;
   return (

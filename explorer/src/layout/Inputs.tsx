@@ -65,7 +65,8 @@ export function Inputs() {
   );
 }
 
-function Area(props: { label: string; value: string; change: (value: string) => void; enter: () => void }) {
+/** A field for a text. Enter sends it. */
+export function Area(props: { label: string; value: string; change: (value: string) => void; enter: () => void }) {
   const lines = Math.min(4, Math.max(2, props.value.split("\n").length, Math.ceil(props.value.length / 90)));
   return (
     <label class="area">

@@ -1,5 +1,6 @@
 /** The tabs, and the view that is chosen. */
 
+import { keyOf } from "../data/requests.js";
 import { VIEWS } from "../views/index.js";
 import { useStore } from "./context.js";
 import { Welcome } from "./Welcome.js";
@@ -41,7 +42,7 @@ export function ViewPanel() {
         ))}
       </div>
       <div id="view" class={`view view-${chosen.name}`} role="tabpanel" aria-labelledby={`tab-${chosen.name}`}>
-        {shown !== null && <chosen.View overview={shown} key={chosen.name} />}
+        {shown !== null && <chosen.View overview={shown} key={`${chosen.name} ${keyOf(shown.subject)}`} />}
         {overview.state === "loading" && <p class="note">Loading…</p>}
       </div>
     </section>

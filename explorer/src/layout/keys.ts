@@ -8,7 +8,7 @@ export function followKeys(store: Store, root: HTMLElement): () => void {
   const press = (event: KeyboardEvent): void => {
     const target = event.target as HTMLElement;
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (target.closest("input, textarea, select, dialog[open]")) return;
+    if (target.closest("input, textarea, select") || root.querySelector("dialog[open]") !== null) return;
     const act = actions(store, root)[event.key];
     if (act === undefined) return;
     event.preventDefault();

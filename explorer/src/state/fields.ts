@@ -50,6 +50,12 @@ export const FIELDS = {
   cells: text(NAME_CHARACTERS, "maps"),
   /** The statistic that orders the table, after "-" the largest first; none is layer by layer. */
   sort: text(NAME_CHARACTERS, ""),
+  /** What stands beside the text, the second text and the model in a comparison; null is the same. */
+  besideText: optional(TEXT_CHARACTERS),
+  besidePair: optional(TEXT_CHARACTERS),
+  besideModel: optional(NAME_CHARACTERS),
+  /** The view in which both are shown, or "difference". */
+  besideView: text(NAME_CHARACTERS, "text"),
   colours: oneOf(COLOURS),
   scale: oneOf(SCALES, "sqrt"),
   /** Lines of a row are the fewest that have this share of its mass. */

@@ -7,10 +7,13 @@ import type { Store } from "./store.js";
 /** Changes that follow each other this fast are one step of the history. */
 const STEP_MS = 250;
 
-/** Read the address bar, then follow both. Returns a function that ends it. */
-export async function followAddress(store: Store): Promise<() => void> {
+/**
+ * Read the address bar, then follow both. Returns a function that ends it. With `own` the store keeps its state where
+ * the address has none.
+ */
+export async function followAddress(store: Store, own = false): Promise<() => void> {
   const read = async () => store.restore(await fromFragment(location.hash));
-  await read();
+  if (!own || location.hash !== "") await read();
   let timer: ReturnType<typeof setTimeout> | undefined;
   let first = true;
   const stop = effect(() => {

@@ -10,19 +10,25 @@ import { FIELDS, type HeadId, type State } from "./fields.js";
 
 type Signals = { readonly [K in keyof State]: Signal<State[K]> };
 
+/** A store that another shares all with, but for some fields and what is pointed at. */
+interface Beside {
+  readonly store: Store;
+  readonly own: Partial<Signals>;
+}
+
 export class Store {
   /** A signal for each field of a link. */
   readonly fields: Signals;
   readonly state: ReadonlySignal<State>;
   readonly loader: Loader;
-  readonly info = signal<Info | null>(null);
+  readonly info: Signal<Info | null>;
   /** Why `/info` could not be read. */
   readonly infoError = signal<Error | null>(null);
   /** The position of the token under the pointer or with the focus; null for none. */
   readonly hovered = signal<number | null>(null);
   /** Spoken by screen readers. */
-  readonly spoken = signal("");
-  readonly systemDark = signal(false);
+  readonly spoken: Signal<string>;
+  readonly systemDark: Signal<boolean>;
   /** Whether the service wants a key. */
   readonly needsKey = signal(false);
   readonly #keyRefused = (): void => {
@@ -88,10 +94,15 @@ export class Store {
   constructor(
     readonly source: Source,
     initial: State,
+    beside: Beside | null = null,
   ) {
-    this.loader = new Loader(source, this.#keyRefused);
+    const shared = beside?.store;
+    this.loader = shared?.loader ?? new Loader(source, this.#keyRefused);
+    this.info = shared?.info ?? signal(null);
+    this.spoken = shared?.spoken ?? signal("");
+    this.systemDark = shared?.systemDark ?? signal(false);
     const signals = Object.keys(FIELDS).map((name) => [name, signal(initial[name as keyof State])]);
-    this.fields = Object.fromEntries(signals) as unknown as Signals;
+    this.fields = shared ? { ...shared.fields, ...beside?.own } : (Object.fromEntries(signals) as unknown as Signals);
     this.state = computed(() => {
       const values = Object.entries(this.fields).map(([name, { value }]) => [name, value]);
       return Object.fromEntries(values) as State;
@@ -102,6 +113,11 @@ export class Store {
   headsOf({ layers, heads }: { readonly layers: number; readonly heads: number }): readonly HeadId[] {
     const own = this.fields.heads.value.filter(([layer, head]) => layer < layers && head < heads);
     return own.length > 0 ? own : [[Math.floor(layers / 2), 0]];
+  }
+
+  /** A store of another subject on the same page, which shares all fields but those given. */
+  beside(own: Partial<Signals>): Store {
+    return new Store(this.source, this.state.peek(), { store: this, own });
   }
 
   /** Read `/info`; a failure is in `infoError`. */

@@ -24,9 +24,16 @@ export function useSize<E extends Element>(): [RefObject<E | null>, ReadonlySign
   return [element, useComputed(() => size.value)];
 }
 
+/** Pixels a CSS pixel while a picture is exported; null is the screen's own. Canvases follow it. */
+export const pixelDensity = signal<number | null>(null);
+/** What a canvas is drawn into in place of itself while it is exported. Canvases follow it. */
+export const drawnInto = signal<{ canvas: HTMLCanvasElement; context: CanvasRenderingContext2D } | null>(null);
+
 /** Clear a canvas and set its size in CSS pixels; returns the context, which draws in them. */
 export function prepare(canvas: HTMLCanvasElement, { width, height }: Size): CanvasRenderingContext2D {
-  const density = Math.min(window.devicePixelRatio || 1, 3);
+  const other = drawnInto.value;
+  if (other?.canvas === canvas) return other.context;
+  const density = pixelDensity.value ?? Math.min(window.devicePixelRatio || 1, 3);
   canvas.width = Math.round(width * density);
   canvas.height = Math.round(height * density);
   const context = canvas.getContext("2d")!;

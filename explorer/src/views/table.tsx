@@ -1,21 +1,23 @@
 /** Every head with its statistics, in the order of any of them: what grid and scatter show, in numbers. */
 
-import type { Statistic } from "../../../client/js/src/index.js";
+import { BLOCKS } from "../data/blocks.js";
+import type { Overview } from "../data/overview.js";
 import { weightText } from "../drawing/numbers.js";
 import { allHeads, STATISTICS, sortedHeads, statisticOf } from "../drawing/statistics.js";
 import { useStore } from "../layout/context.js";
+import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
+import { BLOCK_TITLES } from "./pairs/pairs.js";
+import { blockOf, useBlocks } from "./pairs/useBlocks.js";
 import type { ViewProps } from "./view.js";
 
 export function TableView({ overview }: ViewProps) {
   const store = useStore();
   const { sort } = store.fields;
   const descending = sort.value.startsWith("-");
-  const by = STATISTICS.find(({ name }) => name === sort.value.replace(/^-/, ""))?.name ?? null;
-  const heads =
-    by === null
-      ? allHeads(overview)
-      : sortedHeads(allHeads(overview), (id) => statisticOf(overview, by, id), descending);
+  const columns = useColumns(overview);
+  const by = columns.find(({ name }) => name === sort.value.replace(/^-/, "")) ?? null;
+  const heads = by === null ? allHeads(overview) : sortedHeads(allHeads(overview), by.rate, descending);
   const chosen = store.heads.value;
   return (
     <>
@@ -39,8 +41,8 @@ export function TableView({ overview }: ViewProps) {
                   Head
                 </button>
               </th>
-              {STATISTICS.map(({ name, title, told }) => (
-                <SortHeader key={name} name={name} title={title} told={told} by={by} descending={descending} />
+              {columns.map((column) => (
+                <SortHeader key={column.name} column={column} by={by} descending={descending} />
               ))}
             </tr>
           </thead>
@@ -57,9 +59,9 @@ export function TableView({ overview }: ViewProps) {
                     {headName(id)}
                   </button>
                 </th>
-                {STATISTICS.map(({ name }) => (
+                {columns.map(({ name, rate }) => (
                   <td class="number" key={name}>
-                    {weightText(statisticOf(overview, name, id))}
+                    {weightText(rate(id))}
                   </td>
                 ))}
               </tr>
@@ -71,18 +73,40 @@ export function TableView({ overview }: ViewProps) {
   );
 }
 
+interface Column {
+  readonly name: string;
+  readonly title: string;
+  readonly told: string;
+  readonly rate: (id: HeadId) => number;
+}
+
+/** The statistics, and of a pair its blocks. */
+function useColumns(overview: Overview): readonly Column[] {
+  const blocks = useBlocks(overview).value;
+  const statistics = STATISTICS.map((entry) => ({
+    ...entry,
+    rate: (id: HeadId) => statisticOf(overview, entry.name, id),
+  }));
+  if (typeof blocks.problem === "string") return statistics;
+  const own = BLOCKS.map((name) => ({
+    name,
+    title: BLOCK_TITLES[name],
+    told: "mean mass from the tokens of a text to those of a text, A the first and B the second",
+    rate: (id: HeadId) => blockOf(blocks, name, id),
+  }));
+  return [...statistics, ...own];
+}
+
 interface SortHeaderProps {
-  name: Statistic;
-  title: string;
-  told: string;
-  by: Statistic | null;
+  column: Column;
+  by: Column | null;
   descending: boolean;
 }
 
 /** The title of a column: the first click puts the largest first. */
-function SortHeader({ name, title, told, by, descending }: SortHeaderProps) {
+function SortHeader({ column: { name, title, told }, by, descending }: SortHeaderProps) {
   const { sort } = useStore().fields;
-  const order = by !== name ? "none" : descending ? "descending" : "ascending";
+  const order = by?.name !== name ? "none" : descending ? "descending" : "ascending";
   return (
     <th scope="col" class="number" aria-sort={order} title={told}>
       <button

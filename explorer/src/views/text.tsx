@@ -2,7 +2,7 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { Fragment } from "preact";
-import { useRef } from "preact/hooks";
+import { useId, useRef } from "preact/hooks";
 import type { Unit } from "../data/overview.js";
 import { highlights, place, rangeOf } from "../drawing/colours.js";
 import { largest, weightText } from "../drawing/numbers.js";
@@ -37,6 +37,8 @@ export function TextView({ overview }: ViewProps) {
 /** Whether weights go out of the pinned token or into it; neither means something with rollout alone. */
 export function Directions() {
   const { direction } = useStore().fields;
+  // In a comparison there are two of these.
+  const name = useId();
   return (
     <fieldset class="switch">
       <legend class="unseen">Direction</legend>
@@ -44,7 +46,7 @@ export function Directions() {
         <label key={value}>
           <input
             type="radio"
-            name="direction"
+            name={name}
             checked={direction.value === value}
             onChange={() => {
               direction.value = value;

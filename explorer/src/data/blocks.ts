@@ -1,0 +1,38 @@
+/** What the two texts of a pair give each other: the mass of every head from text to text. */
+
+import type { LayerMaps } from "./maps.js";
+import type { Overview, Unit } from "./overview.js";
+import { fitsWhole } from "./requests.js";
+
+/** In the order of a block: from the first text to itself and to the second, then from the second. */
+export const BLOCKS = ["aa", "ab", "ba", "bb"] as const;
+export type Block = (typeof BLOCKS)[number];
+
+/**
+ * For each map of a layer the four blocks, (H, 4): the mean over the rows of a text of the sum of their weights on
+ * a text. Special tokens belong to neither, so that the rest of a row is what it gives to them. A text without
+ * tokens has no mean: NaN.
+ */
+export function blocksOf({ heads, size, weights }: LayerMaps, kept: readonly Unit[]): Float32Array {
+  // 0 and 1 are the texts, 2 is neither.
+  const owner = Uint8Array.from(kept, ({ special, segment }) => (special ? 2 : segment));
+  const rows = [0, 1].map((text) => owner.filter((own) => own === text).length);
+  const blocks = new Float32Array(4 * heads.length);
+  for (let map = 0; map < heads.length; map++) {
+    const sums = new Float64Array(9);
+    for (let query = 0, at = map * size ** 2; query < size; query++) {
+      const from = 3 * owner[query]!;
+      for (let key = 0; key < size; key++, at++) sums[from + owner[key]!]! += weights[at]!;
+    }
+    for (let i = 0; i < 4; i++) blocks[4 * map + i] = sums[3 * (i >> 1) + (i & 1)]! / rows[i >> 1]!;
+  }
+  return blocks;
+}
+
+/** Why an input has no blocks, in a sentence; null if it has them. */
+export function withoutBlocks({ subject, tokens, heads }: Overview, limit: number): string | null {
+  if (subject.pair === null) return "Add a second text: this view shows how much two texts look at each other.";
+  if (subject.weights === "score") return "Scores do not add up to a mass. Choose another kind of weights.";
+  if (fitsWhole(tokens, heads, limit)) return null;
+  return `The blocks need whole maps, which are too large for ${tokens.toLocaleString("en")} tokens. Enter shorter texts.`;
+}

@@ -1,0 +1,88 @@
+/** The maps in the file that the page is: one input, and some of its layers. */
+
+import {
+  Answer,
+  type AttentionMaps,
+  type AttentionOptions,
+  type Axis,
+  type Inputs,
+  Tensor,
+} from "../../../client/js/src/index.js";
+import { type FileData, unpack } from "./packed.js";
+import type { Assets, Source } from "./source.js";
+
+const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
+
+export class EmbeddedSource implements Source {
+  readonly kind = "embedded";
+  readonly #overview: AttentionMaps;
+  readonly #layers: readonly AttentionMaps[];
+
+  constructor(readonly data: FileData) {
+    this.#overview = unpack(data.overview);
+    this.#layers = data.layers.map(unpack);
+  }
+
+  async info() {
+    return this.data.info;
+  }
+
+  async tokenize(_: Inputs) {
+    return this.#answer(this.#overview);
+  }
+
+  /** Answer from what the file holds; throws an Error that says what that is. */
+  async attention(_: Inputs, options: AttentionOptions) {
+    const { signal: _signal, layers, heads, queries, keys, dtype: _dtype, ...fields } = options;
+    if (fields.summary) return this.#answer(this.#overview);
+    if (!sameFields(fields, this.data.fields)) {
+      throw new Error("This file holds maps as they were saved. Open the explorer of a service for other ones.");
+    }
+    const item = this.#layers.find((held) => held.layers![0] === layers?.[0]);
+    if (item === undefined || layers?.length !== 1) {
+      const held = this.#layers.map((one) => one.layers![0]).join(", ");
+      throw new Error(`This file holds the maps of layer ${held}. Open the explorer of a service for the others.`);
+    }
+    return this.#answer(selected(item, { head: heads, query: queries, key: keys }));
+  }
+
+  async assets(): Promise<Assets> {
+    const text = (selector: string): string => document.querySelector(selector)?.textContent ?? "";
+    return { script: text("script[type=module]"), style: text("style") };
+  }
+
+  #answer<T>(item: T): Answer<T> {
+    return new Answer(this.data.info.models[0]!.name, [item], { input_tokens: this.data.tokens }, null, [], null);
+  }
+}
+
+function sameFields(asked: object, held: object): boolean {
+  const sorted = (fields: object): string =>
+    JSON.stringify(Object.entries(fields).sort(([a], [b]) => (a < b ? -1 : 1)));
+  return sorted(asked) === sorted(held);
+}
+
+type Chosen = Partial<Record<Axis, "all" | readonly number[] | undefined>>;
+
+/** Some heads, rows and columns of an item. */
+function selected(item: AttentionMaps, chosen: Chosen): AttentionMaps {
+  if (!Object.values(chosen).some(Array.isArray)) return item;
+  const { data, shape } = item.attention!;
+  const labels = item.axes.map((axis) => (Array.isArray(chosen[axis]) ? (chosen[axis] as number[]) : null));
+  const picks = item.axes.map((axis, i) => {
+    const all = item[LABELS[axis]]!;
+    return (labels[i] ?? all).map((label) => all.indexOf(label));
+  });
+  const numbers: number[] = [];
+  const gather = (axis: number, start: number): void => {
+    if (axis === picks.length) numbers.push(data[start]!);
+    else for (const index of picks[axis]!) gather(axis + 1, (start + index) * (shape[axis + 1] ?? 1));
+  };
+  gather(0, 0);
+  const own = Object.fromEntries(item.axes.map((axis, i) => [LABELS[axis], labels[i] ?? item[LABELS[axis]]]));
+  const attention = new Tensor(
+    Float32Array.from(numbers),
+    picks.map(({ length }) => length),
+  );
+  return { ...item, ...own, attention };
+}

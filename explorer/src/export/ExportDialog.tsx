@@ -1,0 +1,230 @@
+/** What can be taken away: pictures, numbers, a page of its own, and programs. */
+
+import { type Signal, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
+import type { Overview } from "../data/overview.js";
+import { fitsWhole, inputsOf, layerFields } from "../data/requests.js";
+import { useStore } from "../layout/context.js";
+import { sentence } from "../layout/Problems.js";
+import type { Store } from "../state/store.js";
+import { codeOf, LANGUAGES, type Language } from "./code.js";
+import { estimatedBytes, htmlFile, tooLarge } from "./html.js";
+import { copyFrom, saveFile, toPng } from "./save.js";
+import { pictureOf } from "./svg.js";
+
+const SCALES = [2, 3, 4] as const;
+const DEFAULT_URL = "http://127.0.0.1:8000/";
+
+/** The button and its dialog; there is nothing to export before something is shown. */
+export function ExportMenu() {
+  const store = useStore();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const overview = store.shown.value;
+  return (
+    <>
+      <button type="button" disabled={overview === null} onClick={() => dialog.current!.showModal()}>
+        Export
+      </button>
+      <dialog class="export" ref={dialog} aria-labelledby="export-title">
+        {overview !== null && <Contents overview={overview} />}
+        <form method="dialog">
+          <button type="submit">Close</button>
+        </form>
+      </dialog>
+    </>
+  );
+}
+
+interface Work {
+  /** What is being done or was, or what went wrong. */
+  readonly told: Signal<string>;
+  readonly busy: Signal<boolean>;
+}
+
+function Contents({ overview }: { overview: Overview }) {
+  const store = useStore();
+  const work: Work = { told: useSignal(""), busy: useSignal(false) };
+  return (
+    <>
+      <h2 id="export-title">Export</h2>
+      <Pictures work={work} />
+      <Numbers overview={overview} work={work} />
+      <Code overview={overview} />
+      <p class="told" role="status">
+        {work.told}
+      </p>
+      {store.source.kind === "embedded" && <p class="note">This page is a file: it has no service to ask.</p>}
+    </>
+  );
+}
+
+/** Do something that takes a while, and say how it ended. Buttons keep the focus meanwhile, and do nothing. */
+async function run({ told, busy }: Work, act: () => Promise<string>): Promise<void> {
+  if (busy.value) return;
+  busy.value = true;
+  told.value = "Working…";
+  try {
+    told.value = await act();
+  } catch (error) {
+    told.value = sentence(error as Error);
+  } finally {
+    busy.value = false;
+  }
+}
+
+function Part({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section class="export-part">
+      <h3>{title}</h3>
+      <div class="export-row">{children}</div>
+    </section>
+  );
+}
+
+function Pictures({ work }: { work: Work }) {
+  const store = useStore();
+  const scale = useSignal<number>(SCALES[0]);
+  const view = (): HTMLElement => document.querySelector<HTMLElement>(".headlight #view")!;
+  const png = async (): Promise<string> => {
+    const { svg, width, height } = await pictureOf(view(), scale.value, false);
+    saveFile(await toPng(svg, width, height, scale.value), fileName(store, "png"));
+    return `Saved a picture of ${width * scale.value} × ${height * scale.value} pixels.`;
+  };
+  const svg = async (): Promise<string> => {
+    const picture = await pictureOf(view(), SCALES[1], true);
+    saveFile(new Blob([picture.svg], { type: "image/svg+xml" }), fileName(store, "svg"));
+    return "Saved a drawing. Its texts are texts; maps, and more than 5,000 lines, are images.";
+  };
+  return (
+    <Part title="Picture of this view">
+      <select
+        aria-label="Pixels of the PNG"
+        value={scale.value}
+        onChange={({ currentTarget }) => {
+          scale.value = Number(currentTarget.value);
+        }}
+      >
+        {SCALES.map((times) => (
+          <option key={times} value={times}>
+            {times} ×
+          </option>
+        ))}
+      </select>
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, png)}>
+        PNG
+      </button>
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, svg)}>
+        SVG
+      </button>
+    </Part>
+  );
+}
+
+function Numbers({ overview, work }: { overview: Overview; work: Work }) {
+  const store = useStore();
+  const { source } = store;
+  const [layer] = store.current.value;
+  const choice = useSignal<"layer" | "chosen" | "all">("layer");
+  const layers = {
+    layer: [layer],
+    chosen: [...new Set(store.heads.value.map(([one]) => one))].sort((a, b) => a - b),
+    all: Array.from({ length: overview.layers }, (_, i) => i),
+  };
+  const npz = async (): Promise<string> => {
+    const { layers: _, ...fields } = layerFields(overview.subject, layer);
+    const { dtype: _dtype, ...exact } = fields;
+    const file = await source.npz!(inputsOf(overview.subject), { ...exact, layers: layers[choice.value] });
+    saveFile(file, fileName(store, "npz"));
+    return `Saved ${size(file.size)}, in single precision.`;
+  };
+  const html = async (): Promise<string> => {
+    const wanted = layers[choice.value];
+    const limit = store.info.peek()?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
+    if (!fitsWhole(overview.tokens, overview.heads, limit))
+      throw new Error("The text is too long: enter a shorter one.");
+    const refused = tooLarge(estimatedBytes(overview, wanted.length));
+    if (refused !== null) throw new Error(refused);
+    const text = await htmlFile(store, overview, wanted, (done) => {
+      work.told.value = `Layer ${done + 1} of ${wanted.length}…`;
+    });
+    const file = new Blob([text], { type: "text/html" });
+    const late = tooLarge(file.size);
+    if (late !== null) throw new Error(late);
+    saveFile(file, fileName(store, "html"));
+    return `Saved ${size(file.size)}. The page opens without a network.`;
+  };
+  return (
+    <Part title="Maps">
+      <select
+        aria-label="Layers"
+        value={choice.value}
+        onChange={({ currentTarget }) => {
+          choice.value = currentTarget.value as typeof choice.value;
+        }}
+      >
+        <option value="layer">layer {layer}</option>
+        {layers.chosen.length > 1 && <option value="chosen">layers {layers.chosen.join(", ")}</option>}
+        <option value="all">all layers</option>
+      </select>
+      {source.npz !== undefined && (
+        <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, npz)}>
+          npz
+        </button>
+      )}
+      <button type="button" aria-disabled={work.busy.value} onClick={() => run(work, html)}>
+        HTML page
+      </button>
+    </Part>
+  );
+}
+
+function Code({ overview }: { overview: Overview }) {
+  const { source, current } = useStore();
+  const language = useSignal<Language>("curl");
+  const field = useRef<HTMLTextAreaElement>(null);
+  const copied = useSignal(false);
+  const code = codeOf(language.value, {
+    url: source.url ?? DEFAULT_URL,
+    inputs: inputsOf(overview.subject),
+    options: layerFields(overview.subject, current.value[0]),
+    keyed: source.keyed ?? false,
+  });
+  return (
+    <Part title="Code that asks for this layer">
+      <select
+        aria-label="Language"
+        value={language.value}
+        onChange={({ currentTarget }) => {
+          language.value = currentTarget.value as Language;
+          copied.value = false;
+        }}
+      >
+        {Object.entries(LANGUAGES).map(([name, title]) => (
+          <option key={name} value={name}>
+            {title}
+          </option>
+        ))}
+      </select>
+      <button
+        type="button"
+        onClick={async () => {
+          await copyFrom(field.current!);
+          copied.value = true;
+        }}
+      >
+        {copied.value ? "Copied" : "Copy"}
+      </button>
+      <textarea ref={field} class="code" readOnly rows={8} aria-label="Code" value={code} spellcheck={false} />
+    </Part>
+  );
+}
+
+function fileName(store: Store, ending: string): string {
+  const [layer, head] = store.current.peek();
+  return `headlight-${store.fields.view.peek()}-L${layer}H${head}.${ending}`;
+}
+
+function size(bytes: number): string {
+  return bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}

@@ -1,0 +1,234 @@
+/**
+ * Records what is drawn on a canvas as SVG: a stand-in for its context. It knows what the views use; after anything
+ * else it is not `complete`, and the canvas is exported as an image.
+ */
+
+import { escaped, round } from "./xml.js";
+
+/** More lines than this in one file are slow to draw, and to edit. */
+export const MOST_LINES = 5_000;
+
+type Matrix = readonly [number, number, number, number, number, number];
+
+interface Look {
+  matrix: Matrix;
+  fillStyle: string;
+  strokeStyle: string;
+  lineWidth: number;
+  lineCap: string;
+  lineJoin: string;
+  globalAlpha: number;
+  font: string;
+  textAlign: string;
+  textBaseline: string;
+  imageSmoothingEnabled: boolean;
+  dash: readonly number[];
+  clip: string | null;
+}
+
+const ANCHORS: Record<string, string> = { left: "start", start: "start", center: "middle", right: "end", end: "end" };
+/** How far below its anchor a baseline lies, in font sizes. */
+const BASELINES: Record<string, number> = { alphabetic: 0, middle: 0.35, top: 0.8, hanging: 0.8, bottom: -0.2 };
+
+export class Recorder {
+  readonly parts: string[] = [];
+  lines = 0;
+  complete = true;
+  #look: Look = {
+    matrix: [1, 0, 0, 1, 0, 0],
+    fillStyle: "#000",
+    strokeStyle: "#000",
+    lineWidth: 1,
+    lineCap: "butt",
+    lineJoin: "miter",
+    globalAlpha: 1,
+    font: "10px sans-serif",
+    textAlign: "start",
+    textBaseline: "alphabetic",
+    imageSmoothingEnabled: true,
+    dash: [],
+    clip: null,
+  };
+  readonly #saved: Look[] = [];
+  #path = "";
+  #moves = 0;
+
+  /** `name` starts the ids of this drawing; `canvas` is the real one, which measures texts. */
+  constructor(
+    readonly canvas: HTMLCanvasElement,
+    readonly name: string,
+  ) {}
+
+  /** As the context that views draw in. */
+  asContext(): CanvasRenderingContext2D {
+    return new Proxy(this, {
+      get: (recorder, key) => {
+        if (key in recorder.#look) return recorder.#look[key as keyof Look];
+        const value: unknown = Reflect.get(recorder, key, recorder);
+        if (value === undefined) recorder.complete = false;
+        return value === undefined ? () => undefined : typeof value === "function" ? value.bind(recorder) : value;
+      },
+      set: (recorder, key, value) => {
+        if (!(key in recorder.#look)) recorder.complete = false;
+        else (recorder.#look as unknown as Record<string, unknown>)[key as string] = value;
+        return true;
+      },
+    }) as unknown as CanvasRenderingContext2D;
+  }
+
+  save(): void {
+    this.#saved.push({ ...this.#look });
+  }
+  restore(): void {
+    this.#look = this.#saved.pop() ?? this.#look;
+  }
+  translate(x: number, y: number): void {
+    this.#multiply([1, 0, 0, 1, x, y]);
+  }
+  rotate(angle: number): void {
+    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+    this.#multiply([cos, sin, -sin, cos, 0, 0]);
+  }
+  scale(x: number, y: number): void {
+    this.#multiply([x, 0, 0, y, 0, 0]);
+  }
+  setLineDash(dash: readonly number[]): void {
+    this.#look.dash = dash;
+  }
+  measureText(text: string): TextMetrics {
+    const context = this.canvas.getContext("2d")!;
+    context.save();
+    context.font = this.#look.font;
+    const measured = context.measureText(text);
+    context.restore();
+    return measured;
+  }
+
+  beginPath(): void {
+    this.#path = "";
+    this.#moves = 0;
+  }
+  moveTo(x: number, y: number): void {
+    this.#path += `M${round(x)} ${round(y)}`;
+    this.#moves += 1;
+  }
+  lineTo(x: number, y: number): void {
+    this.#path += `L${round(x)} ${round(y)}`;
+  }
+  quadraticCurveTo(...numbers: number[]): void {
+    this.#path += `Q${numbers.map(round).join(" ")}`;
+  }
+  bezierCurveTo(...numbers: number[]): void {
+    this.#path += `C${numbers.map(round).join(" ")}`;
+  }
+  closePath(): void {
+    this.#path += "Z";
+  }
+  rect(x: number, y: number, width: number, height: number): void {
+    this.#path += `M${round(x)} ${round(y)}h${round(width)}v${round(height)}h${round(-width)}Z`;
+  }
+  arc(x: number, y: number, radius: number, from: number, to: number): void {
+    if (Math.abs(to - from) < 2 * Math.PI - 1e-6) this.complete = false;
+    const [r, d] = [round(radius), round(2 * radius)];
+    this.#path += `M${round(x - radius)} ${round(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0Z`;
+  }
+  fill(path?: unknown): void {
+    this.#draw(path, `fill="${escaped(this.#look.fillStyle)}"`);
+  }
+  stroke(path?: unknown): void {
+    this.lines += Math.max(this.#moves, 1);
+    this.#draw(path, this.#strokeLook());
+  }
+  clip(path?: unknown): void {
+    if (path !== undefined) this.complete = false;
+    const id = `${this.name}-clip-${this.parts.length}`;
+    const nested = this.#look.clip === null ? "" : ` clip-path="url(#${this.#look.clip})"`;
+    this.parts.push(`<clipPath id="${id}"${nested}><path d="${this.#path}"${this.#transform()}/></clipPath>`);
+    this.#look.clip = id;
+  }
+
+  clearRect(): void {}
+  fillRect(x: number, y: number, width: number, height: number): void {
+    this.#element("rect", `${box(x, y, width, height)} fill="${escaped(this.#look.fillStyle)}"`);
+  }
+  strokeRect(x: number, y: number, width: number, height: number): void {
+    this.#element("rect", `${box(x, y, width, height)} ${this.#strokeLook()}`);
+  }
+  fillText(text: string, x: number, y: number, most?: number): void {
+    this.#text(text, x, y, most, `fill="${escaped(this.#look.fillStyle)}"`);
+  }
+  strokeText(text: string, x: number, y: number, most?: number): void {
+    this.#text(text, x, y, most, `${this.#strokeLook()} stroke-linejoin="round"`);
+  }
+  drawImage(image: CanvasImageSource, ...numbers: number[]): void {
+    const { width, height } = image as HTMLCanvasElement;
+    const [sx, sy, sw, sh] = numbers.length === 8 ? numbers : [0, 0, width, height];
+    const [x, y, w = width, h = height] = numbers.length === 8 ? numbers.slice(4) : numbers;
+    const cut = document.createElement("canvas");
+    cut.width = Math.max(1, Math.round(sw!));
+    cut.height = Math.max(1, Math.round(sh!));
+    cut.getContext("2d")!.drawImage(image, sx!, sy!, sw!, sh!, 0, 0, cut.width, cut.height);
+    const smooth = this.#look.imageSmoothingEnabled ? "" : ' image-rendering="pixelated"';
+    this.#element(
+      "image",
+      `${box(x!, y!, w, h)} preserveAspectRatio="none"${smooth} href="${cut.toDataURL("image/png")}"`,
+    );
+  }
+
+  #draw(path: unknown, look: string): void {
+    if (path !== undefined) this.complete = false;
+    if (this.#path !== "") this.#element("path", `d="${this.#path}" ${look}`);
+  }
+
+  #text(text: string, x: number, y: number, most: number | undefined, look: string): void {
+    const { font, textAlign, textBaseline } = this.#look;
+    const size = Number(/([\d.]+)px/.exec(font)?.[1] ?? 10);
+    const [before, family = "sans-serif"] = font.split(/[\d.]+px\s*/);
+    const weight = /bold|\d{3}/.exec(before ?? "")?.[0];
+    const narrow = most !== undefined && this.measureText(text).width > most;
+    this.#element(
+      "text",
+      `x="${round(x)}" y="${round(y + size * (BASELINES[textBaseline] ?? 0))}" font-size="${size}" ` +
+        `font-family="${escaped(family)}"${weight ? ` font-weight="${weight}"` : ""} ` +
+        `text-anchor="${ANCHORS[textAlign] ?? "start"}"${narrow ? ` textLength="${round(most)}"` : ""}` +
+        `${narrow ? ' lengthAdjust="spacingAndGlyphs"' : ""} ${look}`,
+      escaped(text),
+    );
+  }
+
+  #strokeLook(): string {
+    const { strokeStyle, lineWidth, lineCap, dash } = this.#look;
+    const dashes = dash.length > 0 ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+    const cap = lineCap === "butt" ? "" : ` stroke-linecap="${lineCap}"`;
+    return `fill="none" stroke="${escaped(strokeStyle)}" stroke-width="${round(lineWidth)}"${cap}${dashes}`;
+  }
+
+  #element(name: string, attributes: string, content = ""): void {
+    const { globalAlpha, clip } = this.#look;
+    const alpha = globalAlpha === 1 ? "" : ` opacity="${round(globalAlpha)}"`;
+    const drawn = `<${name} ${attributes}${alpha}${this.#transform()}>${content}</${name}>`;
+    // The clip was set before the transform: it applies around it.
+    this.parts.push(clip === null ? drawn : `<g clip-path="url(#${clip})">${drawn}</g>`);
+  }
+
+  #transform(): string {
+    const { matrix } = this.#look;
+    return matrix.join() === "1,0,0,1,0,0" ? "" : ` transform="matrix(${matrix.map(round).join(" ")})"`;
+  }
+
+  #multiply([a, b, c, d, e, f]: Matrix): void {
+    const [A, B, C, D, E, F] = this.#look.matrix;
+    this.#look.matrix = [
+      A * a + C * b,
+      B * a + D * b,
+      A * c + C * d,
+      B * c + D * d,
+      A * e + C * f + E,
+      B * e + D * f + F,
+    ];
+  }
+}
+
+function box(x: number, y: number, width: number, height: number): string {
+  return `x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}"`;
+}

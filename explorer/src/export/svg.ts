@@ -1,0 +1,228 @@
+/** What is seen of a view as SVG: texts stay texts, and canvases are drawn again as vectors where they can be. */
+
+import { drawnInto, pixelDensity } from "../views/canvas.js";
+import { MOST_LINES, Recorder } from "./recorder.js";
+import { escaped, round } from "./xml.js";
+
+export interface Picture {
+  readonly svg: string;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Fields and buttons of a view are left out: they say nothing in a picture. */
+const LEFT_OUT =
+  ".view-tools, form, input, select, textarea, progress, .unseen, noscript, button:not(.cell, table button)";
+const MARGIN = 16;
+
+/** Draw an element with all that it contains; canvases that become images have `density` pixels a CSS pixel. */
+export async function pictureOf(element: HTMLElement, density: number, vectors: boolean): Promise<Picture> {
+  const canvases = [...element.querySelectorAll("canvas")].filter(shown);
+  const recorders = vectors ? await record(canvases) : new Map<HTMLCanvasElement, Recorder>();
+  try {
+    pixelDensity.value = density;
+    await drawn();
+    return new Walk(element, recorders).picture();
+  } finally {
+    pixelDensity.value = null;
+  }
+}
+
+/** Have the views draw into recorders; canvases that need something else, or too many lines, are left out. */
+async function record(canvases: readonly HTMLCanvasElement[]): Promise<Map<HTMLCanvasElement, Recorder>> {
+  const recorders = new Map<HTMLCanvasElement, Recorder>();
+  try {
+    for (const [i, canvas] of canvases.entries()) {
+      // Thumbnails draw themselves, a pixel for each weight: they stay images.
+      if (canvas.classList.contains("map")) continue;
+      const recorder = new Recorder(canvas, `c${i}`);
+      drawnInto.value = { canvas, context: recorder.asContext() };
+      await drawn();
+      if (recorder.complete && recorder.parts.length > 0 && recorder.lines <= MOST_LINES) {
+        recorders.set(canvas, recorder);
+      }
+    }
+  } finally {
+    drawnInto.value = null;
+    await drawn();
+  }
+  return recorders;
+}
+
+/** Views draw soon after a signal has changed, at the latest before the next frame. */
+function drawn(): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, 50);
+  });
+}
+
+function shown(element: Element): boolean {
+  const { width, height } = element.getBoundingClientRect();
+  return width > 0 && height > 0;
+}
+
+/** One walk over an element and its descendants. */
+class Walk {
+  readonly #parts: string[] = [];
+  readonly #left: number;
+  readonly #top: number;
+  #right = 0;
+  #bottom = 0;
+  readonly #measuring = new OffscreenCanvas(1, 1).getContext("2d")!;
+
+  constructor(
+    readonly root: HTMLElement,
+    readonly recorders: ReadonlyMap<HTMLCanvasElement, Recorder>,
+  ) {
+    const { left, top } = root.getBoundingClientRect();
+    this.#left = left - MARGIN;
+    this.#top = top - MARGIN;
+  }
+
+  picture(): Picture {
+    this.#element(this.root);
+    const paper = getComputedStyle(this.root.closest(".headlight")!).backgroundColor;
+    const [width, height] = [Math.ceil(this.#right + MARGIN), Math.ceil(this.#bottom + MARGIN)];
+    const ground = `<rect width="${width}" height="${height}" fill="${paper}"/>`;
+    const svg =
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
+      `viewBox="0 0 ${width} ${height}">${ground}${this.#parts.join("\n")}</svg>`;
+    return { svg, width, height };
+  }
+
+  #element(element: Element): void {
+    if (element.matches(LEFT_OUT)) return;
+    const style = getComputedStyle(element);
+    if (style.display === "none" || style.visibility === "hidden") return;
+    if (element instanceof HTMLCanvasElement) this.#canvas(element, style);
+    else if (element instanceof SVGSVGElement) this.#drawing(element);
+    else {
+      this.#boxes(element, style);
+      for (const child of element.childNodes) {
+        if (child instanceof Element) this.#element(child);
+        else if (child instanceof Text) this.#text(child, style);
+      }
+    }
+  }
+
+  /** The ground of an element, its lines, and the bar of a token. */
+  #boxes(element: Element, style: CSSStyleDeclaration): void {
+    const bar = /inset/.test(style.boxShadow)
+      ? Number(/(-?[\d.]+)px -([\d.]+)px/.exec(style.boxShadow)?.[2] ?? 0)
+      : 0;
+    const outline = style.outlineStyle === "solid" ? Number.parseFloat(style.outlineWidth) : 0;
+    const radius = Number.parseFloat(style.borderTopLeftRadius) || 0;
+    for (const rect of element.getClientRects()) {
+      const [x, y, width, height] = this.#place(rect);
+      if (!/^rgba\(.*, 0\)$|^transparent$/.test(style.backgroundColor)) {
+        this.#rect([x, y, width, height], `rx="${radius}" fill="${style.backgroundColor}"`);
+      }
+      if (bar > 0) this.#rect([x, y + height - bar, width, bar], `fill="${style.color}"`);
+      if (outline > 0) {
+        const around = outline / 2 + (Number.parseFloat(style.outlineOffset) || 0);
+        this.#rect(
+          [x - around, y - around, width + 2 * around, height + 2 * around],
+          `rx="${radius}" fill="none" stroke="${style.outlineColor}" stroke-width="${outline}"`,
+        );
+      }
+      this.#borders([x, y, width, height], style, radius);
+    }
+  }
+
+  #borders([x, y, width, height]: Box, style: CSSStyleDeclaration, radius: number): void {
+    const [above, below] = [style.borderTopWidth, style.borderBottomWidth].map((one) => Number.parseFloat(one) || 0);
+    const stroke = `stroke="${style.borderBottomColor}" stroke-width="${below}"`;
+    if (above! > 0 && below! > 0 && style.borderBottomColor !== "rgba(0, 0, 0, 0)") {
+      const half = below! / 2;
+      this.#rect([x + half, y + half, width - below!, height - below!], `rx="${radius}" fill="none" ${stroke}`);
+    } else if (below! > 0) {
+      const at = round(y + height - below! / 2);
+      this.#parts.push(`<path d="M${round(x)} ${at}h${round(width)}" ${stroke}/>`);
+    }
+  }
+
+  #rect([x, y, width, height]: Box, look: string): void {
+    if (width <= 0 || height <= 0) return;
+    this.#parts.push(
+      `<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" ${look}/>`,
+    );
+  }
+
+  /** A text, line by line. */
+  #text(node: Text, style: CSSStyleDeclaration): void {
+    const text = node.data;
+    if (text.trim() === "") return;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    if (range.getClientRects().length <= 1) {
+      this.#line(text, range.getBoundingClientRect(), style);
+      return;
+    }
+    for (const { 0: word, index } of text.matchAll(/\S+/g)) {
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      this.#line(word, range.getBoundingClientRect(), style);
+    }
+  }
+
+  #line(text: string, rect: DOMRect, style: CSSStyleDeclaration): void {
+    if (rect.width === 0) return;
+    const [x, y, width, height] = this.#place(rect);
+    this.#measuring.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+    const { fontBoundingBoxAscent: above, fontBoundingBoxDescent: below } = this.#measuring.measureText(text);
+    const baseline = y + (height * above) / (above + below);
+    this.#parts.push(
+      `<text x="${round(x)}" y="${round(baseline)}" textLength="${round(width)}" lengthAdjust="spacingAndGlyphs" ` +
+        `font-family="${escaped(style.fontFamily)}" font-size="${Number.parseFloat(style.fontSize)}" ` +
+        `font-weight="${style.fontWeight}" fill="${style.color}">${escaped(text.trim())}</text>`,
+    );
+  }
+
+  #canvas(canvas: HTMLCanvasElement, style: CSSStyleDeclaration): void {
+    const [x, y, width, height] = this.#place(canvas.getBoundingClientRect());
+    const recorder = this.recorders.get(canvas);
+    if (recorder !== undefined) {
+      this.#parts.push(
+        `<svg x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" overflow="hidden">`,
+        ...recorder.parts,
+        "</svg>",
+      );
+      return;
+    }
+    const pixels = style.imageRendering === "auto" ? "" : ` image-rendering="${style.imageRendering}"`;
+    this.#parts.push(
+      `<image x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" ` +
+        `preserveAspectRatio="none"${pixels} href="${canvas.toDataURL("image/png")}"/>`,
+    );
+  }
+
+  /** The shapes of an SVG element, with the colours that the stylesheet gives them. */
+  #drawing(drawing: SVGSVGElement): void {
+    this.#place(drawing.getBoundingClientRect());
+    for (const shape of drawing.querySelectorAll<SVGGraphicsElement>("rect, circle, path, line, text")) {
+      const matrix = shape.getScreenCTM();
+      if (matrix === null) continue;
+      const { a, b, c, d, e, f } = matrix;
+      const style = getComputedStyle(shape);
+      const copy = shape.cloneNode(true) as SVGElement;
+      copy.removeAttribute("class");
+      for (const name of ["fill", "stroke", "stroke-width", "opacity"]) {
+        copy.setAttribute(name, style.getPropertyValue(name));
+      }
+      const moved = [a, b, c, d, e - this.#left, f - this.#top].map((number) => Math.round(1e4 * number) / 1e4);
+      this.#parts.push(
+        `<g transform="matrix(${moved.join(" ")})">${new XMLSerializer().serializeToString(copy)}</g>`,
+      );
+    }
+  }
+
+  /** Where something stands in the picture, which grows by it. */
+  #place({ left, top, width, height }: DOMRect): Box {
+    const [x, y] = [left - this.#left, top - this.#top];
+    this.#right = Math.max(this.#right, x + width);
+    this.#bottom = Math.max(this.#bottom, y + height);
+    return [x, y, width, height];
+  }
+}
+
+type Box = readonly [x: number, y: number, width: number, height: number];

@@ -1,0 +1,183 @@
+/** The map of a head in the second input minus that in the first, where both have the same tokens. */
+
+import { type ReadonlySignal, useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import type { Loaded, Loader } from "../../data/loader.js";
+import { mapOf } from "../../data/maps.js";
+import type { Overview } from "../../data/overview.js";
+import { fitsWhole } from "../../data/requests.js";
+import { largest, weightText } from "../../drawing/numbers.js";
+import { useStore } from "../../layout/context.js";
+import { sentence } from "../../layout/Problems.js";
+import type { HeadId } from "../../state/fields.js";
+import { headName, type Store } from "../../state/store.js";
+import { placeIn, useSize } from "../canvas.js";
+import { sameTokens } from "./align.js";
+import { type Cell, cellAt, drawDifference } from "./differenceDrawing.js";
+
+interface Both {
+  readonly first: Overview;
+  readonly second: Overview;
+}
+
+/** Maps of a head, (N, N) each. */
+export interface Difference {
+  readonly size: number;
+  readonly first: Float32Array;
+  readonly second: Float32Array;
+  /** second − first */
+  readonly values: Float32Array;
+}
+
+const SHOWN = 10;
+
+export function DifferenceView({ first, second }: Both) {
+  const store = useStore();
+  const found = useComputed(() => differenceOf(store, { first, second }));
+  const why = reason(store, { first, second });
+  if (why !== null) return <p class="note">{why}</p>;
+  const loaded = found.value;
+  if (loaded.state === "failed") return <p class="problem">{sentence(loaded.error)}</p>;
+  if (loaded.state === "loading") return <p class="note">Loading…</p>;
+  return <Shown found={found} difference={loaded.value} overview={first} />;
+}
+
+interface ShownProps {
+  /** For the drawing, which follows signals. */
+  readonly found: ReadonlySignal<Loaded<Difference>>;
+  readonly difference: Difference;
+  readonly overview: Overview;
+}
+
+function Shown({ found, difference, overview }: ShownProps) {
+  const store = useStore();
+  const [frame, size] = useSize<HTMLDivElement>();
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const at = useSignal<Cell>([0, 0]);
+  useSignalEffect(() => {
+    if (size.value.width === 0 || found.value.state !== "ready") return;
+    drawDifference(canvas.current!, found.value.value, overview.kept, size.value, at.value, store.dark.value);
+  });
+  const move = (event: KeyboardEvent): void => {
+    const [down, right] = STEPS[event.key] ?? [0, 0];
+    if (down === 0 && right === 0) return;
+    event.preventDefault();
+    const last = difference.size - 1;
+    const [row, column] = at.value;
+    at.value = [within(row + down, last), within(column + right, last)];
+    store.spoken.value = told(difference, overview, at.value);
+  };
+  const name = headName(store.current.value);
+  const order = largest(difference.values.map(Math.abs), SHOWN);
+  return (
+    <div class="difference">
+      <div>
+        <p class="note">
+          {name}, second minus first: <span class="key above" aria-hidden="true" /> more in the second,{" "}
+          <span class="key below" aria-hidden="true" /> less. Point at a cell, or move with the arrow keys.
+        </p>
+        <div
+          class="difference-map"
+          ref={frame}
+          role="group"
+          aria-label={`Difference map of ${name}, rows look at columns`}
+          tabIndex={0}
+          onKeyDown={move}
+          onPointerMove={(event) => {
+            const cell = cellAt(size.value, difference.size, placeIn(event.currentTarget, event));
+            if (cell !== null) at.value = cell;
+          }}
+        >
+          <canvas ref={canvas} aria-hidden="true" />
+        </div>
+        <Told difference={difference} overview={overview} at={at.value} />
+      </div>
+      <table class="differences">
+        <caption>The largest differences</caption>
+        <thead>
+          <tr>
+            <th scope="col">From</th>
+            <th scope="col">To</th>
+            <th scope="col" class="number">
+              First
+            </th>
+            <th scope="col" class="number">
+              Second
+            </th>
+            <th scope="col" class="number">
+              Difference
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {order.map((i) => (
+            <tr key={i}>
+              <td class="label">{overview.kept[Math.floor(i / difference.size)]!.label}</td>
+              <td class="label">{overview.kept[i % difference.size]!.label}</td>
+              <td class="number">{weightText(difference.first[i]!)}</td>
+              <td class="number">{weightText(difference.second[i]!)}</td>
+              <td class="number">{signed(difference.values[i]!)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const STEPS: Record<string, [down: number, right: number]> = {
+  ArrowDown: [1, 0],
+  ArrowUp: [-1, 0],
+  ArrowRight: [0, 1],
+  ArrowLeft: [0, -1],
+};
+
+function Told({ difference, overview, at }: { difference: Difference; overview: Overview; at: Cell }) {
+  return <p class="told">{told(difference, overview, at)}</p>;
+}
+
+function told({ size, first, second, values }: Difference, { kept }: Overview, [row, column]: Cell): string {
+  const i = row * size + column;
+  const cell = `from “${kept[row]!.label}” to “${kept[column]!.label}”`;
+  return `${signed(values[i]!)} ${cell}: ${weightText(first[i]!)} in the first, ${weightText(second[i]!)} in the second`;
+}
+
+/** A number with its sign. */
+function signed(value: number): string {
+  const text = weightText(value);
+  return value > 0 ? `+${text}` : text.replace("-", "−");
+}
+
+function within(index: number, last: number): number {
+  return Math.min(Math.max(index, 0), last);
+}
+
+/** Why there is no difference, in a sentence; null if there is one. */
+function reason(store: Store, { first, second }: Both): string | null {
+  const [layer, head] = store.current.value;
+  if (!sameTokens(first.kept, second.kept)) {
+    return "The tokens are not the same, so that there is no difference of maps. The other views show both side by side.";
+  }
+  if (layer >= second.layers || head >= second.heads) {
+    return `${second.subject.model.name} has no ${headName([layer, head])}. Choose a head that both models have.`;
+  }
+  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
+  const whole = fitsWhole(first.tokens, Math.max(first.heads, second.heads), limit);
+  return whole ? null : "The texts are too long for a difference, which needs whole maps. Enter shorter ones.";
+}
+
+/** Load both maps and take the one from the other. */
+function differenceOf(store: Store, { first, second }: Both): Loaded<Difference> {
+  if (reason(store, { first, second }) !== null) return { state: "loading" };
+  const id = store.current.value;
+  const [one, two] = [first, second].map((overview) => headMap(store.loader, overview, id));
+  if (one!.state !== "ready") return one!;
+  if (two!.state !== "ready") return two!;
+  const values = two!.value.map((weight, i) => weight - one!.value[i]!);
+  return { state: "ready", value: { size: first.kept.length, first: one!.value, second: two!.value, values } };
+}
+
+function headMap(loader: Loader, { subject }: Overview, [layer, head]: HeadId): Loaded<Float32Array> {
+  const maps = loader.layer(subject, layer).value;
+  return maps.state === "ready" ? { state: "ready", value: mapOf(maps.value, head) } : maps;
+}

@@ -1,0 +1,92 @@
+/** A table of layers and heads with a button for each head, which opens it. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
+import type { Overview } from "../data/overview.js";
+import { useStore } from "../layout/context.js";
+import type { HeadId } from "../state/fields.js";
+import { headName, sameHead } from "../state/store.js";
+
+interface HeadGridProps {
+  readonly overview: Overview;
+  /** What a button says to screen readers. */
+  label(id: HeadId): string;
+  /** What stands in a button. */
+  cell(id: HeadId): ComponentChildren;
+  readonly class: string;
+}
+
+export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) {
+  const store = useStore();
+  const grid = useRef<HTMLTableElement>(null);
+  /** The one cell that the Tab key reaches. */
+  const reached = useSignal<HeadId>(store.current.peek());
+  const chosen = store.heads.value;
+  const move = (event: KeyboardEvent, [layer, head]: HeadId): void => {
+    const [down, right] = STEPS[event.key] ?? [0, 0];
+    if (down === 0 && right === 0) return;
+    event.preventDefault();
+    const next = [layer + down, head + right];
+    grid.current!.querySelector<HTMLElement>(`[data-head="${next}"]`)?.focus();
+  };
+  return (
+    <div class="scroll">
+      <table class="grid" ref={grid} aria-label="Heads, a row for each layer">
+        <thead>
+          <tr>
+            <td />
+            {numbers(overview.heads).map((head) => (
+              <th scope="col" key={head}>
+                H{head}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {numbers(overview.layers).map((layer) => (
+            <tr key={layer}>
+              <th scope="row">L{layer}</th>
+              {numbers(overview.heads).map((head) => {
+                const id = [layer, head] as const;
+                return (
+                  <td key={head}>
+                    <button
+                      type="button"
+                      data-head={id}
+                      class={look}
+                      aria-pressed={chosen.some((other) => sameHead(other, id))}
+                      aria-current={sameHead(store.current.value, id)}
+                      aria-label={label(id)}
+                      title={headName(id)}
+                      tabIndex={sameHead(reached.value, id) ? 0 : -1}
+                      onFocus={() => {
+                        reached.value = id;
+                      }}
+                      onClick={({ shiftKey }) => (shiftKey ? store.toggleHead(id) : store.openHead(id))}
+                      onDblClick={() => store.chooseHeads([id])}
+                      onKeyDown={(event) => move(event, id)}
+                    >
+                      {cell(id)}
+                    </button>
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const STEPS: Record<string, [down: number, right: number]> = {
+  ArrowDown: [1, 0],
+  ArrowUp: [-1, 0],
+  ArrowRight: [0, 1],
+  ArrowLeft: [0, -1],
+};
+
+function numbers(count: number): number[] {
+  return Array.from({ length: count }, (_, i) => i);
+}

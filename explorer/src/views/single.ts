@@ -1,0 +1,22 @@
+/** The views of one input to one model, in the order of their tabs. */
+
+import { FingerprintsView } from "./fingerprints.js";
+import { HeadsView } from "./heads.js";
+import { FlowView } from "./maps/flow.js";
+import { LinesView } from "./maps/lines.js";
+import { MatrixView } from "./maps/matrix.js";
+import { PairsView } from "./pairs/pairs.js";
+import { TableView } from "./table.js";
+import { TextView } from "./text.js";
+import type { ViewEntry } from "./view.js";
+
+export const SINGLE_VIEWS: readonly ViewEntry[] = [
+  { name: "text", title: "Text", View: TextView },
+  { name: "heads", title: "All heads", View: HeadsView },
+  { name: "fingerprints", title: "Fingerprints", View: FingerprintsView },
+  { name: "lines", title: "Lines", View: LinesView },
+  { name: "matrix", title: "Matrix", View: MatrixView },
+  { name: "flow", title: "Flow", View: FlowView },
+  { name: "pairs", title: "Pair blocks", View: PairsView },
+  { name: "table", title: "Table", View: TableView },
+];
