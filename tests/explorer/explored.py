@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,14 +117,17 @@ class Explorer:
         self.page.locator("#view > *, .welcome, .problem, dialog[open]").first.wait_for()
         self.expect(self.page.get_by_text("Loading…")).to_have_count(0)
 
-    def state(self, **expected: object) -> dict[str, Any]:
-        """The state in the address bar, once it has these values."""
-        for _ in range(60):
-            state = state_of(self.page.url)
-            if all(state.get(name) == value for name, value in expected.items()):
-                return state
-            self.page.wait_for_timeout(50)
-        raise AssertionError(f"the link has {state}, not {expected}")
+    def becomes(self, read: Callable[[], object], expected: object) -> None:
+        """Wait until this is so: the page draws with the next frame, and changes the link a little later."""
+        for _ in range(100):
+            if read() == expected:
+                return
+            self.page.wait_for_timeout(20)
+        assert read() == expected
+
+    def link_has(self, **expected: object) -> None:
+        """Wait until the link has these values."""
+        self.becomes(lambda: {name: state_of(self.page.url).get(name) for name in expected}, expected)
 
     def tab(self, name: str) -> None:
         """Open a view by its tab."""

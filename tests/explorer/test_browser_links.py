@@ -26,16 +26,16 @@ def test_a_link_leads_to_what_was_chosen(tab: Explorer) -> None:
     tab.settle()
     tab.tab("All heads")
     tab.page.get_by_role("combobox", name="Cells show").select_option("self")
-    tab.state(text=TEXT, pinned=[4], heads=[[2, 2]], weights="value_norm", view="heads", cells="self")
+    tab.link_has(text=TEXT, pinned=[4], heads=[[2, 2]], weights="value_norm", view="heads", cells="self")
     link = tab.page.url
     shown = tab.page.locator(".grid").inner_text()
     tab.page.goto("about:blank")
     tab.page.goto(link)
     tab.settle()
     assert tab.page.locator(".grid").inner_text() == shown
-    assert tab.steps() == [2, 2]
+    tab.becomes(tab.steps, [2, 2])
     tab.tab("Text")
-    assert tab.pinned() == [4]
+    tab.becomes(tab.pinned, [4])
 
 
 def test_texts_are_not_in_requests_for_the_page(tab: Explorer) -> None:
@@ -51,24 +51,24 @@ def test_back_and_forward_lead_through_the_choices(tab: Explorer) -> None:
     """Each pause between choices is a step."""
     tab.open(text=TEXT)
     tab.token(2).click()
-    tab.state(pinned=[2])
+    tab.link_has(pinned=[2])
     tab.tab("Table")
-    tab.state(view="table")
+    tab.link_has(view="table")
     tab.page.keyboard.press("]")
-    tab.state(heads=[[2, 0]])
+    tab.link_has(heads=[[2, 0]])
     selected = tab.page.locator('[role="tab"][aria-selected="true"]')
     tab.page.go_back()
-    tab.state(view="table", heads=None)
+    tab.link_has(view="table", heads=None)
     tab.page.go_back()
     tab.expect(selected).to_have_text("Text")
-    assert tab.pinned() == [2]
+    tab.becomes(tab.pinned, [2])
     tab.page.go_back()
     tab.expect(tab.page.locator('.tokens [aria-selected="true"]')).to_have_count(0)
     tab.page.go_forward()
     tab.page.go_forward()
     tab.page.go_forward()
     tab.expect(selected).to_have_text("Table")
-    assert tab.steps() == [2, 0]
+    tab.becomes(tab.steps, [2, 0])
 
 
 def test_any_fragment_loads(tab: Explorer) -> None:
@@ -113,7 +113,18 @@ def fields(random_: random.Random) -> dict[str, object]:
         "prompt": ["", "query"],
         "heads": [[[a, b] for a in some(indices) for b in some(indices)] for _ in range(3)],
         "pinned": [some(indices) for _ in range(3)],
-        "view": ["text", "heads", "fingerprints", "table", "lines", "matrix", "flow", "compare", "pairs", "?"],
+        "view": [
+            "text",
+            "heads",
+            "fingerprints",
+            "table",
+            "lines",
+            "matrix",
+            "flow",
+            "compare",
+            "pairs",
+            "?",
+        ],
         "weights": ["probability", "value_norm", "score", "rollout"],
         "level": ["token", "word"],
         "special": ["keep", "drop", "renormalize"],

@@ -1,4 +1,4 @@
-/* sources sha256:04597799664390134130e469b62ed7d4d7d6d5df406072fe00ca15f0e57d32bc */
+/* sources sha256:bea64d8acc2e5fd7fd255bed31c45407bfac71b0f72dfe9c5937786e49b37afd */
 
 // node_modules/preact/dist/preact.mjs
 var n;
@@ -4122,15 +4122,19 @@ function Directions() {
 function Find({ units }) {
   const store = useStore();
   const missing = useSignal(false);
+  const last = T2(-1);
   const find = (input) => {
     const wanted = input.value.trim().toLowerCase();
     if (wanted === "") return;
-    const after = (store.hovered.value ?? -1) + 1;
+    const after = last.current + 1;
     const ordered = [...units.slice(after), ...units.slice(0, after)];
     const found = ordered.find(({ label, token }) => `${label} ${token}`.toLowerCase().includes(wanted));
     missing.value = found === void 0;
     if (found === void 0) store.spoken.value = `No token contains ${wanted}.`;
-    else focusToken(input, found.position);
+    else {
+      last.current = found.position;
+      focusToken(input, found.position);
+    }
   };
   return /* @__PURE__ */ a4("label", { class: "finder", children: [
     /* @__PURE__ */ a4("span", { class: "unseen", children: "Find a token" }),
