@@ -64,7 +64,7 @@ fi
 if wanted browser; then
   install_packages chromium
   # Apart, since the generator wants an older typer than ours. Playwright's own browsers are not fetched.
-  install_programs playwright==1.65.2 openapi-python-client==0.29.1
+  install_programs playwright==1.65.2 axe-playwright-python==0.1.8 openapi-python-client==0.29.1
 fi
 if wanted containers; then
   install_packages buildah podman runc crun conmon netavark debootstrap iproute2 prometheus

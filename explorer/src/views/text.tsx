@@ -59,19 +59,23 @@ export function Directions() {
   );
 }
 
-/** Finds the next token that contains what is typed, from the focused one on. */
+/** Finds the next token that contains what is typed, from the last one that was found on. */
 function Find({ units }: { units: readonly Unit[] }) {
   const store = useStore();
   const missing = useSignal(false);
+  const last = useRef(-1);
   const find = (input: HTMLInputElement): void => {
     const wanted = input.value.trim().toLowerCase();
     if (wanted === "") return;
-    const after = (store.hovered.value ?? -1) + 1;
+    const after = last.current + 1;
     const ordered = [...units.slice(after), ...units.slice(0, after)];
     const found = ordered.find(({ label, token }) => `${label} ${token}`.toLowerCase().includes(wanted));
     missing.value = found === undefined;
     if (found === undefined) store.spoken.value = `No token contains ${wanted}.`;
-    else focusToken(input, found.position);
+    else {
+      last.current = found.position;
+      focusToken(input, found.position);
+    }
   };
   return (
     <label class="finder">

@@ -1,0 +1,44 @@
+"""A browser, a service with a model whose weights are known, and a tab that shows it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.explorer.explored import Explorer, chromium
+from tests.explorer.planted import write_planted
+from tests.support.serving import Service, serve
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One Chromium for all tests; each gets a profile of its own."""
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the model."""
+    folder = tmp_path_factory.mktemp("models") / "planted"
+    write_planted(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served(planted: Path) -> Iterator[Service]:
+    """A service of it, without a key."""
+    with serve(model=planted) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser: Any, served: Service) -> Iterator[Explorer]:
+    """A tab, about which the browser has nothing to report at the end of the test."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme="light")
+    explorer = Explorer(context.new_page(), served.url)
+    yield explorer
+    found = explorer.found()
+    context.close()
+    assert found == []
