@@ -57,7 +57,12 @@ const script = {
   // With whole names it would exceed the 60 kB, compressed, that a test allows the page.
   minify: true,
 };
-const style = { ...common, minify: true, entryPoints: ["src/styles/explorer.css"], outfile: join(OUT, "explorer.css") };
+const style = {
+  ...common,
+  minify: true,
+  entryPoints: ["src/styles/explorer.css"],
+  outfile: join(OUT, "explorer.css"),
+};
 
 mkdirSync(OUT, { recursive: true });
 copyFileSync(join(HERE, "index.html"), join(OUT, "index.html"));

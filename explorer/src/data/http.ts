@@ -1,21 +1,26 @@
-/** A service over HTTP, through the client. */
+/**
+ * A service over HTTP, through the parts of the client that send one request and read its response: those that split
+ * calls would be a twelfth of the page.
+ */
 
-import { type AttentionOptions, Headlight, type Inputs } from "../../../client/js/src/index.js";
+import { attentionMaps, tokens } from "../../../client/js/src/answers.js";
+import { Call, FILE, JSON_ONLY } from "../../../client/js/src/calls.js";
+import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/index.js";
+import { textRows } from "../../../client/js/src/inputs.js";
+import { type Connection, fetchWhole } from "../../../client/js/src/sending.js";
 import type { Assets, Source, TokenizeFields } from "./source.js";
 
 const KEY = "headlight-key";
 /** A busy service is asked again for this long; then the page says so. */
-const RETRY_MS = 10_000;
+const RETRIES = { count: 5, ms: 10_000 };
+const TIMEOUT_MS = 60_000;
 
 /** The service at a URL. The key is kept in the tab's own storage, never in the URL. */
 export class HttpSource implements Source {
   readonly kind = "http";
   #key = stored();
-  #client: Headlight;
 
-  constructor(readonly url: string) {
-    this.#client = this.#connect(this.#key);
-  }
+  constructor(readonly url: string) {}
 
   useKey(key: string): void {
     try {
@@ -24,19 +29,22 @@ export class HttpSource implements Source {
       // Storage is turned off: the key is kept until the page is left.
     }
     this.#key = key;
-    this.#client = this.#connect(key);
   }
 
   info() {
-    return this.#client.info();
+    return fetchWhole(this.#connection, { path: "/info" }, undefined, (_, content) => {
+      const info = JSON.parse(new TextDecoder().decode(content)) as Info;
+      if (!Array.isArray(info.models)) throw new Error("models is missing");
+      return info;
+    });
   }
 
-  attention(inputs: Inputs, options: AttentionOptions) {
-    return this.#client.attention(inputs, options);
+  async attention(inputs: Inputs, options: AttentionOptions) {
+    return this.#send(new Call("/attention", FILE, ...given(inputs), options, attentionMaps));
   }
 
-  tokenize(inputs: Inputs, options: TokenizeFields) {
-    return this.#client.tokenize(inputs, options);
+  async tokenize(inputs: Inputs, options: TokenizeFields) {
+    return this.#send(new Call("/tokenize", JSON_ONLY, ...given(inputs), options, tokens));
   }
 
   get keyed(): boolean {
@@ -65,9 +73,19 @@ export class HttpSource implements Source {
     return { script: script!, style: css! };
   }
 
-  #connect(key: string | null): Headlight {
-    return new Headlight(this.url, { retryForMs: RETRY_MS, ...(key === null ? {} : { apiKey: key }) });
+  #send<T>(call: Call<T>) {
+    const read = (headers: Headers, content: Uint8Array) => call.answer(call.whole, headers, content);
+    return fetchWhole(this.#connection, call.request(call.whole), call.signal, read);
   }
+
+  get #connection(): Connection {
+    const headers = new Headers(this.#key === null ? {} : { Authorization: `Bearer ${this.#key}` });
+    return { url: this.url.replace(/\/+$/, ""), headers, timeoutMs: TIMEOUT_MS, retries: RETRIES, concurrency: 1 };
+  }
+}
+
+function given(inputs: Inputs) {
+  return ["inputs", textRows(inputs, "inputs", true), typeof inputs === "string"] as const;
 }
 
 function stored(): string | null {
