@@ -1,0 +1,103 @@
+"""The page is usable without sight, without colour, and on a phone: axe finds nothing, and nothing spills."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.explorer.explored import THEMES, WIDTHS, Explorer
+from tests.support.serving import Service
+
+pytestmark = pytest.mark.deploy
+
+TEXT = "The cat sat on the mat."
+FIELDS = {"text": TEXT, "pinned": [3], "heads": [[0, 1], [1, 2]]}
+SPILL = """() => [...document.querySelectorAll("body *")]
+  .filter(one => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll, dialog, .unseen"))
+  .map(one => one.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def axe(browser: Any) -> str:
+    """The script of axe; it runs where the page's policy does not reach."""
+    from axe_playwright_python.base import AXE_SCRIPT
+
+    return str(AXE_SCRIPT)
+
+
+@pytest.fixture(params=[(theme, width) for theme in THEMES for width in WIDTHS], ids=str)
+def sized(request: pytest.FixtureRequest, browser: Any, served: Service) -> Iterator[Explorer]:
+    """A tab in each theme, as the system has it, and at each width."""
+    theme, width = request.param
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=theme, reduced_motion="reduce"
+    )
+    yield Explorer(context.new_page(), served.url)
+    context.close()
+
+
+def violations(tab: Explorer, axe: str) -> list[str]:
+    """What axe finds, each with the first of its elements."""
+    if not tab.page.evaluate("'axe' in window"):
+        tab.page.evaluate(axe)
+    found = tab.page.evaluate("axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)")
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+def test_axe_finds_nothing(sized: Explorer, axe: str) -> None:
+    """In any view, before a text, in the help, and where something went wrong."""
+    found: dict[str, list[str]] = {}
+    sized.open()
+    found["welcome"] = violations(sized, axe)
+    sized.open(**FIELDS)
+    for name in sized.tabs():
+        sized.tab(name)
+        found[name] = violations(sized, axe)
+    sized.page.get_by_role("button", name="Help and keys").click()
+    found["help"] = violations(sized, axe)
+    sized.open(text=TEXT, prompt="none of its prompts")
+    sized.page.get_by_role("alert").wait_for()
+    found["problem"] = violations(sized, axe)
+    assert {name: some for name, some in found.items() if some} == {}
+
+
+def test_nothing_spills_over_the_edge(sized: Explorer) -> None:
+    """No view is wider than the screen; what is wide scrolls within itself."""
+    sized.open(**FIELDS)
+    found = {}
+    for name in sized.tabs():
+        sized.tab(name)
+        wide = sized.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        found[name] = sized.page.evaluate(SPILL) if wide else []
+    assert {name: some for name, some in found.items() if some} == {}
+
+
+def test_colours_of_the_system_do(browser: Any, served: Service) -> None:
+    """With forced colours a pinned token still differs from the others."""
+    context = browser.new_context(forced_colors="active")
+    tab = Explorer(context.new_page(), served.url)
+    tab.open(**FIELDS)
+    look = "one => { const s = getComputedStyle(one); return [s.outline, s.border, s.textDecoration, s.fontWeight].join(); }"
+    tab.becomes(tab.pinned, [3])
+    assert tab.token(3).evaluate(look) != tab.token(4).evaluate(look)
+    context.close()
+
+
+def test_images_have_summaries(tab: Explorer) -> None:
+    """A canvas is an image with a label, or is hidden beside what says the same."""
+    tab.open(**FIELDS)
+    for name in tab.tabs():
+        tab.tab(name)
+        silent = tab.page.locator("canvas:not([aria-hidden=true])").evaluate_all(
+            "all => all.filter(one => one.getAttribute('role') !== 'img' || !one.ariaLabel).length"
+        )
+        assert silent == 0, name
+
+
+def test_a_list_has_one_stop_for_the_tab_key(tab: Explorer) -> None:
+    """Tokens, cells and tabs are reached with one press, and left with the next."""
+    tab.open(**FIELDS)
+    assert tab.page.locator('.token[tabindex="0"]').count() == 1
+    assert tab.page.locator('[role="tab"][tabindex="0"]').count() == 1
+    tab.tab("All heads")
+    assert tab.page.locator('[data-head][tabindex="0"]').count() == 1
