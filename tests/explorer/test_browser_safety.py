@@ -48,7 +48,9 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(locked: Explorer) -> None:
     locked.expect(locked.page.locator(".token")).to_have_count(9)
     locked.token(2).click()
     locked.link_has(pinned=[2])
-    stored = locked.page.evaluate("[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie]")
+    stored = locked.page.evaluate(
+        "[JSON.stringify(sessionStorage), JSON.stringify(localStorage), document.cookie]"
+    )
     assert KEY in stored[0]
     assert (stored[1], stored[2]) == ("{}", "")
     addresses = [locked.page.url, *(request.url for request in locked.sent)]

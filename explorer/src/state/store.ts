@@ -87,8 +87,8 @@ export class Store {
 
   /** The pinned positions that the input has and that were not dropped. */
   readonly pinned: ReadonlySignal<readonly number[]> = computed(() => {
-    const kept = this.shown.value?.indexOf;
-    return this.fields.pinned.value.filter((position) => kept?.has(position));
+    const shown = this.shown.value;
+    return shown === null ? [] : this.pinnedIn(shown);
   });
 
   constructor(
@@ -118,6 +118,11 @@ export class Store {
   /** A store of another subject on the same page, which shares all fields but those given. */
   beside(own: Partial<Signals>): Store {
     return new Store(this.source, this.state.peek(), { store: this, own });
+  }
+
+  /** The pinned positions of an input: a view that is about to be replaced still shows the last one. */
+  pinnedIn({ indexOf }: Pick<Overview, "indexOf">): readonly number[] {
+    return this.fields.pinned.value.filter((position) => indexOf.has(position));
   }
 
   /** Read `/info`; a failure is in `infoError`. */

@@ -17,7 +17,7 @@ const NOTHING: Active = { positions: [], weights: null, error: null };
 /** Read them; within a computed signal or an effect this follows all that they depend on. */
 export function activeWeights(store: Store, overview: Overview): Active {
   const heads = store.headsOf(overview);
-  const pinned = store.pinned.value;
+  const pinned = store.pinnedIn(overview);
   const hovered = store.hovered.value;
   const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
   const whole = fitsWhole(overview.tokens, overview.heads, limit);

@@ -112,13 +112,13 @@ function TokenList({ overview }: ViewProps) {
     paintTokens(store, list.current!, overview, weights, positions);
   });
   useSignalEffect(() => {
-    const pinned = new Set(store.pinned.value);
+    const pinned = new Set(store.pinnedIn(overview));
     for (const element of tokensOf(list.current!)) {
       element.setAttribute("aria-selected", String(pinned.has(Number(element.dataset["position"]))));
     }
   });
   useSignalEffect(() => {
-    const pinned = store.pinned.value;
+    const pinned = store.pinnedIn(overview);
     const { weights } = active.value;
     if (pinned.length > 0 && weights !== null) store.spoken.value = told(overview, pinned, weights);
   });
