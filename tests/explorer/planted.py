@@ -1,4 +1,4 @@
-"""A small BERT whose first layer is known by heart: each of its heads does one thing, and the others are random."""
+"""A small BERT whose first layer is known by heart: each of its heads does one thing. The rest is random."""
 
 from pathlib import Path
 
