@@ -1,7 +1,7 @@
 """Measures the explorer's page in Chromium, with a service of BERT-base's size and random weights.
 
-What a person waits for is measured in the page, from the key or click to the frame that shows the answer; what
-scripts take, and memory, as the browser counts them. Chromium and Playwright are those of
+What a person waits for is measured in the page, from the key or click to the frame that shows the answer;
+what scripts take, and memory, as the browser counts them. Chromium and Playwright are those of
 `tests/deploy/install.sh browser`.
 
     python -m benchmarks.explorer [--layers 12] [--rounds 5] [--tokens 512]
@@ -130,12 +130,13 @@ def timed(tab: Explorer, event: str, ready: str, act: Callable[[], object]) -> f
 
 
 def hover(tab: Explorer) -> float:
-    """Point at tokens, one after the other: the 95th percentile of script ms for one, over all chosen heads."""
+    """Point at tokens, one after the other: the 95th percentile of script ms, over all chosen heads."""
     tab.tab("Text")
     session = tab.page.context.new_cdp_session(tab.page)
     session.send("Performance.enable")
     boxes = tab.page.locator(".token").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect()).filter(box => box.top > 0 && box.bottom < innerHeight)"
+        "all => all.map(one => one.getBoundingClientRect())"
+        ".filter(box => box.top > 0 && box.bottom < innerHeight)"
         ".map(box => [box.x + box.width / 2, box.y + box.height / 2])"
     )
     spent = []

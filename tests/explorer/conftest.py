@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.explorer.explored import Explorer, chromium
-from tests.explorer.planted import write_planted
+from tests.explorer.planted import HEADS, LAYERS, WORDS, write_planted
+from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, serve
 
 
@@ -27,9 +28,12 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def served(planted: Path) -> Iterator[Service]:
-    """A service of it, without a key."""
-    with serve(model=planted) as started:
+def served(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of it, and of a random one of the same sizes, without a key."""
+    other = tmp_path_factory.mktemp("models") / "other"
+    sizes = {"hidden_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    write_bert(other, seed=5, words=WORDS, **sizes)
+    with serve(model=f"planted={planted},other={other}") as started:
         yield started
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from tests.explorer.explored import Explorer, weight_text
 from tests.explorer.planted import HEADS, LAYERS, NEXT, PREVIOUS, SELF, UNIFORM
+from tests.explorer.reading import assert_shown, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy
@@ -19,8 +20,6 @@ COLUMNS = [
     *("entropy", "confidence", "mean_distance", "self", "previous", "next", "special"),
     *("argmax_self", "argmax_previous", "argmax_next"),
 ]
-HALF = 2.0**-10
-"""Maps come as float16."""
 IDS = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 PIXELS = """canvas => {
   const { width, height } = canvas;
@@ -32,26 +31,10 @@ PIXELS = """canvas => {
 }"""
 
 
-def maps(served: Service, text: Any = TEXT, **options: object) -> NDArray[np.float64]:
-    """The maps of the API, (layers, heads, N, N)."""
-    return np.array(served.attention(text, **options)["data"][0]["attention"])
-
-
 def summary(served: Service, text: Any = TEXT, **options: object) -> dict[str, NDArray[np.float64]]:
     """The statistics of the API, (layers, heads) each."""
     item = served.attention(text, summary=True, maps=False, **options)["data"][0]
     return {name: np.array(values) for name, values in item["summary"].items()}
-
-
-def assert_shown(shown: dict[int, float], expected: NDArray[np.float64], first: int = 0) -> None:
-    """The table has every weight once, the largest first, each as exact as it is written."""
-    assert sorted(shown) == list(range(first, first + len(expected)))
-    values = list(shown.values())
-    assert values == sorted(values, reverse=True)
-    for position, value in shown.items():
-        weight = float(expected[position - first])
-        digits = 0.000005 if abs(weight) < 0.01 else 0.0005 if abs(weight) < 10 else 0.05
-        assert abs(value - weight) <= digits + HALF * abs(weight), position
 
 
 def test_the_planted_heads_do_what_they_are_for(served: Service) -> None:

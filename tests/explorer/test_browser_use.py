@@ -166,7 +166,7 @@ def test_slash_finds_tokens(tab: Explorer) -> None:
     tab.expect(tab.page.locator('.unseen[role="status"]')).to_contain_text("No token contains elephant.")
 
 
-@pytest.mark.parametrize("view", ["text", "heads", "fingerprints", "table"])
+@pytest.mark.parametrize("view", ["text", "heads", "fingerprints", "lines", "flow", "table", "compare"])
 def test_brackets_and_points_step_through_heads(tab: Explorer, view: str) -> None:
     """In every view, and not beyond the edges; in a field they are letters."""
     tab.open(text=TEXT, view=view)
