@@ -8,7 +8,7 @@ TARGET ?= cpu
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
 # For `make test-deploy`: which tests to run, and which parts `tests/deploy/install.sh` installs; all by default.
-DEPLOY_TESTS ?= tests/deploy
+DEPLOY_TESTS ?= tests/deploy tests/explorer
 DEPLOY_PARTS ?=
 
 # Files besides pyproject.toml that contain the version. `make version NEW=…` updates them; see docs/releasing.md.
@@ -83,7 +83,7 @@ version:
 	perl -pi -e 's/(headlight-client-)\Q$(VERSION)\E(?=\.tgz)/$${1}$(NEW)/g' client/js/README.md
 	perl -pi -e 's/(headlight:|headlight-exporter:|newTag: |version":"|version=")\Q$(VERSION)\E(?=[-"])/$${1}$(NEW)/g' $(VERSIONED)
 
-# On Debian 12, as root: builds and runs the images, compose and Prometheus.
+# On Debian 12, as root: builds and runs the images, compose and Prometheus, and opens the explorer in Chromium.
 test-deploy: $(VENV)/.test
 	tests/deploy/install.sh $(DEPLOY_PARTS)
 	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)

@@ -3,7 +3,7 @@
 #
 #     tests/deploy/install.sh [static] [prometheus] [browser] [containers]
 #
-# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium, what steers it, a generator of clients.
+# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium, what steers it, axe, a generator of clients.
 # containers: buildah, podman, a base image.
 # What Debian's packages do not put into the system goes to ~/.cache/headlight-deploy.
 set -euo pipefail
