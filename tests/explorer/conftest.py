@@ -31,7 +31,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(planted: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service of it, and of a random one of the same sizes, without a key."""
     other = tmp_path_factory.mktemp("models") / "other"
-    sizes = {"hidden_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    sizes: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
     write_bert(other, seed=5, words=WORDS, **sizes)
     with serve(model=f"planted={planted},other={other}") as started:
         yield started
