@@ -80,6 +80,9 @@ def measure(browser: Any, service: Service, arguments: argparse.Namespace) -> li
     opened = [open_head(tab, 1 + i % (HEADS - 1)) for i in rounds]
     explore(tab, arguments.layers)
     memory = renderer_memory(browser)
+    tab.page.context.new_cdp_session(tab.page).send("HeapProfiler.collectGarbage")
+    tab.page.wait_for_timeout(2000)
+    retained = renderer_memory(browser)
     size = f"{arguments.tokens} tokens"
 
     def at_most(name: str, values: list[float], bound: float) -> common.Check:
@@ -92,6 +95,7 @@ def measure(browser: Any, service: Service, arguments: argparse.Namespace) -> li
         at_most(f"open a head of a loaded layer, {size}, ms", opened, 250),
         at_most(f"{arguments.layers * HEADS} thumbnails, {size}, ms", thumbnails, 400),
         at_most(f"memory of the page, {size}, {arguments.layers} layers, MB", [memory], 400),
+        at_most("the same after the browser collected garbage, MB", [retained], 400),
     ]
 
 

@@ -16,9 +16,17 @@ export const LARGEST_WHOLE = 1024;
 /** Rows and columns of a thumbnail. */
 export const THUMBNAIL = 64;
 
-/** Two subjects with the same key have the same maps. */
-export function keyOf({ model, ...rest }: Subject): string {
-  return JSON.stringify([model.name, rest.text, rest.pair, rest.prompt, rest.weights, rest.level, rest.special]);
+const keys = new WeakMap<Subject, string>();
+
+/** Two subjects with the same key have the same maps. Pointing at a token asks for it once for each chosen head. */
+export function keyOf(subject: Subject): string {
+  let key = keys.get(subject);
+  if (key === undefined) {
+    const { model, text, pair, prompt, weights, level, special } = subject;
+    key = JSON.stringify([model.name, text, pair, prompt, weights, level, special]);
+    keys.set(subject, key);
+  }
+  return key;
 }
 
 export function inputsOf({ text, pair }: Pick<Subject, "text" | "pair">): Inputs {
