@@ -18,8 +18,10 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
 
 # The environments of `make test-clients`.
 CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/clients/environments/*.txt))
+# Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
+QUICK_CLIENTS := openai cohere huggingface_hub voyageai tritonclient
 
-.PHONY: serve test test-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
+.PHONY: serve test test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -42,6 +44,8 @@ test-all: test test-rest
 # The libraries that are clients of other servers, each in an environment of its own.
 test-clients: $(VENV)/.test $(CLIENTS)
 	$(BIN)/pytest -m clients tests/clients
+
+quick-clients: $(QUICK_CLIENTS:%=.venv-clients/%/.done)
 
 .venv-clients/%/.done: tests/clients/environments/%.txt
 	$(PYTHON) -m venv $(@D)
