@@ -23,8 +23,6 @@ export interface Timing {
 interface Entry {
   readonly loaded: Signal<Loaded<unknown>>;
   readonly controller: AbortController;
-  /** The key of its subject. */
-  readonly subject: string;
 }
 
 const CACHE_BYTES = 256 << 20;
@@ -37,6 +35,8 @@ export class Loader {
   readonly last = signal<Timing | null>(null);
   /** Requests in flight. */
   readonly waiting = signal(0);
+  /** Counts how often something was forgotten: all that load read it, so that they ask again. */
+  readonly #generation = signal(0);
   readonly #cache = new Cache<Entry>(CACHE_BYTES, ({ controller }) => controller.abort());
 
   constructor(
@@ -82,35 +82,31 @@ export class Loader {
     });
   }
 
-  /** Cancel what is in flight for other subjects than these. */
-  keepOnly(subjects: readonly Subject[]): void {
-    const kept = new Set(subjects.map(requests.keyOf));
-    for (const [key, { subject, loaded, controller }] of this.#cache.entries()) {
-      if (kept.has(subject) || loaded.peek().state !== "loading") continue;
-      controller.abort();
-      this.#cache.delete(key);
-    }
+  /** Cancel what is in flight; a view that still wants it asks again. */
+  cancel(): void {
+    this.#forget("loading");
   }
 
   /** Ask again for what failed, once a view wants it. */
   forgetFailures(): void {
-    for (const [key, { loaded }] of this.#cache.entries()) {
-      if (loaded.peek().state !== "failed") continue;
-      this.#cache.delete(key);
-      this.generation.value += 1;
-    }
+    this.#forget("failed");
   }
 
-  /** Counts how often failures were forgotten: reading it runs what asked for them again. */
-  readonly generation = signal(0);
+  #forget(state: "loading" | "failed"): void {
+    const entries = this.#cache.entries().filter(([, { loaded }]) => loaded.peek().state === state);
+    for (const [key, { controller }] of entries) {
+      controller.abort();
+      this.#cache.delete(key);
+    }
+    if (entries.length > 0) this.#generation.value += 1;
+  }
 
   #load<T>(subject: Subject, what: string, fetch: (signal: AbortSignal) => Promise<[T, number]>): Signal<Loaded<T>> {
-    this.generation.value;
-    const own = requests.keyOf(subject);
-    const key = `${own} ${what}`;
+    this.#generation.value;
+    const key = `${requests.keyOf(subject)} ${what}`;
     const known = this.#cache.get(key);
     if (known !== undefined) return known.loaded as Signal<Loaded<T>>;
-    const entry = { loaded: signal<Loaded<T>>(LOADING), controller: new AbortController(), subject: own };
+    const entry = { loaded: signal<Loaded<T>>(LOADING), controller: new AbortController() };
     this.#cache.set(key, entry as Entry, ENTRY_BYTES);
     void this.#run(key, entry, fetch);
     return entry.loaded;

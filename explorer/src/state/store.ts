@@ -162,6 +162,7 @@ export class Store {
       if (text !== this.fields.text.value || pair !== this.fields.pair.value) this.fields.pinned.value = [];
       this.fields.text.value = text;
       this.fields.pair.value = pair;
+      this.loader.cancel();
       this.loader.forgetFailures();
     });
   }

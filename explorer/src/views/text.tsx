@@ -34,7 +34,7 @@ export function TextView({ overview }: ViewProps) {
   );
 }
 
-/** Whether weights go out of the pinned token or into it; neither means something with rollout alone. */
+/** Whether weights go out of the pinned token or into it. */
 export function Directions() {
   const { direction } = useStore().fields;
   // In a comparison there are two of these.

@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  Answer,
+  type AttentionMaps,
+  type AttentionOptions,
+  HeadlightError,
+  Tensor,
+} from "../../client/js/src/index.js";
+import { Loader } from "../src/data/loader.js";
+import type { Subject } from "../src/data/requests.js";
+import type { Source } from "../src/data/source.js";
+
+const model = { name: "m", layers: 1, heads: 1, max_length: 512 } as Subject["model"];
+const subject: Subject = {
+  model,
+  text: "a",
+  pair: null,
+  prompt: null,
+  weights: "probability",
+  level: "token",
+  special: "keep",
+};
+
+/** A source whose answers are maps of one head and two tokens; `failures` come first. */
+function stand(failures: Error[] = []): { source: Source; asked: AttentionOptions[] } {
+  const asked: AttentionOptions[] = [];
+  const attention: Source["attention"] = async (_, options) => {
+    asked.push(options);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    options.signal?.throwIfAborted();
+    const failure = failures.shift();
+    if (failure !== undefined) throw failure;
+    const item = { axes: ["layer", "head", "query", "key"], heads: [0], keys: [0, 1] } as unknown as AttentionMaps;
+    item.attention = new Tensor(Float32Array.of(1, 0, 0.5, 0.5), [1, 1, 2, 2]);
+    return new Answer("m", [item], { input_tokens: 2 }, null, [], null);
+  };
+  return { source: { kind: "http", attention } as unknown as Source, asked };
+}
+
+const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
+
+test("Maps that two views want are asked for once", async () => {
+  const { source, asked } = stand();
+  const loader = new Loader(source);
+  assert.equal(loader.layer(subject, 0), loader.layer({ ...subject }, 0));
+  assert.equal(loader.layer(subject, 0).value.state, "loading");
+  await pause();
+  assert.equal(loader.layer(subject, 0).value.state, "ready");
+  assert.equal(asked.length, 1);
+  assert.equal(loader.waiting.value, 0);
+});
+
+test("What failed is asked for again only after failures are forgotten, and a refused key is told", async () => {
+  const { source, asked } = stand([new HeadlightError(401, {})]);
+  let refused = 0;
+  const loader = new Loader(source, () => {
+    refused += 1;
+  });
+  loader.layer(subject, 0);
+  await pause();
+  assert.equal(loader.layer(subject, 0).value.state, "failed");
+  assert.deepEqual([asked.length, refused], [1, 1]);
+  loader.forgetFailures();
+  loader.layer(subject, 0);
+  await pause();
+  assert.equal(loader.layer(subject, 0).value.state, "ready");
+});
+
+test("What is cancelled stops, and is neither ready nor failed", async () => {
+  const { source, asked } = stand();
+  const loader = new Loader(source);
+  const loaded = loader.layer(subject, 0);
+  await Promise.resolve();
+  loader.cancel();
+  await pause();
+  assert.equal(loaded.value.state, "loading");
+  assert.equal(asked[0].signal?.aborted, true);
+});
