@@ -109,3 +109,35 @@ def test_refused_requests_are_sent_again() -> None:
         refused = busy.metrics()['headlight_requests_total{route="/v1/embeddings",status="429"}']
     assert [count for _, count in found] == [len(texts)] * 8
     assert sum(retries for retries, _ in found) == refused > 0
+
+
+REFUSED = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+import openai
+client = openai.OpenAI(base_url=given["url"] + "/v1", api_key="any")
+
+def call(i):
+    start = time.monotonic()
+    raw = client.with_options(max_retries=i % 2).embeddings.with_raw_response
+    try:
+        answer = raw.create(model=given["model"], input=given["texts"])
+    except openai.RateLimitError as error:
+        return [error.code, int(error.response.headers["retry-after"]), error.request_id is not None]
+    return [answer.retries_taken, time.monotonic() - start]
+
+with ThreadPoolExecutor(8) as pool:
+    print(json.dumps(list(pool.map(call, range(8)))))
+"""
+
+
+def test_a_refusal_is_a_rate_limit_error_and_its_delay_is_kept() -> None:
+    """The library waits as long as `Retry-After` says, a second at least; then the error has its code."""
+    texts = [LONG] * 16
+    with serve(max_queue_tokens=16 * 256) as busy:
+        calls = answers(NAME, REFUSED, url=busy.url, texts=texts, model="all-MiniLM-L6-v2")
+    errors = [call for call in calls if len(call) == 3]
+    again = [seconds for taken, seconds in (call for call in calls if len(call) == 2) if taken]
+    assert errors
+    assert all(code == "rate_limit_exceeded" and wait >= 1 and known for code, wait, known in errors)
+    assert all(seconds >= 1 for seconds in again)
