@@ -185,7 +185,10 @@ export function MatrixView({ overview }: ViewProps) {
           aria-label="Matrix. Arrow keys step from cell to cell, with Shift by ten. Plus and minus zoom, 0 shows all, Enter pins."
           aria-busy={pieces.length === 0 && error === null}
           onKeyDown={press}
-          onPointerLeave={() => point(null)}
+          onPointerLeave={({ pointerType }) => {
+            // A finger leaves when it is lifted: what it chose stays.
+            if (pointerType === "mouse") point(null);
+          }}
         >
           <canvas ref={below} role="img" aria-label={summary(overview, shown.value, currentOf(store, overview))} />
           <canvas ref={above} aria-hidden="true" />
