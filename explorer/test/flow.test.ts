@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { edgesBack, type Flow, rowsOf, sharesBefore } from "../src/drawing/flow.js";
+import { type Flow, rowsOf, stepBack } from "../src/drawing/flow.js";
 import { changedFields, parseState } from "../src/state/fields.js";
 
 const rows = new Map([
@@ -13,40 +13,41 @@ const after = new Map([
 ]);
 
 test("Edges carry the share of their token by their weight in its row, the strongest first", () => {
-  const edges = edgesBack(4, after, rows, 9);
+  const { edges, kept } = stepBack(4, after, rows, 9);
   assert.deepEqual(edges[0], { layer: 4, query: 0, key: 0, share: 0.375 });
-  assert.equal(edges.length, 5);
-  assert.ok(Math.abs(edges.reduce((sum, { share }) => sum + share, 0) - 1) < 1e-9);
+  assert.deepEqual([edges.length, kept], [5, 1]);
 });
 
-test("As many edges are kept as are asked for, whatever tokens they belong to", () => {
-  const edges = edgesBack(0, after, rows, 2);
+test("As many edges are kept as are asked for, and their shares are of what these carry", () => {
+  const { edges, kept, before } = stepBack(0, after, rows, 2);
+  assert.deepEqual(edges, [
+    { layer: 0, query: 0, key: 0, share: 0.375 / kept },
+    { layer: 0, query: 0, key: 1, share: 0.1875 / kept },
+  ]);
+  assert.equal(kept, 0.5625);
   assert.deepEqual(
-    edges.map(({ query, key }) => [query, key]),
+    [...before],
     [
-      [0, 0],
-      [0, 1],
+      [0, 0.375 / kept],
+      [1, 0.1875 / kept],
     ],
   );
-  assert.deepEqual(edgesBack(0, after, rows, 1), edges.slice(0, 1));
+  assert.deepEqual(stepBack(0, after, rows, 1).edges, [{ layer: 0, query: 0, key: 0, share: 1 }]);
 });
 
 test("A row without weight has no edges, and numbers below 0 are none", () => {
-  assert.deepEqual(edgesBack(0, new Map([[0, 1]]), new Map([[0, new Float32Array(3)]]), 9), []);
-  const signed = edgesBack(0, new Map([[0, 1]]), new Map([[0, Float32Array.of(-3, 2)]]), 9);
-  assert.deepEqual(
-    signed.map(({ key, share }) => [key, share]),
-    [[1, 1]],
-  );
+  const none = stepBack(0, new Map([[0, 1]]), new Map([[0, new Float32Array(3)]]), 9);
+  assert.deepEqual([none.edges, none.kept, none.before.size], [[], 0, 0]);
+  const signed = stepBack(0, new Map([[0, 1]]), new Map([[0, Float32Array.of(-3, 2)]]), 9);
+  assert.deepEqual([...signed.before], [[1, 1]]);
 });
 
 test("What arrives at a token is the sum of its edges", () => {
-  const shares = sharesBefore(edgesBack(0, after, rows, 9));
-  assert.equal(shares.get(1), 0.75 * 0.25 + 0.25 * 0.5);
+  assert.equal(stepBack(0, after, rows, 9).before.get(1), 0.75 * 0.25 + 0.25 * 0.5);
 });
 
 test("All tokens of a short input have rows, and of a long one those that the flow touches, in order", () => {
-  const flow: Flow = { columns: [new Map([[7, 1]]), new Map([[3, 0.5]]), new Map([[9, 1]])], edges: [] };
+  const flow: Flow = { columns: [new Map([[7, 1]]), new Map([[3, 0.5]]), new Map([[9, 1]])], edges: [], carried: 1 };
   assert.deepEqual(rowsOf(flow, 3, 40), [0, 1, 2]);
   assert.deepEqual(rowsOf(flow, 100, 40), [3, 7, 9]);
 });

@@ -3,10 +3,9 @@
  * calls would be a twelfth of the page.
  */
 
-import { attentionMaps, tokens } from "../../../client/js/src/answers.js";
-import { Call, FILE, JSON_ONLY } from "../../../client/js/src/calls.js";
+import { Answer, AXES, attentionMaps, type Json, type Reading, tokens } from "../../../client/js/src/answers.js";
+import { FILE, JSON_ONLY, unpack } from "../../../client/js/src/calls.js";
 import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/index.js";
-import { textRows } from "../../../client/js/src/inputs.js";
 import { type Connection, fetchWhole } from "../../../client/js/src/sending.js";
 import type { Assets, Source, TokenizeFields } from "./source.js";
 
@@ -39,12 +38,18 @@ export class HttpSource implements Source {
     });
   }
 
-  async attention(inputs: Inputs, options: AttentionOptions) {
-    return this.#send(new Call("/attention", FILE, ...given(inputs), options, attentionMaps));
+  attention(inputs: Inputs, { dtype, ...options }: AttentionOptions) {
+    return this.#send(
+      `/attention${dtype === undefined ? "" : `?dtype=${dtype}`}`,
+      FILE,
+      inputs,
+      options,
+      attentionMaps,
+    );
   }
 
-  async tokenize(inputs: Inputs, options: TokenizeFields) {
-    return this.#send(new Call("/tokenize", JSON_ONLY, ...given(inputs), options, tokens));
+  tokenize(inputs: Inputs, options: TokenizeFields) {
+    return this.#send("/tokenize", JSON_ONLY, inputs, options, tokens);
   }
 
   get keyed(): boolean {
@@ -73,19 +78,27 @@ export class HttpSource implements Source {
     return { script: script!, style: css! };
   }
 
-  #send<T>(call: Call<T>) {
-    const read = (headers: Headers, content: Uint8Array) => call.answer(call.whole, headers, content);
-    return fetchWhole(this.#connection, call.request(call.whole), call.signal, read);
+  #send<T>(
+    path: string,
+    accept: string,
+    inputs: Inputs,
+    { signal, ...fields }: TokenizeFields | AttentionOptions,
+    read: (item: Json, reading: Reading) => T,
+  ): Promise<Answer<T>> {
+    const wire = { path, accept, body: JSON.stringify({ inputs, ...fields }) };
+    return fetchWhole(this.#connection, wire, signal, (headers, content) => {
+      const [meta, arrays] = unpack(headers, content);
+      // Statistics alone have layers and heads.
+      const reading = { axes: meta["axes"] ?? AXES.slice(0, 2), scale: meta["scale"] ?? 1, precision: "float32" };
+      const items = meta["data"].map((item: Json, i: number) => read({ ...item, ...arrays.get(i) }, reading));
+      return new Answer(meta["model"], items, meta["usage"], meta["max_error"] ?? null, [], null);
+    });
   }
 
   get #connection(): Connection {
     const headers = new Headers(this.#key === null ? {} : { Authorization: `Bearer ${this.#key}` });
     return { url: this.url.replace(/\/+$/, ""), headers, timeoutMs: TIMEOUT_MS, retries: RETRIES, concurrency: 1 };
   }
-}
-
-function given(inputs: Inputs) {
-  return ["inputs", textRows(inputs, "inputs", true), typeof inputs === "string"] as const;
 }
 
 function stored(): string | null {

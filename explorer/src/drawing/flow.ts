@@ -5,7 +5,7 @@ export interface Edge {
   readonly layer: number;
   readonly query: number;
   readonly key: number;
-  /** Of the whole weight of the tokens that the flow begins with, what goes along this edge. */
+  /** Of what the shown edges of the layer carry, what goes along this one. */
   readonly share: number;
 }
 
@@ -16,18 +16,23 @@ export interface Flow {
   /** Before layer 0, after layer 0, …, after the last: what the flow begins with. */
   readonly columns: readonly Shares[];
   readonly edges: readonly Edge[];
+  /** Of the whole weight, what the edges carry through all layers. */
+  readonly carried: number;
+}
+
+/** A layer's part of a flow. */
+export interface Step {
+  readonly edges: readonly Edge[];
+  readonly before: Shares;
+  /** Of the weight of all edges out of these tokens, what the strongest carry. */
+  readonly kept: number;
 }
 
 /**
  * The strongest edges of a layer out of tokens with these shares. A row is divided by its sum, so that no layer adds
  * weight.
  */
-export function edgesBack(
-  layer: number,
-  after: Shares,
-  rows: ReadonlyMap<number, Float32Array>,
-  most: number,
-): Edge[] {
+export function stepBack(layer: number, after: Shares, rows: ReadonlyMap<number, Float32Array>, most: number): Step {
   const edges: Edge[] = [];
   for (const [query, share] of after) {
     const row = rows.get(query)!;
@@ -39,14 +44,11 @@ export function edgesBack(
       if (row[key]! > 0) edges.push({ layer, query, key, share: (share * row[key]!) / sum });
     }
   }
-  return edges.sort((a, b) => b.share - a.share).slice(0, most);
-}
-
-/** What arrives at each token through edges. */
-export function sharesBefore(edges: readonly Edge[]): Shares {
-  const shares = new Map<number, number>();
-  for (const { key, share } of edges) shares.set(key, (shares.get(key) ?? 0) + share);
-  return shares;
+  const best = edges.sort((a, b) => b.share - a.share).slice(0, most);
+  const kept = best.reduce((all, { share }) => all + share, 0);
+  const before = new Map<number, number>();
+  for (const { key, share } of best) before.set(key, (before.get(key) ?? 0) + share / kept);
+  return { edges: best.map((edge) => ({ ...edge, share: edge.share / kept })), before, kept };
 }
 
 /** The tokens that stand in rows: all of a short input, else those that the flow touches, in their order. */

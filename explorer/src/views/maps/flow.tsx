@@ -14,11 +14,14 @@ import type { ViewProps } from "../view.js";
 import { drawFlow, HEADER, indexAt, ROW } from "./flowDrawing.js";
 import { inksOf } from "./ink.js";
 import { rolledOut, starts, traced } from "./trace.js";
+import { currentOf } from "./window.js";
 
 /** Of inputs with at most this many tokens, all are shown. */
 const MOST_WHOLE = 40;
 const SHOWN = 12;
-const EMPTY: Flow = { columns: [new Map(), new Map()], edges: [] };
+/** What may cover the lower edge of the page. */
+const EDGE = 80;
+const EMPTY: Flow = { columns: [new Map(), new Map()], edges: [], carried: 0 };
 
 export function FlowView({ overview }: ViewProps) {
   const store = useStore();
@@ -59,6 +62,7 @@ export function FlowView({ overview }: ViewProps) {
     if (next !== undefined && all.length > 0) {
       const index = all[Math.min(next, all.length - 1)]!;
       store.hovered.value = kept[index]!.position;
+      reveal(frame.current!, HEADER + ROW * all.indexOf(index));
       store.spoken.value = told(overview, flow.peek(), rollout.peek(), index);
     } else if ((event.key === "Enter" || event.key === " ") && hovered !== null) pin(hovered, event.shiftKey);
     else return;
@@ -172,7 +176,7 @@ function FlowTable({ overview, flow, rollout }: FlowTableProps) {
       <table>
         <caption>
           Into <strong>{namesOf(store, overview)}</strong>
-          <span>after layer {store.current.value[0]}, from the input</span>
+          <span>after layer {currentOf(store, overview)[0]}, from the input</span>
         </caption>
         <thead>
           <tr>
@@ -197,9 +201,18 @@ function FlowTable({ overview, flow, rollout }: FlowTableProps) {
           ))}
         </tbody>
       </table>
-      <p class="note">The edges shown carry {percent(total(flow))} of the weight back to the input.</p>
+      <p class="note">
+        Of the whole weight, the edges shown carry {percent(flow.carried)} back to the input; Flow is the share of
+        that.
+      </p>
     </aside>
   );
+}
+
+/** Scroll the page to a row that the keyboard leads to, if it is not seen. */
+function reveal(frame: HTMLElement, y: number): void {
+  const top = frame.getBoundingClientRect().top + y;
+  if (top < ROW || top > innerHeight - EDGE) scrollBy({ top: top - innerHeight / 2 });
 }
 
 function namesOf(store: Store, overview: Overview): string {
@@ -212,11 +225,6 @@ function percent(share: number): string {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** Of the weight at the start, what reaches the input. */
-function total({ columns }: Flow): number {
-  return [...columns[0]!.values()].reduce((sum, share) => sum + share, 0);
-}
-
 /** A token in words. */
 function told({ kept }: Overview, { columns }: Flow, rollout: Float32Array | null, index: number): string {
   const beside = rollout === null ? "" : `, rollout ${percent(rollout[index]!)}`;
@@ -226,6 +234,6 @@ function told({ kept }: Overview, { columns }: Flow, rollout: Float32Array | nul
 function summary(store: Store, overview: Overview, flow: Flow): string {
   const shares = [...flow.columns[0]!].sort((a, b) => b[1] - a[1]).slice(0, 3);
   const best = shares.map(([index, share]) => `${overview.kept[index]!.label} ${percent(share)}`);
-  const begin = `Flow into ${namesOf(store, overview)} after layer ${store.current.value[0]}, back to the input.`;
+  const begin = `Flow into ${namesOf(store, overview)} after layer ${currentOf(store, overview)[0]}, back to the input.`;
   return `${begin} ${flow.edges.length} edges. Most comes from ${best.join(", ")}. The table has the numbers.`;
 }

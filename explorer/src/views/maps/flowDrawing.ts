@@ -64,7 +64,10 @@ export function drawFlow(context: CanvasRenderingContext2D, scene: FlowScene, in
     context.font = `${index === at ? "600 " : ""}13px ${FONT}`;
     context.fillStyle = share > 0 || begun.has(index) ? inks.ink : inks.soft;
     context.textAlign = "right";
-    context.fillText(cut(context, labelOf(kept[index]!), place.labels - GAP), place.left - 2 * GAP, y);
+    // Where tokens are left out, positions tell equal ones apart.
+    const label =
+      rows.length < kept.length ? `${labelOf(kept[index]!)} ${kept[index]!.position}` : labelOf(kept[index]!);
+    context.fillText(cut(context, label, place.labels - GAP), place.left - 2 * GAP, y);
     if (!begun.has(index)) continue;
     context.font = `600 13px ${FONT}`;
     context.textAlign = "left";

@@ -258,6 +258,7 @@ function Legend({ store, chosen, all, whole }: LegendProps) {
         ))}
       </ul>
       <p class="note">
+        {store.fields.weights.value === "score" && "Scores are no shares: lines count those above 0. "}
         {!whole && "This input is long: pin a token to see its lines. "}
         {left > 0 && !rollout && `${left} further chosen heads have no lines here: at most ${MOST_HUES} do. `}
         {chosen.value.length === 1 && !rollout && "Shift-click in All heads adds heads."}
@@ -267,9 +268,9 @@ function Legend({ store, chosen, all, whole }: LegendProps) {
 }
 
 /** The heads that have lines: the chosen ones, the current one last, as many as there are hues. */
-function chosenHeads(store: Store, { subject }: Overview): Chosen[] {
-  const rollout = subject.weights === "rollout";
-  const ids = store.heads.value.slice(rollout ? -1 : -MOST_HUES);
+function chosenHeads(store: Store, overview: Overview): Chosen[] {
+  const rollout = overview.subject.weights === "rollout";
+  const ids = store.headsOf(overview).slice(rollout ? -1 : -MOST_HUES);
   return ids.map((id) => ({ id, name: nameOf(id, rollout) }));
 }
 

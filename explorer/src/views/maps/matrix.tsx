@@ -18,7 +18,17 @@ import type { ViewProps } from "../view.js";
 import { followGestures } from "./gestures.js";
 import { inksOf } from "./ink.js";
 import { drawAbove, drawMatrix, picturesOf, placeOf } from "./matrixDrawing.js";
-import { type Area, isWhole, LARGEST_WINDOW, type Shown, TILE, weightAt, wholeMap, windowMap } from "./window.js";
+import {
+  type Area,
+  currentOf,
+  isWhole,
+  LARGEST_WINDOW,
+  type Shown,
+  TILE,
+  weightAt,
+  wholeMap,
+  windowMap,
+} from "./window.js";
 
 const ZOOM_STEP = 1.5;
 const FAR = 10;
@@ -175,13 +185,16 @@ export function MatrixView({ overview }: ViewProps) {
           aria-label="Matrix. Arrow keys step from cell to cell, with Shift by ten. Plus and minus zoom, 0 shows all, Enter pins."
           aria-busy={pieces.length === 0 && error === null}
           onKeyDown={press}
-          onPointerLeave={() => point(null)}
+          onPointerLeave={({ pointerType }) => {
+            // A finger leaves when it is lifted: what it chose stays.
+            if (pointerType === "mouse") point(null);
+          }}
         >
-          <canvas ref={below} role="img" aria-label={summary(overview, shown.value, store.current.value)} />
+          <canvas ref={below} role="img" aria-label={summary(overview, shown.value, currentOf(store, overview))} />
           <canvas ref={above} aria-hidden="true" />
         </div>
         <p class="note told">
-          {at.value === null ? nameOf(overview, store.current.value) : told(overview, shown.value, at.value)}
+          {at.value === null ? nameOf(overview, currentOf(store, overview)) : told(overview, shown.value, at.value)}
         </p>
         {error !== null && <p class="problem">{sentence(error)}</p>}
       </div>

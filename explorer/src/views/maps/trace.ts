@@ -5,8 +5,9 @@ import type { Loaded } from "../../data/loader.js";
 import { rowAmong } from "../../data/maps.js";
 import type { Overview } from "../../data/overview.js";
 import { fitsWhole, type Subject } from "../../data/requests.js";
-import { type Edge, edgesBack, type Flow, type Shares, sharesBefore } from "../../drawing/flow.js";
+import { type Edge, type Flow, type Shares, stepBack } from "../../drawing/flow.js";
 import type { Store } from "../../state/store.js";
+import { currentOf } from "./window.js";
 
 /** Mean maps of all layers with at most this many numbers are loaded at once. */
 const LARGEST_STACK = 1 << 23;
@@ -20,25 +21,27 @@ export function starts(store: Store, { kept }: Overview): readonly number[] {
 
 /** From the starts after the current layer back to the input. */
 export function traced(store: Store, overview: Overview): Loaded<Flow> {
-  const [last] = store.current.value;
+  const [last] = currentOf(store, overview);
   const begin = starts(store, overview).map((position) => overview.indexOf.get(position)!);
   const columns: Shares[] = [new Map(begin.map((index) => [index, 1 / begin.length]))];
   const edges: Edge[] = [];
+  let carried = 1;
   if (takesStack(store, overview)) askAll(store, overview, last);
   for (let layer = last; layer >= 0; layer--) {
     const after = columns[0]!;
     const rows = meanRows(store, overview, layer, [...after.keys()]);
     if (rows.state !== "ready") return rows;
-    const found = edgesBack(layer, after, rows.value, store.fields.edges.value);
-    edges.push(...found);
-    columns.unshift(sharesBefore(found));
+    const step = stepBack(layer, after, rows.value, store.fields.edges.value);
+    edges.push(...step.edges);
+    columns.unshift(step.before);
+    carried *= step.kept;
   }
-  return { state: "ready", value: { columns, edges } };
+  return { state: "ready", value: { columns, edges, carried } };
 }
 
 /** The rollout of the starts, (N,): their mean. */
 export function rolledOut(store: Store, overview: Overview): Loaded<Float32Array> {
-  const [layer] = store.current.value;
+  const [layer] = currentOf(store, overview);
   const all = starts(store, overview);
   const mean = new Float32Array(overview.kept.length);
   const subject: Subject = { ...overview.subject, weights: "rollout" };
@@ -61,9 +64,12 @@ function flowSubject({ subject }: Overview): Subject {
 }
 
 /** The heads whose mean a layer's edges are of: those that are chosen, if the layer has one. */
-export function headsIn(store: Store, layer: number): readonly number[] | null {
+function headsIn(store: Store, overview: Overview, layer: number): readonly number[] | null {
   if (store.fields.flowHeads.value === "all") return null;
-  const own = store.heads.value.filter((id) => id[0] === layer).map(([, head]) => head);
+  const own = store
+    .headsOf(overview)
+    .filter((id) => id[0] === layer)
+    .map(([, head]) => head);
   return own.length > 0 ? own : null;
 }
 
@@ -74,8 +80,8 @@ function takesStack(store: Store, { tokens, subject }: Overview): boolean {
 }
 
 /** The fields of the maps that a layer's rows are in, and the place of the layer among them. */
-function fieldsOf(store: Store, layer: number, last: number): [AttentionOptions, number] {
-  const heads = headsIn(store, layer);
+function fieldsOf(store: Store, overview: Overview, layer: number, last: number): [AttentionOptions, number] {
+  const heads = headsIn(store, overview, layer);
   const common = { aggregate: "mean" as const, dtype: "float16" as const };
   if (heads !== null) return [{ ...common, layers: [layer], heads }, 0];
   return [{ ...common, layers: Array.from({ length: last + 1 }, (_, i) => i) }, layer];
@@ -84,20 +90,20 @@ function fieldsOf(store: Store, layer: number, last: number): [AttentionOptions,
 /** Ask for the maps of all layers before the first of them is there. */
 function askAll(store: Store, overview: Overview, last: number): void {
   for (let layer = 0; layer <= last; layer++) {
-    store.loader.part(flowSubject(overview), fieldsOf(store, layer, last)[0]).value;
+    store.loader.part(flowSubject(overview), fieldsOf(store, overview, layer, last)[0]).value;
   }
 }
 
 function meanRows(store: Store, overview: Overview, layer: number, indices: readonly number[]): Loaded<Rows> {
   const subject = flowSubject(overview);
-  const [last] = store.current.value;
+  const [last] = currentOf(store, overview);
   if (takesStack(store, overview)) {
-    const [fields, slot] = fieldsOf(store, layer, last);
+    const [fields, slot] = fieldsOf(store, overview, layer, last);
     const part = store.loader.part(subject, fields).value;
     if (part.state !== "ready") return part;
     return { state: "ready", value: new Map(indices.map((i) => [i, part.value.attention!.row(slot, i)])) };
   }
-  const heads = headsIn(store, layer);
+  const heads = headsIn(store, overview, layer);
   const part = store.loader.part(subject, {
     layers: [layer],
     ...(heads === null ? {} : { heads }),

@@ -7,6 +7,7 @@ import type { Overview } from "../../data/overview.js";
 import { fitsWhole } from "../../data/requests.js";
 import { rangeOf } from "../../drawing/colours.js";
 import { type Margins, marginsOf } from "../../drawing/margins.js";
+import type { HeadId } from "../../state/fields.js";
 import type { Store } from "../../state/store.js";
 
 /** A part of the map; where each pixel is one cell it has its weights. */
@@ -51,9 +52,14 @@ export function isWhole(store: Store, overview: Overview): boolean {
   return fitsWhole(overview.tokens, overview.heads, limit);
 }
 
+/** The current head of the model that is shown: another may be loading. */
+export function currentOf(store: Store, overview: Overview): HeadId {
+  return store.headsOf(overview).at(-1)!;
+}
+
 /** The current head as a whole. */
 export function wholeMap(store: Store, overview: Overview): Shown {
-  const [layer, head] = store.current.value;
+  const [layer, head] = currentOf(store, overview);
   const size = overview.kept.length;
   const maps = store.loader.layer(overview.subject, layer).value;
   if (maps.state !== "ready") return nothing(size, true, maps);
@@ -72,7 +78,7 @@ export function wholeMap(store: Store, overview: Overview): Shown {
 /** The current head of a long input: all of it roughly, and an area exactly. */
 export function windowMap(store: Store, overview: Overview, area: Area | null): Shown {
   const { subject, kept } = overview;
-  const [layer, head] = store.current.value;
+  const [layer, head] = currentOf(store, overview);
   const size = kept.length;
   // Rollout is made of all heads.
   const chosen = { layers: [layer], ...(subject.weights === "rollout" ? {} : { heads: [head] }) };
