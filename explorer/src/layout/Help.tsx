@@ -7,6 +7,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   [", .", "the head before or after"],
   ["/", "find a token"],
   ["Esc", "take out all pins"],
+  ["+ - 0", "zoom a matrix; the arrow keys move it"],
   ["?", "this page"],
 ];
 
