@@ -53,6 +53,7 @@ _DETAILS = {
     "bool_type": "must be true or false",
     "extra_forbidden": "is not a known field; the fields are {fields}",
     "greater_than_equal": "must be at least {ge}",
+    "int_type": "must be an integer",
     "invalid": "{message}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list of at least one item",

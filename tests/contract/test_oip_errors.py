@@ -38,6 +38,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "no texts": ({"inputs": [changed(shape=[0], data=[])]}, "at least one element"),
     "no ids": ({"inputs": [{**ids([[1]]), "shape": [1, 0]}]}, "send [n, tokens]"),
     "a negative length": ({"inputs": [changed(shape=[-1])]}, "inputs.0.shape.0 must be at least 0"),
+    "a fraction of a length": ({"inputs": [changed(shape=[1.5])]}, "inputs.0.shape.0 must be an integer"),
     "fewer texts": ({"inputs": [changed(shape=[2])]}, "has 1 elements and the shape says 2"),
     "fewer ids": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2], "data": [1, 2]}]}, "has 2 elements"),
     "rows": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2]}]}, "has 1 elements and the shape says 2"),
@@ -59,8 +60,8 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "an empty mask": ({"inputs": [ids([[101, 102]]), ids([[0, 0]], "attention_mask")]}, "attention_mask.0"),
     "a gap": ({"inputs": [ids([[101, 1, 102]]), ids([[1, 0, 1]], "attention_mask")]}, "attention_mask.0"),
     "a 2": ({"inputs": [ids([[101, 102]]), ids([[1, 2]], "attention_mask")]}, "attention_mask.0"),
-    "no data": ({"inputs": [changed(data=None)]}, "neither data"),
-    "both": ({"inputs": [changed(parameters={"binary_data_size": 5})]}, "both data"),
+    "no data": ({"inputs": [changed(data=None)]}, "neither data nor the parameter"),
+    "both": ({"inputs": [changed(parameters={"binary_data_size": 5})]}, "both data and the parameter"),
     "shared memory": (
         {"inputs": [changed(data=None, parameters={"shared_memory_region": "a"})]},
         "send its data",

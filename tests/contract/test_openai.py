@@ -76,7 +76,10 @@ def test_vectors_are_cut_and_scaled_again(tei: Service) -> None:
     for name in ("dimensions", "output_dimension"):
         assert distance(vectors(tei, input=TEXT, **{name: 8}), [expected]) <= 2e-6
     assert_error(post(tei, {"input": TEXT, "dimensions": 0}, PATH), 400, "dimensions", "at least 1")
-    assert_error(post(tei, {"input": TEXT, "dimensions": 385}, PATH), 400, "dimensions", "384")
+    for name in ("dimensions", "output_dimension"):
+        for parts in (False, True):
+            refused = post(tei, {"input": TEXT, name: 385, "late_chunking": parts}, PATH)
+            assert_error(refused, 400, name, f"{name} is 385")
 
 
 def test_ids_run_as_they_are_sent(tei: Service) -> None:
@@ -87,6 +90,15 @@ def test_ids_run_as_they_are_sent(tei: Service) -> None:
     assert distance(vectors(tei, input=ids[0]), expected[:1]) <= 2e-6
     whole = ask(tei, PATH, input=ids)
     assert whole["usage"]["prompt_tokens"] == sum(map(len, ids))
+
+
+@pytest.mark.parametrize(
+    "given", [[{"text": 101}, {"text": 102}], [{"text": [101, 102]}], [{"text": None}], [{"image": "a"}]]
+)
+def test_objects_have_texts_only(tei: Service, given: list[Json]) -> None:
+    """An object whose `text` is a number or a list of them is refused: it is neither a text nor ids."""
+    refused = post(tei, {"input": given}, PATH)
+    assert_error(refused, 400, "input.0", "input.0 must be a string or a list of token ids")
 
 
 @pytest.mark.parametrize(

@@ -112,10 +112,10 @@ def _with_octets(tensors: Sequence[InputTensor], octets: memoryview) -> list[Sen
             )
         size = tensor.parameters.binary_data_size
         if (size is None) == (tensor.data is None):
-            both = "both" if tensor.data is not None else "neither"
+            has = "both data and" if tensor.data is not None else "neither data nor"
             raise invalid(
                 tensor.name,
-                f"{tensor.name} has {both} data and the parameter binary_data_size: send one of them.",
+                f"{tensor.name} has {has} the parameter binary_data_size: send one of them.",
             )
         if size is not None and size > len(octets) - place:
             raise invalid(

@@ -77,7 +77,14 @@ async def embeddings(request: Request) -> Response:
 
 async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     info = exchange.engine.info
-    options = EmbeddingOptions(("sentence",), None, body.normalized, body.size, precision=body.precision)
+    options = EmbeddingOptions(
+        ("sentence",),
+        None,
+        body.normalized,
+        body.size,
+        precision=body.precision,
+        dimensions_field=body.size_field,
+    )
     plan = plan_encode(options, info, _choose_task(body, info))
     prompt = _choose_prompt(body, info)
     truncation = Truncation(allowed=body.may_truncate)
@@ -106,7 +113,15 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         )
     info, spans = exchange.engine.info, tuple(pairwise(accumulate(map(len, texts), initial=0)))
     whole = "".join(one for one in texts if isinstance(one, str))
-    options = EmbeddingOptions((), None, body.normalized, body.size, precision=body.precision, chunks=spans)
+    options = EmbeddingOptions(
+        (),
+        None,
+        body.normalized,
+        body.size,
+        precision=body.precision,
+        chunks=spans,
+        dimensions_field=body.size_field,
+    )
     plan = plan_encode(options, info, _choose_task(body, info))
     truncation = Truncation(allowed=body.may_truncate)
     encodings = await exchange.tokenize([whole], truncation, _choose_prompt(body, info), lambda _: "input")

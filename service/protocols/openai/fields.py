@@ -25,10 +25,15 @@ Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     """Read a text, the ids of one, or a list of either, where a text may be an object, as Jina's are."""
     if isinstance(value, list):
-        value = [one["text"] if isinstance(one, dict) and "text" in one else one for one in value]
+        value = [_text_of(one) for one in value]
     if value == []:
         raise invalid("input", "must not be empty")
     return texts_or_ids(value, info)
+
+
+def _text_of(one: object) -> object:
+    """Return the text of an object; what else it has in `text`, such as ids, is no input of its own."""
+    return one["text"] if isinstance(one, dict) and isinstance(one.get("text"), str) else one
 
 
 def _only(value: object, info: ValidationInfo) -> object:
@@ -90,6 +95,11 @@ class EmbeddingsRequest(Fields):
     def size(self) -> int | None:
         """The components to keep."""
         return self.dimensions if self.dimensions is not None else self.output_dimension
+
+    @property
+    def size_field(self) -> str:
+        """The field that says how many components to keep, for errors."""
+        return "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
 
     @property
     def may_truncate(self) -> bool:
