@@ -32,13 +32,17 @@ class InputError(ModelError):
 
 
 class InputTooLong(InputError):
-    """An input of `actual` tokens for a model that reads at most `limit`."""
+    """An input of `actual` tokens for a model that reads at most `limit`.
 
-    def __init__(self, *, field: str, actual: int, limit: int) -> None:
+    `advice` says how to have it cut, for callers with another option than `truncate`; "" if they have none.
+    """
+
+    def __init__(
+        self, *, field: str, actual: int, limit: int, advice: str = 'leave out "truncate": false'
+    ) -> None:
+        way_out = f"shorten it, or {advice} to have it cut" if advice else "shorten it"
         super().__init__(
-            f"{field} is {actual} tokens long and the model reads {limit}: shorten it, "
-            'or leave out "truncate": false to have it cut.',
-            field=field,
+            f"{field} is {actual} tokens long and the model reads {limit}: {way_out}.", field=field
         )
         self.actual = actual
         self.limit = limit

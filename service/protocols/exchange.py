@@ -52,6 +52,8 @@ class Exchange:
     """What the protocol writes of an item, if its responses are values without names."""
     frame: Callable[[int], tuple[bytes, bytes]] | None = None
     """What stands around these values, given the number of tokens run."""
+    cutting: str = 'leave out "truncate": false'
+    """What to change for too long a text to be cut, for errors; "" where it never is."""
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
@@ -120,7 +122,9 @@ class Exchange:
             )
         except InputTooLong as error:
             where = field(int(error.field.rpartition(".")[2]))
-            raise InputTooLong(field=where, actual=error.actual, limit=error.limit) from None
+            raise InputTooLong(
+                field=where, actual=error.actual, limit=error.limit, advice=self.cutting
+            ) from None
         self.tokenize_s += seconds
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens

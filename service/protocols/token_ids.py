@@ -24,7 +24,7 @@ async def encode_ids(
     for ids, place in zip(lists, places, strict=True):
         check_known(decoder, ids, f"{place}.{{}}".format)
         if len(ids) > limit and not truncation.allowed:
-            raise InputTooLong(field=place, actual=len(ids), limit=limit)
+            raise InputTooLong(field=place, actual=len(ids), limit=limit, advice=exchange.cutting)
     tokens = sum(min(len(ids), limit) for ids in lists)
     exchange.state.memory.take(exchange.context.permit, TOKEN_BYTES * tokens)
     record = exchange.context.record

@@ -178,6 +178,35 @@ def test_truncation_is_reported_or_refused(tei: Service) -> None:
         assert_error(post(tei, {"input": [TEXT, LONG], name: False}, PATH), 400, "input.1", "tokens long")
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "way_out"),
+    [
+        ("/v1/embeddings", {"input": LONG, "truncate": False}, 'leave out "truncate": false to have it cut.'),
+        (
+            "/v1/embeddings",
+            {"input": LONG, "truncation": False},
+            'leave out "truncation": false to have it cut.',
+        ),
+        ("/v1/embeddings", {"input": [LONG], "late_chunking": True}, 'set "truncate": true to have it cut.'),
+        ("/v1/contextualizedembeddings", {"inputs": [[LONG]]}, ": shorten it."),
+        ("/v1/embed", {"texts": [LONG], "truncate": "NONE"}, 'leave out "truncate": "NONE" to have it cut.'),
+        ("/v1/tokenize", {"text": LONG}, ": shorten it."),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": [LONG], "truncation": False},
+            'leave out "truncation": false to have it cut.',
+        ),
+    ],
+)
+def test_the_way_out_of_a_long_text_is_one_that_the_route_has(
+    tei: Service, path: str, fields: Json, way_out: str
+) -> None:
+    """Each route names its own option, and none where it has none."""
+    refused = post(tei, fields, path)
+    assert refused.status_code == 400
+    assert refused.json()["detail"].endswith(way_out), refused.text
+
+
 def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
     """Clients send fields that servers do not know, and null for what was not set."""
     names = ("model", "dimensions", "encoding_format", "input_type", "output_dtype", "truncation", "task")

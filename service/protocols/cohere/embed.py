@@ -160,6 +160,7 @@ async def _read(request: Request, version: str) -> Response:
     body = parsed.body
     check_count(len(body.all_texts), request.app.state.service.settings, body.source)
     exchange = Exchange.open(request, parsed)
+    exchange.cutting = 'leave out "truncate": "NONE"'
     return await exchange.in_time(_embed(exchange, parsed.body, version))
 
 

@@ -106,7 +106,9 @@ async def _rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
         return await rank(exchange, native)
     except InputTooLong as error:
         field = error.field.replace("texts", "documents", 1)
-        raise InputTooLong(field=field, actual=error.actual, limit=error.limit) from None
+        raise InputTooLong(
+            field=field, actual=error.actual, limit=error.limit, advice='leave out "truncation": false'
+        ) from None
     except Problem as problem:
         detail = problem.detail.replace("`texts`", "`documents`").replace("return_texts", "return_documents")
         raise Problem(problem.kind, detail, problem.headers, problem.members) from None

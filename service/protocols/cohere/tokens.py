@@ -82,7 +82,7 @@ async def tokenize(request: Request) -> Response:
     """Return the tokens of a text, without special ones."""
     parsed = await read_request(request, CohereTokenizeRequest)
     exchange = Exchange.open(request, parsed)
-    exchange.alone = True
+    exchange.alone, exchange.cutting = True, ""
     return await exchange.in_time(_tokenize(exchange, parsed.body))
 
 

@@ -99,6 +99,7 @@ async def contextualized(request: Request) -> Response:
     parsed = await read_request(request, ContextualizedRequest)
     check_count(parsed.count, request.app.state.service.settings)
     exchange = Exchange.open(request, parsed)
+    exchange.cutting = ""
     return await exchange.in_time(_embed(exchange, parsed.body))
 
 

@@ -71,6 +71,7 @@ async def embeddings(request: Request) -> Response:
         raise Problem("invalid-request", "A list of token ids is empty.", members={"field": "input"})
     exchange = Exchange.open(request, parsed)
     exchange.frame = partial(frame, exchange.engine.name)
+    exchange.cutting = body.cutting
     work = _embed_parts(exchange, body) if body.late_chunking else _embed(exchange, body)
     return await exchange.in_time(work)
 

@@ -108,6 +108,13 @@ class EmbeddingsRequest(Fields):
         return said if said is not None else not self.late_chunking
 
     @property
+    def cutting(self) -> str:
+        """What to change for too long a text to be cut."""
+        if self.late_chunking:
+            return 'set "truncate": true'
+        return f'leave out "{"truncation" if self.truncate is None else "truncate"}": false'
+
+    @property
     def base64(self) -> bool:
         """Whether vectors are written as bytes."""
         return "base64" in (self.encoding_format, self.embedding_type, self.encoding_type)

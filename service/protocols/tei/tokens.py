@@ -69,6 +69,7 @@ async def tokenize(request: Request) -> Response:
     if not parsed.body.inputs:
         raise EmptyInput("`inputs` cannot be empty.", "inputs")
     exchange = Exchange.open(request, parsed)
+    exchange.cutting = ""
     return await exchange.in_time(_tokenize(exchange, parsed.body))
 
 
