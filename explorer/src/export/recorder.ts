@@ -21,7 +21,7 @@ interface Look {
   textAlign: string;
   textBaseline: string;
   imageSmoothingEnabled: boolean;
-  clip: string | null;
+  clipId: string | null;
 }
 
 const ANCHORS: Record<string, string> = { left: "start", start: "start", center: "middle", right: "end", end: "end" };
@@ -43,7 +43,7 @@ export class Recorder {
     textAlign: "start",
     textBaseline: "alphabetic",
     imageSmoothingEnabled: true,
-    clip: null,
+    clipId: null,
   };
   readonly #saved: Look[] = [];
   #path = "";
@@ -130,9 +130,9 @@ export class Recorder {
   clip(path?: unknown): void {
     if (path !== undefined) this.complete = false;
     const id = `${this.name}-clip-${this.parts.length}`;
-    const nested = this.#look.clip === null ? "" : ` clip-path="url(#${this.#look.clip})"`;
+    const nested = this.#look.clipId === null ? "" : ` clip-path="url(#${this.#look.clipId})"`;
     this.parts.push(`<clipPath id="${id}"${nested}><path d="${this.#path}"${this.#transform()}/></clipPath>`);
-    this.#look.clip = id;
+    this.#look.clipId = id;
   }
 
   clearRect(): void {}
@@ -185,11 +185,11 @@ export class Recorder {
   }
 
   #element(name: string, attributes: string, content = ""): void {
-    const { globalAlpha, clip } = this.#look;
+    const { globalAlpha, clipId } = this.#look;
     const alpha = globalAlpha === 1 ? "" : ` opacity="${round(globalAlpha)}"`;
     const drawn = `<${name} ${attributes}${alpha}${this.#transform()}>${content}</${name}>`;
     // The clip was set before the transform: it applies around it.
-    this.parts.push(clip === null ? drawn : `<g clip-path="url(#${clip})">${drawn}</g>`);
+    this.parts.push(clipId === null ? drawn : `<g clip-path="url(#${clipId})">${drawn}</g>`);
   }
 
   #transform(): string {
