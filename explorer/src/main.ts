@@ -2,13 +2,15 @@
  * The explorer as one module: on its own page it mounts itself; elsewhere `mount(element, source, state)` does.
  */
 
+import { effect } from "@preact/signals";
 import { render as draw, h } from "preact";
 import { EmbeddedSource } from "./data/embedded.js";
 import { HttpSource } from "./data/http.js";
+import { KernelSource, type WidgetModel } from "./data/notebook.js";
 import type { FileData } from "./data/packed.js";
 import type { Source } from "./data/source.js";
 import { App } from "./layout/App.js";
-import { initialState, parseState, type State } from "./state/fields.js";
+import { changedFields, initialState, parseState, type State } from "./state/fields.js";
 import { followAddress } from "./state/history.js";
 import { Store } from "./state/store.js";
 
@@ -42,6 +44,23 @@ export function mount(element: HTMLElement, source: Source, state: Partial<State
     },
   };
 }
+
+/** The explorer as a widget of anywidget: the kernel has the client, and `state` is a trait. */
+function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
+  const source = new KernelSource(model);
+  const { store, unmount } = mount(el, source, parseState(model.get("state")));
+  const stop = effect(() => {
+    model.set("state", changedFields(store.state.value));
+    model.save_changes();
+  });
+  return () => {
+    stop();
+    unmount();
+    source.close();
+  };
+}
+
+export default { render };
 
 const page = document.getElementById("headlight-explorer");
 const held = document.getElementById("headlight-data");

@@ -10,6 +10,8 @@ export interface Connection {
   readonly timeoutMs: number;
   readonly retries: Retries;
   readonly concurrency: number;
+  /** What sends requests in place of the global `fetch`, which is looked up for each. */
+  readonly fetch?: typeof fetch;
 }
 
 /** A request, without what all requests of a connection share. */
@@ -143,7 +145,7 @@ export class Exchange {
     if (accept !== undefined) headers.set("Accept", accept);
     if (body !== undefined) headers.set("Content-Type", "application/json");
     this.#await();
-    this.#response = await fetch(this.#url, {
+    this.#response = await (this.connection.fetch ?? fetch)(this.#url, {
       headers,
       signal: this.#controller.signal,
       ...(body === undefined ? {} : { method: "POST", body }),

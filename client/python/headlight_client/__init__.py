@@ -8,6 +8,7 @@ from headlight_client.bertviz import BertViz
 from headlight_client.client import AsyncHeadlight, Headlight
 from headlight_client.errors import HeadlightConnectionError, HeadlightError, HeadlightTimeout, InputsError
 from headlight_client.info import Info
+from headlight_client.notebook import Explorer
 from headlight_client.predictions import Entity, Label, Predicted, Ranked, Similarities
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Chunks",
     "Encoded",
     "Entity",
+    "Explorer",
     "Headlight",
     "HeadlightConnectionError",
     "HeadlightError",

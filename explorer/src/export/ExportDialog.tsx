@@ -84,8 +84,9 @@ function Part({ title, children }: { title: string; children: ComponentChildren 
 
 function Pictures({ work }: { work: Work }) {
   const store = useStore();
+  const field = useRef<HTMLSelectElement>(null);
   const scale = useSignal<number>(SCALES[0]);
-  const view = (): HTMLElement => document.querySelector<HTMLElement>(".headlight #view")!;
+  const view = (): HTMLElement => field.current!.closest(".headlight")!.querySelector<HTMLElement>("#view")!;
   const png = async (): Promise<string> => {
     const { svg, width, height } = await pictureOf(view(), scale.value, false);
     saveFile(await toPng(svg, width, height, scale.value), fileName(store, "png"));
@@ -99,6 +100,7 @@ function Pictures({ work }: { work: Work }) {
   return (
     <Part title="Picture of this view">
       <select
+        ref={field}
         aria-label="Pixels of the PNG"
         value={scale.value}
         onChange={({ currentTarget }) => {

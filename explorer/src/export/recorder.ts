@@ -16,14 +16,12 @@ interface Look {
   strokeStyle: string;
   lineWidth: number;
   lineCap: string;
-  lineJoin: string;
   globalAlpha: number;
   font: string;
   textAlign: string;
   textBaseline: string;
   imageSmoothingEnabled: boolean;
-  dash: readonly number[];
-  clip: string | null;
+  clipId: string | null;
 }
 
 const ANCHORS: Record<string, string> = { left: "start", start: "start", center: "middle", right: "end", end: "end" };
@@ -40,14 +38,12 @@ export class Recorder {
     strokeStyle: "#000",
     lineWidth: 1,
     lineCap: "butt",
-    lineJoin: "miter",
     globalAlpha: 1,
     font: "10px sans-serif",
     textAlign: "start",
     textBaseline: "alphabetic",
     imageSmoothingEnabled: true,
-    dash: [],
-    clip: null,
+    clipId: null,
   };
   readonly #saved: Look[] = [];
   #path = "";
@@ -89,12 +85,6 @@ export class Recorder {
     const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
     this.#multiply([cos, sin, -sin, cos, 0, 0]);
   }
-  scale(x: number, y: number): void {
-    this.#multiply([x, 0, 0, y, 0, 0]);
-  }
-  setLineDash(dash: readonly number[]): void {
-    this.#look.dash = dash;
-  }
   measureText(text: string): TextMetrics {
     const context = this.canvas.getContext("2d")!;
     context.save();
@@ -113,10 +103,8 @@ export class Recorder {
     this.#moves += 1;
   }
   lineTo(x: number, y: number): void {
-    this.#path += `L${round(x)} ${round(y)}`;
-  }
-  quadraticCurveTo(...numbers: number[]): void {
-    this.#path += `Q${numbers.map(round).join(" ")}`;
+    // As on a canvas, the first line starts where it ends.
+    this.#path += `${this.#path === "" ? "M" : "L"}${round(x)} ${round(y)}`;
   }
   bezierCurveTo(...numbers: number[]): void {
     this.#path += `C${numbers.map(round).join(" ")}`;
@@ -142,9 +130,9 @@ export class Recorder {
   clip(path?: unknown): void {
     if (path !== undefined) this.complete = false;
     const id = `${this.name}-clip-${this.parts.length}`;
-    const nested = this.#look.clip === null ? "" : ` clip-path="url(#${this.#look.clip})"`;
+    const nested = this.#look.clipId === null ? "" : ` clip-path="url(#${this.#look.clipId})"`;
     this.parts.push(`<clipPath id="${id}"${nested}><path d="${this.#path}"${this.#transform()}/></clipPath>`);
-    this.#look.clip = id;
+    this.#look.clipId = id;
   }
 
   clearRect(): void {}
@@ -155,11 +143,21 @@ export class Recorder {
     this.#element("rect", `${box(x, y, width, height)} ${this.#strokeLook()}`);
   }
   fillText(text: string, x: number, y: number, most?: number): void {
-    this.#text(text, x, y, most, `fill="${escaped(this.#look.fillStyle)}"`);
+    const { font, fillStyle, textAlign, textBaseline } = this.#look;
+    const size = Number(/([\d.]+)px/.exec(font)?.[1] ?? 10);
+    const [before, family = "sans-serif"] = font.split(/[\d.]+px\s*/);
+    const weight = /bold|\d{3}/.exec(before ?? "")?.[0];
+    const narrow = most !== undefined && this.measureText(text).width > most;
+    this.#element(
+      "text",
+      `x="${round(x)}" y="${round(y + size * (BASELINES[textBaseline] ?? 0))}" font-size="${size}" ` +
+        `font-family="${escaped(family)}"${weight ? ` font-weight="${weight}"` : ""} ` +
+        `text-anchor="${ANCHORS[textAlign] ?? "start"}"${narrow ? ` textLength="${round(most)}"` : ""}` +
+        `${narrow ? ' lengthAdjust="spacingAndGlyphs"' : ""} fill="${escaped(fillStyle)}"`,
+      escaped(text),
+    );
   }
-  strokeText(text: string, x: number, y: number, most?: number): void {
-    this.#text(text, x, y, most, `${this.#strokeLook()} stroke-linejoin="round"`);
-  }
+
   drawImage(image: CanvasImageSource, ...numbers: number[]): void {
     const { width, height } = image as HTMLCanvasElement;
     const [sx, sy, sw, sh] = numbers.length === 8 ? numbers : [0, 0, width, height];
@@ -180,35 +178,18 @@ export class Recorder {
     if (this.#path !== "") this.#element("path", `d="${this.#path}" ${look}`);
   }
 
-  #text(text: string, x: number, y: number, most: number | undefined, look: string): void {
-    const { font, textAlign, textBaseline } = this.#look;
-    const size = Number(/([\d.]+)px/.exec(font)?.[1] ?? 10);
-    const [before, family = "sans-serif"] = font.split(/[\d.]+px\s*/);
-    const weight = /bold|\d{3}/.exec(before ?? "")?.[0];
-    const narrow = most !== undefined && this.measureText(text).width > most;
-    this.#element(
-      "text",
-      `x="${round(x)}" y="${round(y + size * (BASELINES[textBaseline] ?? 0))}" font-size="${size}" ` +
-        `font-family="${escaped(family)}"${weight ? ` font-weight="${weight}"` : ""} ` +
-        `text-anchor="${ANCHORS[textAlign] ?? "start"}"${narrow ? ` textLength="${round(most)}"` : ""}` +
-        `${narrow ? ' lengthAdjust="spacingAndGlyphs"' : ""} ${look}`,
-      escaped(text),
-    );
-  }
-
   #strokeLook(): string {
-    const { strokeStyle, lineWidth, lineCap, dash } = this.#look;
-    const dashes = dash.length > 0 ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+    const { strokeStyle, lineWidth, lineCap } = this.#look;
     const cap = lineCap === "butt" ? "" : ` stroke-linecap="${lineCap}"`;
-    return `fill="none" stroke="${escaped(strokeStyle)}" stroke-width="${round(lineWidth)}"${cap}${dashes}`;
+    return `fill="none" stroke="${escaped(strokeStyle)}" stroke-width="${round(lineWidth)}"${cap}`;
   }
 
   #element(name: string, attributes: string, content = ""): void {
-    const { globalAlpha, clip } = this.#look;
+    const { globalAlpha, clipId } = this.#look;
     const alpha = globalAlpha === 1 ? "" : ` opacity="${round(globalAlpha)}"`;
     const drawn = `<${name} ${attributes}${alpha}${this.#transform()}>${content}</${name}>`;
     // The clip was set before the transform: it applies around it.
-    this.parts.push(clip === null ? drawn : `<g clip-path="url(#${clip})">${drawn}</g>`);
+    this.parts.push(clipId === null ? drawn : `<g clip-path="url(#${clipId})">${drawn}</g>`);
   }
 
   #transform(): string {

@@ -64,29 +64,26 @@ function shown(element: Element): boolean {
 /** One walk over an element and its descendants. */
 class Walk {
   readonly #parts: string[] = [];
-  readonly #left: number;
-  readonly #top: number;
-  #right = 0;
-  #bottom = 0;
+  /** What was drawn lies within these, in pixels of the window. */
+  readonly #bounds = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
   readonly #measuring = new OffscreenCanvas(1, 1).getContext("2d")!;
 
   constructor(
     readonly root: HTMLElement,
     readonly recorders: ReadonlyMap<HTMLCanvasElement, Recorder>,
-  ) {
-    const { left, top } = root.getBoundingClientRect();
-    this.#left = left - MARGIN;
-    this.#top = top - MARGIN;
-  }
+  ) {}
 
   picture(): Picture {
     this.#element(this.root);
     const paper = getComputedStyle(this.root.closest(".headlight")!).backgroundColor;
-    const [width, height] = [Math.ceil(this.#right + MARGIN), Math.ceil(this.#bottom + MARGIN)];
+    const { left, top, right, bottom } = this.#bounds;
+    const [x, y] = [Math.floor(left - MARGIN), Math.floor(top - MARGIN)];
+    const [width, height] = [Math.ceil(right + MARGIN) - x, Math.ceil(bottom + MARGIN) - y];
     const ground = `<rect width="${width}" height="${height}" fill="${paper}"/>`;
     const svg =
       `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
-      `viewBox="0 0 ${width} ${height}">${ground}${this.#parts.join("\n")}</svg>`;
+      `viewBox="0 0 ${width} ${height}">${ground}<g transform="translate(${-x} ${-y})">` +
+      `${this.#parts.join("\n")}</g></svg>`;
     return { svg, width, height };
   }
 
@@ -112,8 +109,7 @@ class Walk {
       : 0;
     const outline = style.outlineStyle === "solid" ? Number.parseFloat(style.outlineWidth) : 0;
     const radius = Number.parseFloat(style.borderTopLeftRadius) || 0;
-    for (const rect of element.getClientRects()) {
-      const [x, y, width, height] = this.#place(rect);
+    for (const { left: x, top: y, width, height } of element.getClientRects()) {
       if (!/^rgba\(.*, 0\)$|^transparent$/.test(style.backgroundColor)) {
         this.#rect([x, y, width, height], `rx="${radius}" fill="${style.backgroundColor}"`);
       }
@@ -129,7 +125,7 @@ class Walk {
     }
   }
 
-  #borders([x, y, width, height]: Box, style: CSSStyleDeclaration, radius: number): void {
+  #borders([x, y, width, height]: Place, style: CSSStyleDeclaration, radius: number): void {
     const [above, below] = [style.borderTopWidth, style.borderBottomWidth].map((one) => Number.parseFloat(one) || 0);
     const stroke = `stroke="${style.borderBottomColor}" stroke-width="${below}"`;
     if (above! > 0 && below! > 0 && style.borderBottomColor !== "rgba(0, 0, 0, 0)") {
@@ -141,8 +137,9 @@ class Walk {
     }
   }
 
-  #rect([x, y, width, height]: Box, look: string): void {
+  #rect([x, y, width, height]: Place, look: string): void {
     if (width <= 0 || height <= 0) return;
+    this.#grow(x, y, width, height);
     this.#parts.push(
       `<rect x="${round(x)}" y="${round(y)}" width="${round(width)}" height="${round(height)}" ${look}/>`,
     );
@@ -153,9 +150,10 @@ class Walk {
     const text = node.data;
     if (text.trim() === "") return;
     const range = document.createRange();
-    range.selectNodeContents(node);
+    range.setStart(node, text.search(/\S/));
+    range.setEnd(node, text.trimEnd().length);
     if (range.getClientRects().length <= 1) {
-      this.#line(text, range.getBoundingClientRect(), style);
+      this.#line(text.trim(), range.getBoundingClientRect(), style);
       return;
     }
     for (const { 0: word, index } of text.matchAll(/\S+/g)) {
@@ -167,19 +165,21 @@ class Walk {
 
   #line(text: string, rect: DOMRect, style: CSSStyleDeclaration): void {
     if (rect.width === 0) return;
-    const [x, y, width, height] = this.#place(rect);
+    const { left: x, top: y, width, height } = rect;
+    this.#grow(x, y, width, height);
     this.#measuring.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
     const { fontBoundingBoxAscent: above, fontBoundingBoxDescent: below } = this.#measuring.measureText(text);
     const baseline = y + (height * above) / (above + below);
     this.#parts.push(
       `<text x="${round(x)}" y="${round(baseline)}" textLength="${round(width)}" lengthAdjust="spacingAndGlyphs" ` +
         `font-family="${escaped(style.fontFamily)}" font-size="${Number.parseFloat(style.fontSize)}" ` +
-        `font-weight="${style.fontWeight}" fill="${style.color}">${escaped(text.trim())}</text>`,
+        `font-weight="${style.fontWeight}" fill="${style.color}">${escaped(text)}</text>`,
     );
   }
 
   #canvas(canvas: HTMLCanvasElement, style: CSSStyleDeclaration): void {
-    const [x, y, width, height] = this.#place(canvas.getBoundingClientRect());
+    const { left: x, top: y, width, height } = canvas.getBoundingClientRect();
+    this.#grow(x, y, width, height);
     const recorder = this.recorders.get(canvas);
     if (recorder !== undefined) {
       this.#parts.push(
@@ -198,31 +198,35 @@ class Walk {
 
   /** The shapes of an SVG element, with the colours that the stylesheet gives them. */
   #drawing(drawing: SVGSVGElement): void {
-    this.#place(drawing.getBoundingClientRect());
+    const { left, top, width, height } = drawing.getBoundingClientRect();
+    this.#grow(left, top, width, height);
     for (const shape of drawing.querySelectorAll<SVGGraphicsElement>("rect, circle, path, line, text")) {
       const matrix = shape.getScreenCTM();
       if (matrix === null) continue;
-      const { a, b, c, d, e, f } = matrix;
       const style = getComputedStyle(shape);
       const copy = shape.cloneNode(true) as SVGElement;
       copy.removeAttribute("class");
       for (const name of ["fill", "stroke", "stroke-width", "opacity"]) {
         copy.setAttribute(name, style.getPropertyValue(name));
       }
-      const moved = [a, b, c, d, e - this.#left, f - this.#top].map((number) => Math.round(1e4 * number) / 1e4);
+      const { a, b, c, d, e, f } = matrix;
+      const moved = [a, b, c, d, e, f].map((number) => Math.round(1e4 * number) / 1e4);
       this.#parts.push(
         `<g transform="matrix(${moved.join(" ")})">${new XMLSerializer().serializeToString(copy)}</g>`,
       );
     }
   }
 
-  /** Where something stands in the picture, which grows by it. */
-  #place({ left, top, width, height }: DOMRect): Box {
-    const [x, y] = [left - this.#left, top - this.#top];
-    this.#right = Math.max(this.#right, x + width);
-    this.#bottom = Math.max(this.#bottom, y + height);
-    return [x, y, width, height];
+  /** The picture shows this too. */
+  #grow(x: number, y: number, width: number, height: number): void {
+    const { left, top, right, bottom } = this.#bounds;
+    Object.assign(this.#bounds, {
+      left: Math.min(left, x),
+      top: Math.min(top, y),
+      right: Math.max(right, x + width),
+      bottom: Math.max(bottom, y + height),
+    });
   }
 }
 
-type Box = readonly [x: number, y: number, width: number, height: number];
+type Place = readonly [x: number, y: number, width: number, height: number];

@@ -18,12 +18,18 @@ export function App({ store }: { store: Store }) {
   const root = useRef<HTMLDivElement>(null);
   useEffect(() => followKeys(store, root.current!), [store]);
   useSignalEffect(() => {
+    if (store.source.kind === "kernel") return;
     // `color-scheme` of the page colours scroll bars and the ground behind it.
     document.documentElement.dataset["headlightTheme"] = store.dark.value ? "dark" : "light";
   });
   return (
     <StoreContext.Provider value={store}>
-      <div class="headlight" ref={root} data-theme={store.dark.value ? "dark" : "light"}>
+      <div
+        class="headlight"
+        ref={root}
+        data-source={store.source.kind}
+        data-theme={store.dark.value ? "dark" : "light"}
+      >
         <Header />
         <main>
           {store.source.kind !== "embedded" && <Inputs />}

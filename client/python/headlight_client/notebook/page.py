@@ -1,0 +1,90 @@
+"""Writes one HTML file with the explorer and the maps of an input, as the explorer's own export does."""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headlight_client.answers import AttentionMaps, FloatArray
+from headlight_client.notebook.assets import Assets
+
+LARGEST_FILE = 25_000_000
+"""Bytes."""
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+_TITLE_CHARACTERS = 120
+
+
+def packed(item: AttentionMaps) -> dict[str, Any]:
+    """Convert an item to JSON: maps in half precision, as base64, and statistics as numbers."""
+    return {name: _packed(value) for name, value in vars(item).items()}
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _numbers(statistic) for name, statistic in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype != np.float32:
+        return value.tolist()
+    with np.errstate(over="ignore"):
+        half = value.astype("<f2")
+    return {"shape": list(value.shape), "float16": base64.b64encode(half.tobytes()).decode("ascii")}
+
+
+def _numbers(statistic: FloatArray) -> dict[str, Any]:
+    values = [None if np.isnan(value) else float(value) for value in statistic.ravel()]
+    return {"shape": list(statistic.shape), "values": values}
+
+
+def document(data: Mapping[str, Any], assets: Assets) -> str:
+    """Write the file. Nothing in the texts can end the elements that they stand in.
+
+    Raises ValueError if it has more than 25 MB.
+    """
+    content = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    title = html.escape(f"{data['state'].get('text', '')} – headlight explorer"[:_TITLE_CHARACTERS])
+    style = re.sub("<(?=/style)", r"\\3c ", assets.style, flags=re.IGNORECASE)
+    script = re.sub("<(?=/script|!--)", r"\\x3c", assets.script, flags=re.IGNORECASE)
+    page = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="headlight-explorer"></div>
+<script type="application/json" id="headlight-data">{content}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+    if (size := len(page.encode("utf-8", "replace"))) > LARGEST_FILE:
+        raise too_large(size)
+    return page
+
+
+def too_large(size: float) -> ValueError:
+    """Say how large the file would be, and what to do."""
+    return ValueError(
+        f"The file would have {size / 1e6:.0f} MB, more than 25 MB: choose fewer layers, or a shorter text."
+    )
+
+
+def framed(page: str) -> str:
+    """Put a page into a frame, which reaches neither the notebook around it nor the network."""
+    content = html.escape(page, quote=True)
+    return (
+        f'<iframe srcdoc="{content}" sandbox="allow-scripts allow-downloads allow-modals" '
+        'title="headlight explorer" width="100%" height="860" frameborder="0"></iframe>'
+    )

@@ -1,0 +1,72 @@
+/**
+ * A service, through the parts of the client that send one request and read its response: those that split calls
+ * would be a twelfth of the page.
+ */
+
+import { Answer, AXES, attentionMaps, type Json, type Reading, tokens } from "../../../client/js/src/answers.js";
+import { FILE, JSON_ONLY, unpack } from "../../../client/js/src/calls.js";
+import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/index.js";
+import { type Connection, fetchWhole, type Wire } from "../../../client/js/src/sending.js";
+import type { TokenizeFields } from "./source.js";
+
+const NPZ = "application/x-npz";
+/** A busy service is asked again for this long; then the page says so. */
+const RETRIES = { count: 5, ms: 10_000 };
+const TIMEOUT_MS = 60_000;
+
+/** What sources share that ask a service, however they reach it. All throw a HeadlightError. */
+export abstract class ServiceSource {
+  protected abstract get connection(): Connection;
+
+  info(): Promise<Info> {
+    return fetchWhole(this.connection, { path: "/info" }, undefined, (_, content) => {
+      const info = JSON.parse(new TextDecoder().decode(content)) as Info;
+      if (!Array.isArray(info.models)) throw new Error("models is missing");
+      return info;
+    });
+  }
+
+  attention(inputs: Inputs, options: AttentionOptions) {
+    return this.#ask(wireOf("/attention", FILE, inputs, options), options.signal, attentionMaps);
+  }
+
+  tokenize(inputs: Inputs, options: TokenizeFields) {
+    return this.#ask(wireOf("/tokenize", JSON_ONLY, inputs, options), options.signal, tokens);
+  }
+
+  npz(inputs: Inputs, options: AttentionOptions): Promise<Blob> {
+    const wire = wireOf("/attention", NPZ, inputs, options);
+    return fetchWhole(this.connection, wire, options.signal, (_, content) => new Blob([content as BlobPart]));
+  }
+
+  #ask<T>(
+    wire: Wire,
+    signal: AbortSignal | undefined,
+    read: (item: Json, reading: Reading) => T,
+  ): Promise<Answer<T>> {
+    return fetchWhole(this.connection, wire, signal, (headers, content) => {
+      const [meta, arrays] = unpack(headers, content);
+      // Statistics alone have layers and heads.
+      const reading = { axes: meta["axes"] ?? AXES.slice(0, 2), scale: meta["scale"] ?? 1, precision: "float32" };
+      const items = meta["data"].map((item: Json, i: number) => read({ ...item, ...arrays.get(i) }, reading));
+      return new Answer(meta["model"], items, meta["usage"], meta["max_error"] ?? null, [], null);
+    });
+  }
+}
+
+/** How to reach a service, without a slash at the end of its URL. */
+export function connectionTo(url: string, key: string | null, send?: typeof fetch): Connection {
+  const headers = new Headers(key === null ? {} : { Authorization: `Bearer ${key}` });
+  const own = send === undefined ? {} : { fetch: send };
+  return { url, headers, timeoutMs: TIMEOUT_MS, retries: RETRIES, concurrency: 1, ...own };
+}
+
+function wireOf(
+  path: string,
+  accept: string,
+  inputs: Inputs,
+  { signal: _, dtype, ...fields }: AttentionOptions,
+): Wire {
+  const query = dtype === undefined ? "" : `?dtype=${dtype}`;
+  return { path: path + query, accept, body: JSON.stringify({ inputs, ...fields }) };
+}
