@@ -298,7 +298,7 @@ function allLines(store: Store, overview: Overview, chosen: readonly Chosen[]): 
 function activeRows(store: Store, overview: Overview, chosen: readonly Chosen[]): Own[] {
   const whole = isWhole(store, overview);
   const hovered = store.hovered.value;
-  const pinned = store.pinned.value;
+  const pinned = store.pinnedIn(overview);
   const pointed = hovered !== null && whole && overview.indexOf.has(hovered) ? [hovered] : [];
   const positions = pinned.length > 0 ? pinned : pointed;
   const direction = store.fields.direction.value;
@@ -343,7 +343,7 @@ function summary(store: Store, overview: Overview, chosen: readonly Chosen[], { 
   const counts = chosen.map(({ name }, i) => `${name} ${countText(heads[i]!.keys.length, "line")}`);
   const share = `${Math.round(100 * store.fields.mass.value)} % of each row's mass`;
   const whole = isWhole(store, overview) ? `${counts.join(", ")} have ${share}.` : "";
-  const pinned = store.pinned.value.map((position) => overview.units[position]!.label);
+  const pinned = store.pinnedIn(overview).map((position) => overview.units[position]!.label);
   const only = pinned.length > 0 ? ` Only the lines of ${pinned.join(", ")} are drawn.` : "";
   return `Lines between ${countText(overview.kept.length, "token")}. ${whole}${only} The table has the weights.`;
 }

@@ -75,7 +75,7 @@ export function MatrixView({ overview }: ViewProps) {
     store.dark.value;
     const context = prepare(above.current!, canvasSize.value);
     drawAbove(context, overview, size, place.value, camera.value, inksOf(above.current!), {
-      pinned: store.pinned.value,
+      pinned: store.pinnedIn(overview),
       direction: store.fields.direction.value,
       at: at.value,
     });

@@ -15,8 +15,9 @@ const LARGEST_STACK = 1 << 23;
 type Rows = ReadonlyMap<number, Float32Array>;
 
 /** The tokens that a flow begins with: the pinned ones, or the first. */
-export function starts(store: Store, { kept }: Overview): readonly number[] {
-  return store.pinned.value.length > 0 ? store.pinned.value : kept.slice(0, 1).map(({ position }) => position);
+export function starts(store: Store, overview: Overview): readonly number[] {
+  const pinned = store.pinnedIn(overview);
+  return pinned.length > 0 ? pinned : overview.kept.slice(0, 1).map(({ position }) => position);
 }
 
 /** From the starts after the current layer back to the input. */
