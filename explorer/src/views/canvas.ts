@@ -36,6 +36,9 @@ export function prepare(canvas: HTMLCanvasElement, { width, height }: Size): Can
   const density = pixelDensity.value ?? Math.min(window.devicePixelRatio || 1, 3);
   canvas.width = Math.round(width * density);
   canvas.height = Math.round(height * density);
+  // Without these, a canvas is as large as it has pixels.
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
   const context = canvas.getContext("2d")!;
   context.setTransform(density, 0, 0, density, 0, 0);
   return context;
