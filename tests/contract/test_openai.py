@@ -164,7 +164,8 @@ def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
         ({"inputs": [["a"], [LONG]]}, "inputs.1", "tokens long"),
         ({"inputs": [["a"]] * 257}, "inputs", "the limit is 256"),
         ({"inputs": [["a"]], "output_dimension": 385}, "output_dimension", "384"),
-        ({"inputs": [["a"]], "enable_auto_chunking": True}, "enable_auto_chunking", "False"),
+        ({"inputs": [["a"]], "enable_auto_chunking": True}, "enable_auto_chunking", "must be false: send"),
+        ({"inputs": [["a"]], "enable_auto_chunking": 0}, "enable_auto_chunking", "must be false"),
     ):
         assert_error(post(tei, body, path), 400, param, part)
 

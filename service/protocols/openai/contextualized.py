@@ -48,6 +48,16 @@ Documents = Annotated[
 ]
 
 
+def _off(value: object) -> bool:
+    """Accept only `false`; `0` is none."""
+    if value is not False:
+        raise invalid("enable_auto_chunking", "must be false: send the parts, or see chunks of /encode")
+    return value
+
+
+Off = Annotated[bool, PlainValidator(_off), WithJsonSchema({"type": "boolean", "const": False})]
+
+
 class ContextualizedRequest(Fields):
     """Documents as lists of their parts. Unknown fields are ignored."""
 
@@ -66,7 +76,7 @@ class ContextualizedRequest(Fields):
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="`base64` is the bytes of the numbers, floats as float32, little-endian."
     )
-    enable_auto_chunking: Literal[False] = Field(
+    enable_auto_chunking: Off = Field(
         False,  # noqa: FBT003
         description="Only `false`: send the parts, or see `chunks` of `/encode`.",
     )
