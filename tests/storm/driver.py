@@ -23,7 +23,9 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}")
 _TITLES = re.compile(r"\w.*[.\]]$", re.DOTALL)
 _TEI = re.compile(rb"\w+ /(embed|embed_all|embed_sparse|rerank|similarity|predict|tokenize|decode|tei\S*)? ")
 _OPENAI = re.compile(rb"\w+ /v[12]/\S+ ")
-"""The beginnings of requests whose errors may have the form of text-embeddings-inference, and of OpenAI."""
+_INFERENCE = re.compile(rb"\w+ /v2(/(models|health|repository)\b\S*)?[ ?]")
+"""The beginnings of requests whose errors may have the form of text-embeddings-inference, OpenAI and the Open
+Inference Protocol."""
 _GONE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError)
 
 
@@ -209,6 +211,8 @@ def _judge_error(answer: Answer, attack: Attack, identifiers: list[bytes]) -> It
     is_json = answer.headers.get(b"content-type") == [b"application/json"]
     if is_json and _TEI.match(attack.parts[0]):
         yield from _judge_tei_error(answer)
+    elif is_json and _INFERENCE.match(attack.parts[0]):
+        yield from _judge_inference_error(answer)
     elif is_json and _OPENAI.match(attack.parts[0]):
         yield from _judge_openai_error(answer, identifiers)
     else:
@@ -219,6 +223,12 @@ def _judge_tei_error(answer: Answer) -> Iterable[str]:
     document = json.loads(answer.body)
     if document.keys() != {"error", "error_type"} or not _TITLES.search(document["error"]):
         yield f"not an error of text-embeddings-inference: {answer.body[:300]!r}"
+
+
+def _judge_inference_error(answer: Answer) -> Iterable[str]:
+    document = json.loads(answer.body)
+    if document.keys() != {"error"} or not _TITLES.search(document["error"]):
+        yield f"not an error of the Open Inference Protocol: {answer.body[:300]!r}"
 
 
 def _judge_openai_error(answer: Answer, identifiers: list[bytes]) -> Iterable[str]:
