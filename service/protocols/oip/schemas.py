@@ -34,7 +34,7 @@ class InputTensor(Fields):
     name: StrictStr = Field(description="`text`, `text_pair`, `input_ids` or `attention_mask`.")
     shape: list[Length] = Field(max_length=_MOST_TENSORS, description="[texts], or [texts, tokens] of ids.")
     datatype: StrictStr = Field(description="`BYTES` of texts, `INT64` of ids.")
-    parameters: TensorParameters = TensorParameters()
+    parameters: TensorParameters = Field(default_factory=TensorParameters)
     data: list[Any] | None = Field(None, description="The values in order, flat or in nested lists.")
 
 
@@ -42,7 +42,7 @@ class RequestedOutput(Fields):
     """One output to return."""
 
     name: StrictStr = Field(description="`embedding`.")
-    parameters: TensorParameters = TensorParameters()
+    parameters: TensorParameters = Field(default_factory=TensorParameters)
 
 
 class InferenceParameters(Fields):
@@ -69,7 +69,7 @@ class InferenceRequest(Fields):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
 
     id: StrictStr | None = Field(None, description="Returned as it is.")
-    parameters: InferenceParameters = Field(InferenceParameters(), description="Options.")
+    parameters: InferenceParameters = Field(default_factory=InferenceParameters, description="Options.")
     inputs: list[InputTensor] = Field(
         min_length=1,
         max_length=_MOST_TENSORS,
