@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import Depends, FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 _SUPERVISION_S = 0.25
 # If a check is this late, the whole process was suspended or starved, its computations included.
 _STOPPED_S = 1.0
+# Threads that read the files of /docs; Starlette's own limit is 40, and each thread stays for a while.
+_READERS = 2
 
 
 def create_app(
@@ -55,6 +58,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         loading = threading.Thread(target=state.load, name="load", daemon=True)
         loading.start()
+        current_default_thread_limiter().total_tokens = _READERS
         if wait:
             await asyncio.to_thread(loading.join)
             if state.failure is not None:

@@ -79,13 +79,21 @@ class _Pattern(NamedTuple):
     """A path with parameters."""
 
     start: str
-    """What stands before the first parameter: cheaper to compare than the whole."""
+    """What stands before the first parameter: like `end`, cheaper to compare than a whole long path."""
+    end: str
+    """What stands after the last one."""
     whole: re.Pattern[str]
     endpoint: Endpoint
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> "_Pattern":
-        return cls(endpoint.path.partition("{")[0], compile_path(endpoint.path)[0], endpoint)
+        start, end = endpoint.path.partition("{")[0], endpoint.path.rpartition("}")[2]
+        return cls(start, end, compile_path(endpoint.path)[0], endpoint)
+
+    def match(self, path: str) -> re.Match[str] | None:
+        if not (path.startswith(self.start) and path.endswith(self.end)):
+            return None
+        return self.whole.match(path)
 
 
 class Endpoints:
@@ -117,7 +125,7 @@ class Endpoints:
 
     def _match(self, path: str) -> tuple[Endpoint, dict[str, str]] | None:
         for pattern in self._patterns:
-            if path.startswith(pattern.start) and (found := pattern.whole.match(path)):
+            if found := pattern.match(path):
                 return pattern.endpoint, found.groupdict()
         return None
 
