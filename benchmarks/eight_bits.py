@@ -127,6 +127,7 @@ def products(backend: TorchBackend, tokens: int) -> Callable[[], object]:
             one.smoothing,
             one.low_panels,
             one.precise,
+            one.gated,
         )
         for one in linears
     ]

@@ -82,13 +82,19 @@ class Operands:
 
 
 def multiply(
-    rounding: Rounding, of: Operands, activation: Activation | None = None, *, precise: bool = False
+    rounding: Rounding,
+    of: Operands,
+    activation: Activation | None = None,
+    *,
+    precise: bool = False,
+    gated: bool = False,
 ) -> Tensor:
     """Run the kernel; numbers behind the result are left as they are."""
     outputs, inputs = of.high.shape
     products, x = rounding.products, of.x.to(rounding.dtype)
-    panels, low = (lay_out(weight, products.columns) for weight in (of.high, of.low))
-    room = torch.full((len(x) * outputs + 9,), 7.0, dtype=rounding.dtype)
+    panels, low = (lay_out(weight, products.columns, gated=gated) for weight in (of.high, of.low))
+    width = outputs // 2 if gated else outputs
+    room = torch.full((len(x) * width + 9,), 7.0, dtype=rounding.dtype)
     product = Product(
         *(tensor.data_ptr() for tensor in (x, panels, of.bias, room)),
         len(x),
@@ -97,10 +103,11 @@ def multiply(
         ACTIVATIONS.index(activation),
         *(tensor.data_ptr() for tensor in (of.scales, of.smoothing, low)),
         precise,
+        gated,
     )
     check(products.multiply(byref(product)))
     assert (room[-9:] == 7).all()
-    return room[:-9].view(len(x), outputs).float()
+    return room[:-9].view(len(x), width).float()
 
 
 def operands(rows: int, words: int, outputs: int) -> Operands:
@@ -170,6 +177,20 @@ def test_an_activation_follows_the_scaled_sum(
     found = multiply(products, of, activation, precise=precise)
     plain = multiply(products, of, precise=precise)
     assert torch.allclose(found, activate(plain, activation), rtol=6 * products.step, atol=6 * products.step)
+
+
+@pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("size", [5, 48, 100])
+def test_a_gate_is_activated_and_multiplies_its_value(
+    products: Rounding, size: int, activation: Activation | None, precise: bool
+) -> None:
+    """Of the sums with their bias, before they are rounded."""
+    of = operands(20, 30, 2 * size)
+    found = multiply(products, of, activation, precise=precise, gated=True)
+    gate, value = multiply(products, of, precise=precise).chunk(2, dim=1)
+    error = (found - activate(gate, activation) * value).abs()
+    assert (error <= 6 * products.step * (gate.abs() + 1) * (value.abs() + 1)).all()
 
 
 @pytest.mark.parametrize("precise", [False, True])

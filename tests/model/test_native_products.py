@@ -13,12 +13,15 @@ from torch import Tensor
 
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
-from model.pytorch.kernels.library import Products, check
+from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product
 from tests.support.kernel import kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
+
+FLOAT32 = ("float32_avx2", "float32_avx512")
+BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16")
 
 
 def own_products(steps: str) -> Products:
@@ -28,13 +31,13 @@ def own_products(steps: str) -> Products:
     return found
 
 
-@pytest.fixture(params=["float32_avx2", "float32_avx512"])
+@pytest.fixture(params=FLOAT32)
 def products(request: pytest.FixtureRequest) -> Products:
     """The kernels' own products in float32."""
     return own_products(request.param)
 
 
-@pytest.fixture(params=["bfloat16_avx512", "bfloat16_avx512_bf16"])
+@pytest.fixture(params=BFLOAT16)
 def products_of_bfloat16(request: pytest.FixtureRequest) -> Products:
     """The kernels' own products in bfloat16."""
     return own_products(request.param)
@@ -83,6 +86,26 @@ def test_a_product_of_bfloat16_is_exact_before_it_is_rounded(
     sizes = x.double().abs() @ weight.double().abs().T + bias.abs()
     error = (product(products_of_bfloat16, x, weight, bias) - exact).abs()
     assert (error <= exact.abs() / 256 + 1e-6 * sizes).all()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("outputs", [1, 16, 47, 48, 100])
+@pytest.mark.parametrize("steps", [*FLOAT32, *BFLOAT16])
+def test_a_gate_is_activated_and_multiplies_its_value(
+    steps: str, outputs: int, activation: Activation | None
+) -> None:
+    """In float32, from the sums themselves: also in bfloat16 only the result is rounded."""
+    products, rounds = own_products(steps), steps.startswith("bfloat16")
+    x, weight, bias = operands(9, 20, 2 * outputs)
+    if rounds:
+        x, weight = x.bfloat16(), weight.bfloat16()
+    room = torch.full((9 * outputs + 9,), 7.0, dtype=x.dtype)
+    multiply(products, x, weight, bias, room, activation, gated=True)
+    gate, value = (x.double() @ weight.double().T + bias).chunk(2, dim=1)
+    wanted = activate(gate, activation) * value
+    error = (room[:-9].view(9, outputs) - wanted).abs()
+    assert (error <= wanted.abs() / (256 if rounds else 1e5) + 1e-5).all()
+    assert (room[-9:] == 7).all()
 
 
 def test_products_of_bfloat16_take_whole_pairs(products_of_bfloat16: Products) -> None:

@@ -97,17 +97,18 @@ def multiply(
     bias: Tensor,
     output: Tensor,
     activation: Activation | None = None,
+    *,
+    gated: bool = False,
 ) -> None:
     """Compute activation(x Wᵀ + b) with our own products: x (T, in), W (out, in), b (out,), all dense.
 
-    `output` (T, out) may have more numbers behind it, which are left as they are.
+    `output` (T, out), with a gate (T, out / 2), may have more numbers behind it, which are left as they are.
     """
-    panels = lay_out(weight, products.columns)
+    panels = lay_out(weight, products.columns, gated=gated)
     addresses = (tensor.data_ptr() for tensor in (x, panels, bias, output))
     outputs, inputs = weight.shape
-    check(
-        products.multiply(byref(Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(activation))))
-    )
+    product = Product(*addresses, len(x), inputs, outputs, ACTIVATIONS.index(activation), gated=gated)
+    check(products.multiply(byref(product)))
 
 
 def stand_ins(*, products: bool) -> Kernels:
@@ -135,11 +136,17 @@ def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
 def _multiply(address: int) -> int:
     """Do what `headlight_multiply_float32` does, with panels of as many columns as it likes."""
     given = Product.from_address(address)
-    panels = -(-given.outputs // _COLUMNS)
-    weight = _floats(given.panels, panels, given.inputs, _COLUMNS).mT.reshape(-1, given.inputs)
-    x, bias = _floats(given.x, given.tokens, given.inputs), _floats(given.bias, given.outputs)
-    product = F.linear(x, weight[: given.outputs], bias)
-    _floats(given.output, given.tokens, given.outputs).copy_(activate(product, ACTIVATIONS[given.activation]))
+    parts = 2 if given.gated else 1
+    outputs = given.outputs // parts
+    panels = -(-outputs // _COLUMNS)
+    weights = _floats(given.panels, panels, parts, given.inputs, _COLUMNS).mT.transpose(0, 1)
+    x, biases = _floats(given.x, given.tokens, given.inputs), _floats(given.bias, parts, outputs)
+    result, *value = (
+        F.linear(x, weight.reshape(-1, given.inputs)[:outputs], bias)
+        for weight, bias in zip(weights, biases, strict=True)
+    )
+    result = activate(result, ACTIVATIONS[given.activation])
+    _floats(given.output, given.tokens, outputs).copy_(result * value[0] if value else result)
     return 0
 
 

@@ -14,12 +14,12 @@ class Room:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
     Products read `rounded` (T, C), or in float32 our own read x itself; they read `mixed` (T, H·D), what
-    attention makes, and `gated`, what a gate makes. Our own write into `wide` (T, `widest`) and `narrow`
-    (T, C); PyTorch's make tensors (`widest` 0).
+    attention makes, and `gated` (T, `gated`), what a gate makes that is a step of its own. Our own write into
+    `wide` (T, `widest`) and `narrow` (T, C); PyTorch's make tensors (`widest` 0).
     """
 
     def __init__(
-        self, x: Tensor, packing: Packing, dtype: torch.dtype, config: EncoderConfig, widest: int
+        self, x: Tensor, packing: Packing, dtype: torch.dtype, config: EncoderConfig, widest: int, gated: int
     ) -> None:
         self.x = x
         self.stream = torch.empty_like(x)
@@ -33,8 +33,8 @@ class Room:
         self._operands = {"mixed": self.mixed}
         if dtype != torch.float32 or not widest:
             self._operands["rounded"] = x.to(dtype, copy=True)
-        if config.gated:
-            self._operands["gated"] = torch.empty(len(x), config.intermediate_size, dtype=dtype)
+        if gated:
+            self._operands["gated"] = torch.empty(len(x), gated, dtype=dtype)
         self._buffers: dict[str, Tensor] = {}
         if widest:
             self._buffers["wide"] = torch.empty(len(x), widest, dtype=dtype)

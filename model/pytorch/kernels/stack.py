@@ -93,7 +93,10 @@ class NativeStack:
         self._blocks: list[Any] = list(encoder.blocks)
         self._dtype: torch.dtype = dtype or self._blocks[0].attention.qkv.dtype
         self._products = kernels.products
-        inner = config.intermediate_size * (2 if config.gated else 1)
+        # Adapters need the columns of weights in order.
+        self._fuses_gates = config.gated and kernels.products is not None and config.adapters is None
+        self._gated = config.intermediate_size if config.gated and not self._fuses_gates else 0
+        inner = config.intermediate_size + self._gated
         experts = max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers)
         self._widest = max(sum(config.qkv_rows), inner, experts) if kernels.products else 0
         self._torch = None if kernels.products else find_functions()
@@ -161,7 +164,7 @@ class NativeStack:
         observes = bool(plan.observers or plan.in_kernels)
         in_float32 = self._observing if observes else None
         kernels, dtype = (in_float32, torch.float32) if in_float32 else (self.kernels, self._dtype)
-        room = Room(x, packing, dtype, self._config, self._widest)
+        room = Room(x, packing, dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._vectors)
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
@@ -239,7 +242,7 @@ class NativeStack:
             angles=angles and addressof(angles),
             biases=biases and addressof(biases),
             distances=distances and addressof(distances),
-            gated_width=config.intermediate_size,
+            gated_width=self._gated,
             norms_input=config.norm != "post",
             rms=config.norm_kind == "rms",
             precise=bool(plan.observers or plan.in_kernels),
@@ -255,8 +258,9 @@ class NativeStack:
             linears += [structures.Linear()] * 2
             further = {"experts": addressof(self._experts(feed_forward))}
         else:
-            linears += [self._linear(linear) for linear in (feed_forward.inner, feed_forward.outer)]
             gate = feed_forward.gate_activation
+            fused = gate if self._fuses_gates else None
+            linears += [self._linear(feed_forward.inner, fused), self._linear(feed_forward.outer)]
             further = {"gated": gate is not None, "activation": ACTIVATIONS.index(gate)}
         norms = (block.attention_norm, block.feed_forward_norm)
         parameters = [getattr(norm, name, None) for norm in norms for name in ("weight", "bias")]
@@ -298,12 +302,19 @@ class NativeStack:
         self._kept += (described, *arrays)
         return described
 
-    def _linear(self, linear: Linear) -> structures.Linear:
+    def _linear(self, linear: Linear, gate: Activation | None = None) -> structures.Linear:
+        """Describe a linear layer; with a `gate`, its product is to multiply the gates of that activation."""
         if self._products is None:
             return self._linear_of_pytorch(linear)
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
-        described = self._panels(linear.weight, linear.bias, linear.activation, self._inputs.get(linear))
+        described = self._panels(
+            linear.weight,
+            linear.bias,
+            gate or linear.activation,
+            self._inputs.get(linear),
+            gated=gate is not None,
+        )
         linear.release(self._parameters[-2] if linear.adapters else None)
         return described
 
@@ -313,23 +324,27 @@ class NativeStack:
         bias: Tensor | None,
         activation: Activation | None,
         inputs_seen: Inputs | None = None,
+        *,
+        gated: bool = False,
     ) -> structures.Linear:
         """Describe a product of our own with a matrix (out, in), which is copied.
 
-        It is one of eight-bit integers if there are `inputs_seen`.
+        It is one of eight-bit integers if there are `inputs_seen`. If it is `gated`, it activates half of its
+        columns and multiplies them by the others.
         """
         assert self._products is not None  # noqa: S101 - for the type checker
         outputs, inputs = weight.shape
         rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
-        panels = lay_out(weight.to(self._dtype) if rounded is None else rounded.high, self._products.columns)
+        laid_out = partial(lay_out, columns=self._products.columns, gated=gated)
+        panels = laid_out(weight.to(self._dtype) if rounded is None else rounded.high)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
         added = torch.zeros(outputs) if bias is None else bias.float()
         self._parameters += (panels, added)
         addresses = (panels.data_ptr(), added.data_ptr(), None, None)
-        described = structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation))
+        described = structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation), gated=gated)
         if rounded is not None:
-            low = lay_out(rounded.low, self._products.columns)
+            low = laid_out(rounded.low)
             self._parameters += (rounded.scales, rounded.smoothing, low)
             described.scales, described.smoothing = rounded.scales.data_ptr(), rounded.smoothing.data_ptr()
             described.low_panels, described.precise = low.data_ptr(), rounded.precise
@@ -346,12 +361,16 @@ class NativeStack:
         return structures.Linear(weight, bias, attribute, algorithm, inputs, outputs)
 
 
-def lay_out(weight: Tensor, columns: int) -> Tensor:
+def lay_out(weight: Tensor, columns: int, *, gated: bool = False) -> Tensor:
     """Lay out a matrix (out, in) in panels for our own products; what fills the last one up is zero.
 
     The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
-    (panels, in / 4, columns, 4) in uint8: words of 32 bits.
+    (panels, in / 4, columns, 4) in uint8: words of 32 bits. If it is `gated`, each panel of its first half
+    is followed by that of its second.
     """
+    if gated:
+        gates, values = (lay_out(half, columns) for half in weight.chunk(2))
+        return torch.stack([gates, values], dim=1).flatten(0, 1)
     outputs, inputs = weight.shape
     per_word = 4 // weight.element_size()
     padded = F.pad(weight, (0, 0, 0, -outputs % columns))

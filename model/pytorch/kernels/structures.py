@@ -106,6 +106,7 @@ class Product(ctypes.Structure):
         ("smoothing", _POINTER),
         ("low_panels", _POINTER),
         ("precise", ctypes.c_int32),
+        ("gated", ctypes.c_int32),
     )
 
 
@@ -124,6 +125,7 @@ class Linear(ctypes.Structure):
         ("smoothing", _POINTER),
         ("low_panels", _POINTER),
         ("precise", ctypes.c_int32),
+        ("gated", ctypes.c_int32),
     )
 
 

@@ -122,11 +122,9 @@ inline void multiply_integers(int rows, const uint32_t *left, const int32_t *sta
 
 constexpr int64_t BLOCK_SUMS = BLOCK_ROWS * PANEL_COLUMNS;
 
-// Multiply some rounded rows, from `row` on, by one panel, and write them from `output` on; A is the activation.
-template <class P, class A, bool PRECISE>
-void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel,
-                      typename P::Element *output) {
-    alignas(64) int32_t sums[PRECISE ? 3 * BLOCK_SUMS : BLOCK_SUMS];
+// Multiply some rounded rows, from `row` on, by one panel.
+template <bool PRECISE>
+void sum_integers(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel, int32_t *sums) {
     const int64_t words = all.inputs / BYTES_PER_WORD, place = panel * words * PANEL_COLUMNS;
     const auto *weights = (const uint32_t *)all.panels + place;
     const auto *rows = (const uint32_t *)(x.rows + row * all.inputs);
@@ -136,19 +134,42 @@ void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int cou
         multiply_integers(count, rows, x.starts + row, words, (const uint32_t *)all.low_panels + place, sums + BLOCK_SUMS);
         multiply_integers(count, low_rows, x.low_starts + row, words, weights, sums + 2 * BLOCK_SUMS);
     }
+}
+
+// What the sums of integers of some columns stand for.
+template <bool PRECISE>
+Floats scaled(const int32_t *at, Floats by, Floats bias) {
+    Floats sum = _mm512_cvtepi32_ps(load_aligned_words(at));
+    if constexpr (PRECISE) {
+        const __m512i low = add_words(load_aligned_words(at + BLOCK_SUMS), load_aligned_words(at + 2 * BLOCK_SUMS));
+        sum = fmadd(_mm512_cvtepi32_ps(low), broadcast(1.0f / 254), sum);
+    }
+    return fmadd(sum, by, bias);
+}
+
+// Multiply some rounded rows, from `row` on, by one panel, or by one of gates and that of their values, and write them from
+// `output` on; A is the activation.
+template <class P, class A, bool PRECISE>
+void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int count, int64_t panel,
+                      typename P::Element *output) {
+    constexpr int64_t SUMS = (PRECISE ? 3 : 1) * BLOCK_SUMS;
+    alignas(64) int32_t sums[2 * SUMS];
+    const int64_t size = width(all), parts = all.gated ? 2 : 1;
+    for (int64_t part = 0; part < parts; part++)
+        sum_integers<PRECISE>(all, x, row, count, panel * parts + part, sums + part * SUMS);
     for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
         const int64_t column = panel * PANEL_COLUMNS + v;
-        const Mask lanes = lanes_below(column, all.outputs);
+        const Mask lanes = lanes_below(column, size);
         const Floats bias = load_some(all.bias + column, lanes), scale = load_some(all.scales + column, lanes);
         for (int r = 0; r < count; r++) {
             const int32_t *at = sums + r * PANEL_COLUMNS + v;
-            Floats sum = _mm512_cvtepi32_ps(load_aligned_words(at));
-            if constexpr (PRECISE) {
-                const __m512i low = add_words(load_aligned_words(at + BLOCK_SUMS), load_aligned_words(at + 2 * BLOCK_SUMS));
-                sum = fmadd(_mm512_cvtepi32_ps(low), broadcast(1.0f / 254), sum);
+            const Floats of_row = broadcast(x.scales[row + r]);
+            Floats result = A::apply(scaled<PRECISE>(at, mul(scale, of_row), bias));
+            if (all.gated) {
+                const Floats by = mul(load_some(all.scales + size + column, lanes), of_row);
+                result = mul(result, scaled<PRECISE>(at + SUMS, by, load_some(all.bias + size + column, lanes)));
             }
-            const Floats by = mul(scale, broadcast(x.scales[row + r]));
-            P::store(output + r * all.outputs + column, A::apply(fmadd(sum, by, bias)), lanes);
+            P::store(output + r * size + column, result, lanes);
         }
     }
 }
@@ -157,7 +178,7 @@ void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int cou
 template <class P, class A, bool PRECISE>
 int multiply_all_rounded(const Product &all) {
     static_assert(BLOCK_ROWS == 8);
-    const int64_t panels = (all.outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
     const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / all.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
     bool whole = true;
@@ -183,7 +204,7 @@ int multiply_all_rounded(const Product &all) {
             const int64_t blocks = (count + BLOCK_ROWS - 1) / BLOCK_ROWS;
             for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
                 const int64_t row = count * b / blocks, next = count * (b + 1) / blocks;
-                auto *output = (typename P::Element *)all.output + (start + row) * all.outputs;
+                auto *output = (typename P::Element *)all.output + (start + row) * width(all);
                 multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }
         }
@@ -203,6 +224,7 @@ int multiply_int8(const Product *all) {
     if (!all->panels || !all->bias || !all->smoothing || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
     if (all->inputs % BYTES_PER_WORD || all->inputs > MOST_INPUTS) return BAD_ARGUMENT;
+    if (all->gated && all->outputs % 2) return BAD_ARGUMENT;
     if (all->precise && (!all->low_panels || (uintptr_t)all->low_panels % 64)) return BAD_ARGUMENT;
     switch (all->activation) {
         case NONE: return multiply_all_rounded<P, Identity>(*all);

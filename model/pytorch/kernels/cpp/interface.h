@@ -128,13 +128,15 @@ struct Torch {
 
 enum Activation { NONE = 0, RELU = 1, GELU = 2, GELU_TANH = 3, SILU = 4 };
 
-// activation(x Wᵀ + b) by our own kernels, in the precision of the call.
+// activation(x Wᵀ + b) by our own kernels, in the precision of the call. With a gate (Shazeer 2020) the first half of the
+// columns is activated and multiplied by the second: (T, out / 2).
 struct Product {
     const void *x;       // (T, in), dense
     const void *panels;  // words (panels, in, columns), on a cache line's boundary: Wᵀ, some columns after the others; the
-                         // last panel is filled up with zeros. In bfloat16 (panels, in / 2, columns, 2): words of pairs
+                         // last panel is filled up with zeros. In bfloat16 (panels, in / 2, columns, 2): words of pairs.
+                         // With a gate, each panel of the first half comes before the same one of the second
     const float *bias;   // (out,)
-    void *output;        // (T, out), dense
+    void *output;        // (T, out), dense; with a gate (T, out / 2)
     int64_t tokens, inputs, outputs;
     int32_t activation;
     // Of weights in eight bits, else null: (out,), by which sums are multiplied, and (in,), by which x is. Each number in
@@ -142,6 +144,7 @@ struct Product {
     const float *scales, *smoothing;
     const void *low_panels;  // like `panels`, for precise products: what rounding left over, in 254ths
     int32_t precise;
+    int32_t gated;           // 1: with a gate
 };
 
 // A linear layer, for PyTorch or for our own products.
@@ -152,7 +155,7 @@ struct Linear {
     int32_t own_activation;
     const float *scales, *smoothing;     // of `Product`, as the others
     const void *low_panels;
-    int32_t precise;
+    int32_t precise, gated;
 };
 
 // The feed-forward networks of a layer with a mixture of experts.
@@ -168,7 +171,7 @@ struct Layer {
     const float *attention_gain, *attention_bias;        // (C,); null: no norm, or none with a bias
     const float *feed_forward_gain, *feed_forward_bias;  // (C,)
     int64_t window;     // of `Attention`
-    int32_t gated;      // 1: the inner layer computes a gate and a value
+    int32_t gated;      // 1: the inner layer computes a gate and a value; its own product may multiply them
     int32_t activation; // of the gate
     const Experts *experts;  // null: one network; only with products of our own
 };
@@ -193,7 +196,7 @@ struct Layers {
     const float *x;                 // (T, C): the hidden state before the first layer
     // Buffers in the precision of the products; for PyTorch they are tensors. `rounded` (T, C) is a copy of x; it is null
     // for our products in float32, which read x itself. `mixed` (T, H·D) is zero in padding rows. `gated`
-    // (T, gated_width) is for layers with gates.
+    // (T, gated_width) is for gates that products do not multiply.
     void *rounded, *mixed, *gated;
     int64_t gated_width;
     void *wide, *narrow;            // the same for results of our own products: (T, widest) and (T, C); else null

@@ -68,7 +68,8 @@ int multiply(const Layers &all, const Linear &linear, const void *x, void *outpu
     const int32_t precise = linear.scales && (linear.precise || all.precise);
     const Product product{x,             linear.weight,    (const float *)linear.bias, output,
                           rows,          linear.inputs,    linear.outputs,             linear.own_activation,
-                          linear.scales, linear.smoothing, linear.low_panels,          precise};
+                          linear.scales, linear.smoothing, linear.low_panels,          precise,
+                          linear.gated};
     return all.multiply(&product);
 }
 
@@ -152,7 +153,7 @@ class Run {
     // The feed-forward network.
     int feed(const Layer &layer, Result &inner, Result &outer) {
         if (const int outcome = inner.compute(layer.inner, products_.input(input_)); outcome != DONE) return outcome;
-        if (!layer.gated) return outer.compute(layer.outer, inner.get());
+        if (!layer.gated || layer.inner.gated) return outer.compute(layer.outer, inner.get());
         const Gate gate{inner.data(), products_.gated_data(), all_.tokens, layer.outer.inputs, layer.activation};
         const int outcome = all_.gate(&gate);
         return outcome == DONE ? outer.compute(layer.outer, products_.gated()) : outcome;
@@ -255,9 +256,11 @@ bool fits(const Layers &all, const Layer &layer) {
     if (all.multiply && projected > all.widest) return false;
     if (!layer.feed_forward_gain || !(layer.attention_gain || all.norms_input)) return false;
     if (layer.experts) return fits(all, *layer.experts);
-    if (layer.inner.inputs != all.size || (all.multiply && layer.inner.outputs > all.widest)) return false;
+    if (layer.inner.inputs != all.size || (layer.inner.gated && !(all.multiply && layer.gated))) return false;
+    const int64_t inner = layer.inner.gated ? layer.inner.outputs / 2 : layer.inner.outputs;
+    if (all.multiply && inner > all.widest) return false;
     if (layer.inner.outputs != layer.outer.inputs * (layer.gated ? 2 : 1) || layer.outer.outputs != all.size) return false;
-    return !layer.gated || (all.gate && all.gated && layer.outer.inputs <= all.gated_width);
+    return !layer.gated || layer.inner.gated || (all.gate && all.gated && layer.outer.inputs <= all.gated_width);
 }
 
 bool fits(const Layers &all) {

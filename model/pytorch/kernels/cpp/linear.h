@@ -25,25 +25,31 @@ struct Weights : P {
     static constexpr bool PREFETCHES = true;
 };
 
-// Multiply some rows of x by one panel; P is the precision, A the activation.
+// The columns of the result.
+inline int64_t width(const Product &all) { return all.gated ? all.outputs / 2 : all.outputs; }
+
+// Multiply some rows of x by one panel, or by one of gates and that of their values; P is the precision, A the activation.
 template <class P, class A>
 void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel) {
     using V = Vectors<Weights<P>>;
-    alignas(64) float sums[V::ROWS * PANEL_COLUMNS];
-    const int64_t words = all.inputs / P::PER_WORD;
-    const auto *x = (const uint32_t *)all.x, *weights = (const uint32_t *)all.panels + panel * words * PANEL_COLUMNS;
+    alignas(64) float sums[V::ROWS * 2 * PANEL_COLUMNS];
+    const int64_t words = all.inputs / P::PER_WORD, size = width(all), columns = (all.gated ? 2 : 1) * PANEL_COLUMNS;
+    const auto *x = (const uint32_t *)all.x, *weights = (const uint32_t *)all.panels + panel * words * columns;
     auto *output = (typename P::Element *)all.output;
     const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
     for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
         const int64_t first = start + (stop - start) * b / blocks, next = start + (stop - start) * (b + 1) / blocks;
-        V::product((int)(next - first), x + first * words, words, weights, 0, PANEL_COLUMNS, sums, PANEL_COLUMNS);
+        V::product((int)(next - first), x + first * words, words, weights, 0, columns, sums, columns);
         for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
             const int64_t column = panel * PANEL_COLUMNS + v;
-            const Mask lanes = lanes_below(column, all.outputs);
+            const Mask lanes = lanes_below(column, size);
             const Floats bias = load_some(all.bias + column, lanes);
             for (int64_t row = first; row < next; row++) {
-                const Floats sum = load_aligned(sums + (row - first) * PANEL_COLUMNS + v);
-                P::store(output + row * all.outputs + column, A::apply(add(sum, bias)), lanes);
+                const float *at = sums + (row - first) * columns + v;
+                Floats result = A::apply(add(load_aligned(at), bias));
+                if (all.gated)
+                    result = mul(result, add(load_aligned(at + PANEL_COLUMNS), load_some(all.bias + size + column, lanes)));
+                P::store(output + row * size + column, result, lanes);
             }
         }
     }
@@ -52,7 +58,7 @@ void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t pane
 // All rows and panels, on as many threads as OpenMP gives the caller.
 template <class P, class A>
 int multiply_all(const Product &all) {
-    const int64_t panels = (all.outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+    const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
     const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
 #pragma omp parallel for schedule(static)
@@ -67,7 +73,7 @@ template <class P>
 int multiply(const Product *all) {
     if (!all || !all->panels || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
-    if (all->inputs % P::PER_WORD) return BAD_ARGUMENT;
+    if (all->inputs % P::PER_WORD || (all->gated && all->outputs % 2)) return BAD_ARGUMENT;
     switch (all->activation) {
         case NONE: return multiply_all<P, Identity>(*all);
         case RELU: return multiply_all<P, Relu>(*all);
