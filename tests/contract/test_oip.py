@@ -16,6 +16,7 @@ from tests.support.oip import (
     LENGTH,
     OCTETS,
     ask,
+    assert_error,
     binary,
     elements,
     ids,
@@ -86,6 +87,37 @@ def test_ids_run_as_they_are_and_padding_does_not(tei: Service) -> None:
     tensors = [binary(ids(padded), octets[0]), binary(ids(masks, "attention_mask"), octets[1])]
     found, _ = vectors(ask(tei, {"inputs": tensors}, *octets))
     assert distance(found, expected) <= 2e-6
+
+
+def padded(rows: int, columns: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of texts of a few tokens with much padding, and their mask."""
+    rest = [0] * (columns - 3)
+    return [[101, 2158 + i, 102, *rest] for i in range(rows)], [[1, 1, 1, *rest]] * rows
+
+
+def test_as_many_ids_as_the_limit_may_have_a_mask(tei: Service) -> None:
+    """In JSON, flat and in rows: the limit is of each tensor, not of both."""
+    tokens, mask = padded(256, 128)
+    expected, _ = vectors(ask(tei, {"inputs": [ids([one[:3]]) for one in tokens[:1]]}))
+    for flat in (False, True):
+        tensors = [ids(tokens), ids(mask, "attention_mask")]
+        if flat:
+            tensors = [{**one, "data": np.ravel(one["data"]).tolist()} for one in tensors]
+        found, _ = vectors(ask(tei, {"inputs": tensors}))
+        assert found.shape == (256, 384)
+        assert distance(found[:1], expected) <= 2e-6
+
+
+def test_more_ids_may_be_sent_as_bytes(tei: Service) -> None:
+    """As many as a body holds, as the error of too many in JSON says."""
+    tokens, mask = padded(250, 512)
+    octets = [np.array(one, "<i8").tobytes() for one in (tokens, mask)]
+    tensors = [binary(ids(tokens), octets[0]), binary(ids(mask, "attention_mask"), octets[1])]
+    found, _ = vectors(ask(tei, {"inputs": tensors}, *octets))
+    assert found.shape == (250, 384)
+    wrong = np.full((250, 1000), 30_522, "<i8").tobytes()
+    refused = ask(tei, {"inputs": [binary({**ids([[1]]), "shape": [250, 1000]}, wrong)]}, wrong)
+    assert_error(refused, 400, "input_ids.0.0 is 30522")
 
 
 def test_parameters_are_those_of_the_native_route(tei: Service) -> None:

@@ -86,8 +86,14 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "a prompt": ({**GOOD, "parameters": {"prompt_name": "query"}}, 'prompt_name is "query"'),
     "a long text": ({"inputs": [text("a", LONG)], "parameters": {"truncate": False}}, "text.1"),
     "many texts": ({"inputs": [text(*["a"] * 257)]}, "257 text and the limit is 256"),
-    "many ids": ({"inputs": [{**ids([[1]]), "shape": [200, 200]}]}, "40000 ids and the limit is 32768"),
-    "many values": ({"inputs": [text(*["a"] * 34_000)] * 2}, "values, the limit for a request"),
+    "many ids": (
+        {"inputs": [{**ids([[1]]), "shape": [200, 200]}]},
+        "40000 ids in JSON and the limit is 32768: send them as bytes after the JSON, or fewer texts",
+    ),
+    "many values": (
+        {"inputs": [text(*["a"] * 34_000)] * 2},
+        "values and the limit is 66368: send tensors as bytes after the JSON, or split it",
+    ),
     "no object": ({"inputs": ["a"]}, "inputs.0 must be a JSON object"),
 }
 
