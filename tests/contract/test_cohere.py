@@ -142,6 +142,12 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
         ("/v1/rerank", {"query": "a", "documents": [{"image": "x"}]}, "documents.0", '"text"'),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "empty"),
         ("/v2/rerank", {"query": "a", "documents": ["a"], "model": "labels"}, "model", "/predict"),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["a", "b"], "top_n": 1, "top_k": 2},
+            "top_k",
+            "top_k is 2 and top_n is 1, which mean the same: send one of the two",
+        ),
     ],
     ids=str,
 )

@@ -235,6 +235,44 @@ def test_errors_name_the_field(tei: Service, body: Json, param: str, part: str) 
     assert_error(post(tei, body, PATH), 400, param, part)
 
 
+@pytest.mark.parametrize(
+    ("fields", "param", "part"),
+    [
+        ({"dimensions": 8, "output_dimension": 16}, "output_dimension", "is 16 and dimensions is 8"),
+        ({"truncate": True, "truncation": False}, "truncation", "is false and truncate is true"),
+        (
+            {"output_dtype": "int8", "embedding_type": "binary"},
+            "embedding_type",
+            'and output_dtype is "int8"',
+        ),
+        ({"output_dtype": "float", "encoding_type": "int8"}, "encoding_type", 'and output_dtype is "float"'),
+        (
+            {"embedding_type": ["float"], "encoding_type": "int8"},
+            "encoding_type",
+            'embedding_type is "float"',
+        ),
+        ({"encoding_format": "float", "embedding_type": "base64"}, "embedding_type", "encoding_format is"),
+    ],
+    ids=str,
+)
+def test_fields_of_one_meaning_do_not_contradict_each_other(
+    tei: Service, fields: Json, param: str, part: str
+) -> None:
+    """No client can mean both values: the error has both."""
+    assert_error(post(tei, {"input": "a", **fields}, PATH), 400, param, part)
+
+
+def test_fields_of_one_meaning_may_agree(tei: Service) -> None:
+    """Also with the default of OpenAI's client, which is bytes, beside Jina's type of numbers."""
+    twins: Json = {"dimensions": 8, "output_dimension": 8, "truncate": True, "truncation": True}
+    assert len(vectors(tei, input="a", **twins)[0]) == 8
+    bytes_of: Json = {"output_dtype": "int8", "encoding_type": "int8", "embedding_type": "base64"}
+    for more in ({}, {"encoding_format": "base64"}):
+        assert len(b64decode(vectors(tei, input="a", **bytes_of, **more)[0])) == 384
+    floats = vectors(tei, input="a", embedding_type="float", encoding_format="base64")[0]
+    assert len(b64decode(floats)) == 4 * 384
+
+
 def test_other_errors_have_the_same_form(tei: Service) -> None:
     """An unknown model, no JSON, and too many inputs."""
     unknown = post(tei, {"input": "a", "model": "text-embedding-3-small"}, PATH)

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -54,6 +54,11 @@ class CohereRerankRequest(Fields):
         None, description="Voyage's: `false` refuses documents longer than the model's limit."
     )
     return_documents: StrictBool = Field(False, description="Return each document, too.")  # noqa: FBT003
+
+    @model_validator(mode="after")
+    def _agree(self) -> "CohereRerankRequest":
+        self.check_twins("top_n", "top_k")
+        return self
 
     @property
     def voyage(self) -> bool:

@@ -1,5 +1,6 @@
 """The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
 
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -10,9 +11,10 @@ from pydantic import (
     StrictStr,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
 
-from service.protocols.lenient import Fields
+from service.protocols.lenient import Fields, contradiction
 from service.protocols.native.fields import MAX_IDS, PositiveNumber, invalid
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
 from service.serialization.items import Format
@@ -48,6 +50,8 @@ def _only(value: object, info: ValidationInfo) -> object:
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXTS_OR_IDS)]
 OneType = Annotated[_Type, BeforeValidator(_only)]
+# The fields that name a type of numbers; in Jina's it may be `base64`, too.
+_TYPES = ("output_dtype", "embedding_type", "encoding_type")
 _JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
 
 
@@ -90,6 +94,23 @@ class EmbeddingsRequest(Fields):
         None, description="Jina's name of it, such as `retrieval.query`; also chooses the model's adapter."
     )
     prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
+
+    @model_validator(mode="after")
+    def _agree(self) -> "EmbeddingsRequest":
+        self.check_twins("dimensions", "output_dimension")
+        self.check_twins("truncate", "truncation")
+        # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
+        names = [name for name in _TYPES if name in self.model_fields_set]
+        kinds = {name: getattr(self, name) for name in names}
+        numbers = {name: kind for name, kind in kinds.items() if kind != "base64"}
+        coded = {name: kind for name, kind in kinds.items() if kind == "base64"}
+        if "encoding_format" in self.model_fields_set and self.encoding_format == "float":
+            coded = {"encoding_format": "float", **coded}
+        for some in (numbers, coded):
+            for (first, one), (second, other) in pairwise(some.items()):
+                if one != other:
+                    raise contradiction(first, second, f'"{one}"', f'"{other}"')
+        return self
 
     @property
     def size(self) -> int | None:
