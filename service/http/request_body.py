@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -66,8 +67,8 @@ class ParsedRequest(Generic[RequestT]):
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read and validate a request, whose body may have been read before.
 
-    A schema may name the field that lists its inputs, as `listed`; the `formats` of the response; and, as
-    `most_numbers`, how many items that list may have where they are numbers instead of inputs; and, as
+    A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
+    `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they are numbers instead of inputs; and, as
     `most_values`, how many values a body may have besides a few for each input.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
@@ -78,7 +79,8 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     context = context_of(request.scope)
     most_values = getattr(schema, "most_values", MAX_VALUES)
     body = context.body or await read_body(request, formats, most_numbers, most_values)
-    raw, count = _count(body, state.settings, getattr(schema, "listed", "inputs"), most_numbers)
+    listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
+    raw, count = _count(body, state.settings, listed, most_numbers)
     chosen = choose_format(request, formats)
     dtype = read_array_type(request, chosen, formats)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
@@ -267,24 +269,27 @@ def too_large(actual: int, limit: int) -> Problem:
     )
 
 
-def _count(body: Body, settings: Settings, listed: str, most_numbers: int) -> tuple[object, int]:
-    """Return a body with at most `max_inputs` inputs, which are in the field `listed`, and their number.
+def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:
+    """Return a body with at most `max_inputs` inputs, in one of the fields `listed`, and their number.
 
     Raises the 422 for another long list.
     """
     for name, length in body.lengths.items():
-        if name != listed:
+        if name not in listed:
             raise Problem(
                 "invalid-request",
                 f"{name} has {length} items and the limit is {MAX_INDICES}.",
                 members={"field": name, "limit": MAX_INDICES, "actual": length},
             )
-    inputs = body.value.get(listed) if isinstance(body.value, dict) else None
-    if not (isinstance(body.value, dict) and isinstance(inputs, list)):
-        return body.value, 0
-    count = body.lengths.get(listed, len(inputs))
-    numbers = bool(inputs) and isinstance(inputs[0], int | float)
-    most = most_numbers if numbers else settings.max_inputs
-    if count > most:
-        body.value[listed] = inputs[:most]
-    return body.value, count
+    most_sent = 0
+    for name in listed:
+        inputs = body.value.get(name) if isinstance(body.value, dict) else None
+        if not (isinstance(body.value, dict) and isinstance(inputs, list)):
+            continue
+        count = body.lengths.get(name, len(inputs))
+        numbers = bool(inputs) and isinstance(inputs[0], int | float)
+        most = most_numbers if numbers else settings.max_inputs
+        if count > most:
+            body.value[name] = inputs[:most]
+        most_sent = max(most_sent, count)
+    return body.value, most_sent

@@ -137,7 +137,6 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
             "a multiple of 8",
         ),
         ("/v1/embed", {"texts": ["a"], "output_dimension": 4096}, "output_dimension", "choose 1 to"),
-        ("/v2/embed", {"texts": ["a"] * 257}, "texts", "the limit is 256"),
         ("/v1/rerank", {"query": "a"}, "documents", "is required"),
         ("/v1/rerank", {"query": "a", "documents": [{"image": "x"}]}, "documents.0", '"text"'),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "empty"),
@@ -154,3 +153,20 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
 def test_errors_name_the_field(tei: Service, path: str, body: Json, param: str, part: str) -> None:
     """As 400, in the form that the clients of all three read."""
     assert_error(post(tei, body, path), 400, param, part)
+
+
+@pytest.mark.parametrize("count", [257, 5000, 40_000])
+@pytest.mark.parametrize(
+    ("path", "field", "one"),
+    [
+        ("/v1/embed", "texts", "a"),
+        ("/v2/embed", "texts", "a"),
+        ("/v2/embed", "inputs", {"content": [{"type": "text", "text": "a"}]}),
+        ("/v1/rerank", "documents", "a"),
+    ],
+)
+def test_too_many_texts_are_counted(tei: Service, path: str, field: str, one: object, count: int) -> None:
+    """The error has the field that the client sent, its items and the limit of the service."""
+    body = {"query": "a", field: [one] * count}
+    part = f"{field} has {count} items and the limit is 256: split them"
+    assert_error(post(tei, body, path), 400, field, part)

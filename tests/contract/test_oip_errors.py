@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "no dimensions": ({**GOOD, "parameters": {"dimensions": 0}}, "parameters.dimensions must be at least 1"),
     "a prompt": ({**GOOD, "parameters": {"prompt_name": "query"}}, 'prompt_name is "query"'),
     "a long text": ({"inputs": [text("a", LONG)], "parameters": {"truncate": False}}, "text.1"),
-    "many texts": ({"inputs": [text(*["a"] * 257)]}, "257 text and the limit is 256"),
+    "many texts": ({"inputs": [text(*["a"] * 257)]}, "text has 257 items and the limit is 256: split"),
     "many ids": (
         {"inputs": [{**ids([[1]]), "shape": [200, 200]}]},
         "40000 ids in JSON and the limit is 32768: send them as bytes after the JSON, or fewer texts",

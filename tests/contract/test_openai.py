@@ -279,7 +279,9 @@ def test_other_errors_have_the_same_form(tei: Service) -> None:
     assert_error(unknown, 404, "model", "the models are: mini")
     assert unknown.json()["error"]["code"] == "model_not_found"
     assert_error(tei.http.post(PATH, content=b"{"), 400, "body", "not valid JSON")
-    assert_error(post(tei, {"input": ["a"] * 257}, PATH), 400, "input", "the limit is 256")
+    for count in (257, 40_000):
+        many = post(tei, {"input": ["a"] * count}, PATH)
+        assert_error(many, 400, "input", f"input has {count} items and the limit is 256: split them")
     assert_error(tei.http.get(PATH), 405, None, "supports POST")
 
 

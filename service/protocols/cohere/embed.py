@@ -94,6 +94,7 @@ class CohereEmbedRequest(Fields):
     """Texts to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "all_texts"
+    sources: ClassVar[tuple[str, ...]] = ("texts", "inputs")
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
@@ -158,7 +159,7 @@ async def embed_v2(request: Request) -> Response:
 async def _read(request: Request, version: str) -> Response:
     parsed = await read_request(request, CohereEmbedRequest)
     body = parsed.body
-    check_count(len(body.all_texts), request.app.state.service.settings, body.source)
+    check_count(parsed.count, request.app.state.service.settings, body.source)
     exchange = Exchange.open(request, parsed)
     exchange.cutting = 'leave out "truncate": "NONE"'
     return await exchange.in_time(_embed(exchange, parsed.body, version))
