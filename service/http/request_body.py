@@ -68,8 +68,9 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     """Read and validate a request, whose body may have been read before.
 
     A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
-    `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they are numbers instead of inputs; and, as
-    `most_values`, how many values a body may have besides a few for each input.
+    `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they
+    are numbers instead of inputs; and, as `most_values`, how many values a body may have besides a few for
+    each input.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """

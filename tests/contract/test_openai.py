@@ -140,9 +140,27 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
     (alone,) = vectors(tei, input=parts[1:2], late_chunking=True)
     assert distance(alone, expected[1]) > 1e-3
     assert_error(post(tei, {"input": [LONG], "late_chunking": True}, PATH), 400, "input", "tokens long")
-    emptied = {"input": ["a", "", "b"], "late_chunking": True}
-    assert_error(post(tei, emptied, PATH), 400, "input.1", "no token begins there")
     assert_error(post(tei, {"input": [[101, 102]], "late_chunking": True}, PATH), 400, "late_chunking", "ids")
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "part"),
+    [
+        (["a", "", "b"], "input.1", "input.1 is empty, and so has no vector: leave it out"),
+        (["a", " \n", "b"], "input.1", "input.1 is only white space, and so has no vector: leave it out"),
+        (["a", LONG, "b"], "input.2", "of which 256 of 304 tokens fit: send them in several requests"),
+        (["e", "\u0301"], "input.1", "With late_chunking the items of input run as one text"),
+        ("", "input", "input is empty"),
+    ],
+    ids=str,
+)
+def test_a_part_without_tokens_is_refused_in_the_words_of_the_client(
+    tei: Service, given: object, param: str, part: str
+) -> None:
+    """Nothing is said of chunks and spans, which are of the native route."""
+    refused = post(tei, {"input": given, "late_chunking": True, "truncate": True}, PATH)
+    assert_error(refused, 400, param, part)
+    assert "chunks" not in refused.text
 
 
 def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
@@ -160,7 +178,8 @@ def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
     for body, param, part in (
         ({}, "inputs", "is required"),
         ({"inputs": ["a"]}, "inputs.0", "parts of a document"),
-        ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "no token begins there"),
+        ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "inputs.1.1 is empty"),
+        ({"inputs": [["a"], ["e", "\u0301"]]}, "inputs.1.1", "The parts of inputs.1 run as one text"),
         ({"inputs": [["a"], [LONG]]}, "inputs.1", "tokens long"),
         ({"inputs": [["a"]] * 257}, "inputs", "the limit is 256"),
         ({"inputs": [["a"]], "output_dimension": 385}, "output_dimension", "384"),

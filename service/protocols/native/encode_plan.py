@@ -127,11 +127,12 @@ def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo)
             members={"field": "pooling", "actual": options.pooling, "allowed": ["mean"]},
         )
     if info.dense and len(info.pooling) > 1:
+        field = options.chunks_field
         raise Unsupported(
             "This model has a linear layer after its pooling, which requires vectors of "
-            f"{info.hidden_size * len(info.pooling)} components; the mean over a chunk has "
-            f"{info.hidden_size}: leave chunks out.",
-            field="chunks",
+            f"{info.hidden_size * len(info.pooling)} components; the mean over a part of a text has "
+            f"{info.hidden_size}: {f'leave {field} out' if field else 'choose another model'}.",
+            field=field or "model",
         )
     size = _cut(info.sentence_size if info.dense else info.hidden_size, options)
     return ChunkPlan(chunking, size, _normalizes(options, info), options.dimensions)

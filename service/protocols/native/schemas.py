@@ -142,6 +142,8 @@ class EmbeddingOptions:
     chunks: Chunking | None = None
     dimensions_field: str = "dimensions"
     """What the request calls `dimensions`, for errors."""
+    chunks_field: str | None = "chunks"
+    """What the request calls `chunks`, for errors, if it can do without them."""
 
 
 NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)
