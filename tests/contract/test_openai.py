@@ -239,7 +239,8 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
     [
         ({}, "input", "is required"),
         ({"input": []}, "input", "must not be empty"),
-        ({"input": [[]]}, "input", "empty"),
+        ({"input": [[]]}, "input.0", "input.0 is an empty list: send a text, or at least one token id"),
+        ({"input": ["", [101, 102], [], "a"]}, "input.2", "input.2 is an empty list"),
         ({"input": 3}, "input", "must be a string"),
         ({"input": [1.5]}, "input.0", "token id"),
         ({"input": [{"image": "x"}]}, "input.0", "must be a string"),

@@ -30,7 +30,11 @@ def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
         value = [_text_of(one) for one in value]
     if value == []:
         raise invalid("input", "must not be empty")
-    return texts_or_ids(value, info)
+    listed = texts_or_ids(value, info)
+    empty = next((i for i, one in enumerate(listed.inputs) if not one and not isinstance(one, str)), None)
+    if empty is not None:
+        raise invalid(f"input.{empty}", "is an empty list: send a text, or at least one token id")
+    return listed
 
 
 def _text_of(one: object) -> object:
