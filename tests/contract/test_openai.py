@@ -232,6 +232,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
     names = ("model", "dimensions", "encoding_format", "input_type", "output_dtype", "truncation", "task")
     nulls = dict.fromkeys(names)
     assert vectors(tei, input=TEXT, user="me", **nulls) == vectors(tei, input=TEXT)
+    assert vectors(tei, input=TEXT, return_multivector=False) == vectors(tei, input=TEXT)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,14 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         ({"input": [1.5]}, "input.0", "token id"),
         ({"input": [{"image": "x"}]}, "input.0", "must be a string"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'base64'"),
-        ({"input": "a", "embedding_type": ["float", "binary"]}, "embedding_type", "must be one type"),
+        (
+            {"input": "a", "embedding_type": ["float", "base64"]},
+            "embedding_type",
+            "embedding_type has 2 types and the limit is 1: send a request for each type",
+        ),
+        ({"input": "a", "encoding_type": []}, "encoding_type", "is an empty list: send one type"),
+        ({"input": "a", "return_multivector": True}, "return_multivector", "must be false: for the vectors"),
+        ({"input": "a", "return_multivector": 0}, "return_multivector", "must be false"),
         ({"input": "a", "prompt_name": "x"}, "prompt_name", "none"),
     ],
     ids=str,

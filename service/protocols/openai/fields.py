@@ -44,13 +44,25 @@ def _text_of(one: object) -> object:
 
 def _only(value: object, info: ValidationInfo) -> object:
     """Read a type, also from a list of one."""
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise invalid(str(info.field_name), "must be one type: send a request for each")
-        return value[0]
+    if not isinstance(value, list):
+        return value
+    if not value:
+        raise invalid(str(info.field_name), "is an empty list: send one type")
+    if len(value) > 1:
+        detail = f"has {len(value)} types and the limit is 1: send a request for each type"
+        raise invalid(str(info.field_name), detail)
+    return value[0]
+
+
+def _one_vector(value: object) -> object:
+    """Accept only `false`: a request for vectors of tokens must not get one of the text."""
+    if value is not False:
+        detail = "must be false: for the vectors of tokens, send the texts to /encode with a `role`"
+        raise invalid("return_multivector", detail)
     return value
 
 
+OneVector = Annotated[bool, PlainValidator(_one_vector), WithJsonSchema({"type": "boolean", "const": False})]
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXTS_OR_IDS)]
 OneType = Annotated[_Type, BeforeValidator(_only)]
@@ -90,6 +102,11 @@ class EmbeddingsRequest(Fields):
         False,  # noqa: FBT003
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
+    )
+    return_multivector: OneVector = Field(
+        False,  # noqa: FBT003
+        description="Only `false`: for the vectors of tokens of a model of late interaction see `role` of "
+        "`/encode`.",
     )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
