@@ -32,6 +32,8 @@ ABANDON_FACTOR = 8
 _MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
+NO_CODING = ("", "identity")
+"""Values of Content-Encoding that say that a body has none."""
 SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
 # A longer Content-Type is not parsed: its only meaningful parameter is short.
@@ -186,8 +188,8 @@ def _check_content(request: Request) -> None:
             f"The Content-Type is {content_type}: send JSON in UTF-8 as application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
         )
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
+    encoding = request.headers.get("content-encoding", "")
+    if encoding.strip().lower() not in NO_CODING:
         raise Problem(
             "unsupported-media-type",
             f"The Content-Encoding is {encoding}: send the body uncompressed.",

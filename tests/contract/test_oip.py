@@ -168,6 +168,16 @@ def test_a_body_without_json_is_one_text(tei: Service) -> None:
     assert distance(vectors(response)[0], native(tei, [ALL[3]])) <= 2e-6
 
 
+@pytest.mark.parametrize("coding", ["", "identity", "Identity"])
+@pytest.mark.parametrize("to", [path(), "/embed"])
+def test_no_coding_has_several_names(tei: Service, to: str, coding: str) -> None:
+    """An empty header says what none does, also to other routes."""
+    body = {"inputs": [text(TEXT)]} if to == path() else {"inputs": TEXT}
+    headers = {"Content-Type": JSON, "Content-Encoding": coding}
+    response = tei.http.post(to, content=json.dumps(body), headers=headers)
+    assert response.status_code == 200, response.text
+
+
 @pytest.mark.parametrize("kind", [None, "text/plain", OCTETS, "application/json; charset=latin-1", "no type"])
 def test_any_content_type_is_fine(tei: Service, kind: str | None) -> None:
     """Clients send none, or that of their library."""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from model.tokenization.tokenizer import Text
-from service.http.request_body import SPLIT, parse_body, receive_body, too_large
+from service.http.request_body import NO_CODING, SPLIT, parse_body, receive_body, too_large
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING
@@ -111,8 +111,8 @@ def _is_binary(body: InferenceRequest) -> bool:
 
 def _coding(request: Request) -> str | None:
     """Return the content coding of a body, None for no coding; raises the 501."""
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding == "identity":
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding in NO_CODING:
         return None
     if coding not in DECODINGS:
         raise Problem(
