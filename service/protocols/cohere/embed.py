@@ -95,6 +95,7 @@ class CohereEmbedRequest(Fields):
 
     listed: ClassVar[str] = "all_texts"
     sources: ClassVar[tuple[str, ...]] = ("texts", "inputs")
+    example: ClassVar[str] = '{"texts": ["a text"]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")

@@ -46,6 +46,7 @@ class CohereRerankRequest(Fields):
     """Documents to rank by how well they match a query. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "documents"
+    example: ClassVar[str] = '{"query": "a question", "documents": ["a text"]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")

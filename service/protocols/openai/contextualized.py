@@ -62,6 +62,7 @@ class ContextualizedRequest(Fields):
     """Documents as lists of their parts. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "inputs"
+    example: ClassVar[str] = '{"inputs": [["a part", " and another"]]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")

@@ -75,6 +75,7 @@ class EmbeddingsRequest(Fields):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "input"
+    example: ClassVar[str] = '{"input": "a text"}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
 
