@@ -138,7 +138,7 @@ COSTLY: dict[str, tuple[bytes, int]] = {
         request_bytes("/encode", b'{"chunks":"sentences","inputs":"a\\n%sa"}' % (b" " * (BODY - 50))),
         200,
     ),
-    "a path of models": (request_bytes("/v2/models/" + "/versions/a" * (HEAD // 11), GOOD), 405),
+    "a path of models": (request_bytes("/v2/models/" + "/versions/a" * (HEAD // 11), GOOD), 404),
     "a name of a model": (request_bytes("/v2/models/" + "a/" * (HEAD // 2 - 20) + "infer", GOOD), 404),
     "texts to infer": (infer(text(*["é" * 4000] * 250)), 200),
     "texts to infer, as bytes": (infer(binary(text(*["a"] * 250), LONG_TEXTS), LONG_TEXTS), 200),
