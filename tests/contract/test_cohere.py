@@ -134,7 +134,7 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
             "/v2/embed",
             {"texts": ["a"], "output_dimension": 12, "embedding_types": ["binary"]},
             "output_dimension",
-            "a multiple of 8",
+            'embedding_types is "binary", which packs 8',
         ),
         ("/v1/embed", {"texts": ["a"], "output_dimension": 4096}, "output_dimension", "choose 1 to"),
         ("/v1/rerank", {"query": "a"}, "documents", "is required"),

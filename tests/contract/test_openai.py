@@ -255,6 +255,17 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         ({"input": "a", "return_multivector": True}, "return_multivector", "must be false: for the vectors"),
         ({"input": "a", "return_multivector": 0}, "return_multivector", "must be false"),
         ({"input": "a", "prompt_name": "x"}, "prompt_name", "none"),
+        (
+            {"input": "a", "normalized": False, "encoding_type": "int8"},
+            "normalized",
+            'normalized is false, and the encoding_type "int8" has steps',
+        ),
+        (
+            {"input": "a", "output_dimension": 12, "output_dtype": "binary"},
+            "output_dimension",
+            'output_dtype is "binary", which packs 8 components into a byte, and the vectors have 12: set '
+            "`output_dimension`",
+        ),
     ],
     ids=str,
 )

@@ -21,7 +21,7 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
 from service.protocols.native.encode_plan import plan_encode
 from service.protocols.native.fields import PositiveNumber, invalid
-from service.protocols.native.schemas import EmbeddingOptions
+from service.protocols.native.schemas import EmbeddingOptions, FieldNames
 from service.protocols.purposes import find_prompt
 from service.serialization.items import Expected, Format, Item
 from service.serialization.json_arrays import array_text
@@ -36,6 +36,7 @@ _PRECISIONS: dict[CohereType, Precision] = {
     "binary": "binary",
     "ubinary": "ubinary",
 }
+_FIELDS = FieldNames("output_dimension", precision="embedding_types")
 _FEWER = "send fewer texts, or ask for fewer `embedding_types`"
 # Copies of the vectors: those of the batches, and an array of them.
 _COPIES = 2
@@ -175,7 +176,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
         None,
         normalize=True,
         dimensions=body.output_dimension,
-        dimensions_field="output_dimension",
+        names=_FIELDS,
     )
     precisions = [replace(options, precision=_PRECISIONS[one]) for one in types]
     plans = [plan_encode(one, info, info.default_task) for one in precisions]

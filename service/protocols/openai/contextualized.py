@@ -17,7 +17,7 @@ from service.protocols.lenient import Fields
 from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.fields import PositiveNumber, invalid
-from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
+from service.protocols.native.schemas import EmbeddingOptions, FieldNames, PromptRequest
 from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
 from service.protocols.openai.fields import Numbers
 from service.protocols.purposes import find_prompt
@@ -28,6 +28,7 @@ from service.serialization.precision import Precision
 _FEWER = "send fewer documents, or ask for a smaller `output_dimension`"
 # Python steps to find the tokens of a part, and of a token (measured for `chunks` of `/encode`).
 _STEPS_PER_PART, _STEPS_PER_TOKEN = 30, 5
+_FIELDS = FieldNames("output_dimension", precision="output_dtype", chunks=None)
 _WHOLE = Truncation(allowed=False)
 
 
@@ -138,8 +139,7 @@ def _plan(index: int, encoding: Encoding, body: ContextualizedRequest, info: Mod
         dimensions=body.output_dimension,
         precision=body.precision,
         chunks=spans,
-        chunks_field=None,
-        dimensions_field="output_dimension",
+        names=_FIELDS,
     )
     plan = plan_encode(options, info, info.default_task)
     try:

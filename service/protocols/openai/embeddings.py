@@ -83,7 +83,7 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         body.normalized,
         body.size,
         precision=body.precision,
-        dimensions_field=body.size_field,
+        names=body.names,
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     prompt = _choose_prompt(body, info)
@@ -121,8 +121,7 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         body.size,
         precision=body.precision,
         chunks=spans,
-        dimensions_field=body.size_field,
-        chunks_field="late_chunking",
+        names=body.names,
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     truncation = Truncation(allowed=body.may_truncate)

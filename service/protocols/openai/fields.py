@@ -1,7 +1,7 @@
 """The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
 
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -16,6 +16,7 @@ from pydantic import (
 
 from service.protocols.lenient import Fields, contradiction
 from service.protocols.native.fields import MAX_IDS, PositiveNumber, invalid
+from service.protocols.native.schemas import FieldNames
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
 from service.serialization.items import Format
 from service.serialization.precision import Precision
@@ -140,9 +141,11 @@ class EmbeddingsRequest(Fields):
         return self.dimensions if self.dimensions is not None else self.output_dimension
 
     @property
-    def size_field(self) -> str:
-        """The field that says how many components to keep, for errors."""
-        return "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
+    def names(self) -> FieldNames:
+        """The fields that a request has for its options, for errors."""
+        size = "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
+        numbers = [name for name in _TYPES if getattr(self, name) not in (None, "float", "base64")]
+        return FieldNames(size, "normalized", next(iter(numbers), "output_dtype"), "late_chunking")
 
     @property
     def may_truncate(self) -> bool:
@@ -165,5 +168,5 @@ class EmbeddingsRequest(Fields):
     @property
     def precision(self) -> Precision:
         """The type of the numbers."""
-        asked: tuple[Any, ...] = (self.output_dtype, self.embedding_type, self.encoding_type)
+        asked = (getattr(self, name) for name in _TYPES)
         return next((one for one in asked if one not in (None, "float", "base64")), "float32")
