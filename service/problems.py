@@ -59,12 +59,14 @@ _DETAILS = {
     "list_type": "must be a list of at least one item",
     "literal_error": "must be {expected}",
     "missing": "is required",
-    "model_attributes_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
-    "model_type": 'must be a JSON object, such as {{"inputs": "a text"}}',
+    "model_attributes_type": "must be a JSON object, such as {example}",
+    "model_type": "must be a JSON object, such as {example}",
     "string_type": "must be a string",
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
 }
+# A body of schemas that have no `example` of their own.
+_EXAMPLE = '{"inputs": "a text"}'
 _NOT_OBJECTS = ("model_attributes_type", "model_type")
 ECHO = 100
 """Characters of a client's input that a problem document echoes at most."""
@@ -176,7 +178,8 @@ def from_model_error(error: ModelError) -> Problem:
 def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Problem:
     """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `schema` is that of the body; objects within it have schemas of their own.
+    `schema` is that of the body, which may have a valid one as `example`; objects within it have schemas of
+    their own.
     """
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
@@ -224,7 +227,8 @@ def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, An
     location = details["loc"]
     unknown = details["type"] == "extra_forbidden"
     fields = _fields_at(schema, location) if unknown else ()
-    context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields)}
+    example = getattr(schema, "example", _EXAMPLE)
+    context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields), "example": example}
     member: dict[str, Any] = {"field": cut(_place(location, context.get("field")))}
     template = _DETAILS.get(details["type"])
     if location and details["type"] in _NOT_OBJECTS:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from service.endpoints import Endpoint
 from service.http.negotiation import PARSED_CHARACTERS
@@ -94,6 +94,12 @@ async def page(request: Request) -> Response:
     return found.html.response(request, headers)
 
 
+async def slashed(request: Request) -> RedirectResponse:
+    """Lead to the page from its address with a slash at the end, with the query, and behind any prefix."""
+    query = request.url.query
+    return RedirectResponse(f"../explorer{f'?{query}' if query else ''}")
+
+
 async def file(request: Request, name: str) -> Response:
     """Serve a script or a style of the page, which never changes under its name."""
     found = _built(request).files.get(name)
@@ -121,5 +127,6 @@ def _has(if_none_match: list[str], tag: str) -> bool:
 
 ENDPOINTS = (
     Endpoint("/explorer", page, statuses=(200, 304, 404, 405), response_class=Response),
+    Endpoint("/explorer/", slashed, statuses=(307, 405), response_class=Response, route="/explorer"),
     Endpoint("/explorer/{name}", file, statuses=(200, 404, 405), response_class=Response),
 )

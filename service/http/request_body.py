@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -31,11 +32,27 @@ ABANDON_FACTOR = 8
 _MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
+NO_CODING = ("", "identity")
+"""Values of Content-Encoding that say that a body has none."""
+SPLIT = "split it into several requests"
+"""What to do about a body of too many values."""
 # A longer Content-Type is not parsed: its only meaningful parameter is short.
 _MAX_TYPE_CHARACTERS = 1000
 # Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
 _MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
+
+
+class TooManyValues(Problem):
+    """The 422 of a body of more values than a request may have; `fields` are its lists and objects."""
+
+    def __init__(self, error: TooManyValuesError, limit: int, way_out: str) -> None:
+        super().__init__(
+            "invalid-request",
+            f"The body has about {error.actual} values and the limit is {limit}: {way_out}.",
+            members={"field": "body", "limit": limit, "actual": error.actual},
+        )
+        self.fields = error.fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +69,10 @@ class ParsedRequest(Generic[RequestT]):
 async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
     """Read and validate a request, whose body may have been read before.
 
-    A schema may name the field that lists its inputs, as `listed`; the `formats` of the response; and, as
-    `most_numbers`, how many items that list may have where they are numbers instead of inputs.
+    A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
+    `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they
+    are numbers instead of inputs; and, as `most_values`, how many values a body may have besides a few for
+    each input.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
@@ -61,8 +80,10 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
     most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
     context = context_of(request.scope)
-    body = context.body or await read_body(request, formats, most_numbers)
-    raw, count = _count(body, state.settings, getattr(schema, "listed", "inputs"), most_numbers)
+    most_values = getattr(schema, "most_values", MAX_VALUES)
+    body = context.body or await read_body(request, formats, most_numbers, most_values)
+    listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
+    raw, count = _count(body, state.settings, listed, most_numbers)
     chosen = choose_format(request, formats)
     dtype = read_array_type(request, chosen, formats)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
@@ -81,18 +102,20 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     return ParsedRequest(checked, chosen, dtype, count)
 
 
-async def read_body(request: Request, formats: tuple[Format, ...], most_numbers: int) -> Body:
+async def read_body(
+    request: Request, formats: tuple[Format, ...], most_numbers: int, most_values: int = MAX_VALUES
+) -> Body:
     """Read the body of a request as JSON, and keep it for `read_request`.
 
-    For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
-    them has. Raises as `read_request` does, but for what a schema says.
+    For routes where the body says which schema it has: `formats`, `most_numbers` and `most_values` are the
+    most that any of them has. Raises as `read_request` does, but for what a schema says.
     """
     state: ServiceState = request.app.state.service
     state.check_ready()
     _check_content(request)
     choose_format(request, formats)
     content = await receive_body(request)
-    context_of(request.scope).body = body = await parse_body(request, content, most_numbers)
+    context_of(request.scope).body = body = await parse_body(request, content, most_numbers, most_values)
     return body
 
 
@@ -111,17 +134,34 @@ async def receive_body(request: Request) -> bytes:
     return content
 
 
-async def parse_body(request: Request, content: bytes, most_numbers: int) -> Body:
+async def parse_body(
+    request: Request,
+    content: bytes,
+    most_numbers: int,
+    most_values: int = MAX_VALUES,
+    way_out: str = SPLIT,
+) -> Body:
     """Parse JSON that was received; `most_numbers` is the most that a list of numbers may have.
 
-    The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
+    `most_values` is the most of the whole body, besides a few for each input, and `way_out` says what to do
+    about more. The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
     """
     state: ServiceState = request.app.state.service
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
     if transient:
         state.memory.take(context_of(request.scope).permit, transient)
-    return await _parse(content, state.settings, most_numbers, transient)
+    max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + _MAX_FIELDS
+    most = max(MAX_INDICES, state.settings.max_inputs, most_numbers)
+    try:
+        parsed = await parse(content, max_items=most + 1, max_values=max_values)
+    except orjson.JSONDecodeError as error:
+        raise Problem(
+            "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
+        ) from None
+    except TooManyValuesError as error:
+        raise TooManyValues(error, max_values, way_out) from None
+    return Body(parsed.value, parsed.lengths, transient)
 
 
 def deadline(request: Request, settings: Settings) -> float:
@@ -148,8 +188,8 @@ def _check_content(request: Request) -> None:
             f"The Content-Type is {content_type}: send JSON in UTF-8 as application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
         )
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.lower() != "identity":
+    encoding = request.headers.get("content-encoding", "")
+    if encoding.strip().lower() not in NO_CODING:
         raise Problem(
             "unsupported-media-type",
             f"The Content-Encoding is {encoding}: send the body uncompressed.",
@@ -232,43 +272,27 @@ def too_large(actual: int, limit: int) -> Problem:
     )
 
 
-async def _parse(content: bytes, settings: Settings, most_numbers: int, transient: int) -> Body:
-    """Parse JSON; raises the 400, and the 422 for a body that cannot be a valid request."""
-    max_values = MAX_VALUES + _VALUES_PER_INPUT * settings.max_inputs
-    try:
-        most = max(MAX_INDICES, settings.max_inputs, most_numbers)
-        parsed = await parse(content, max_items=most + 1, max_values=max_values)
-    except orjson.JSONDecodeError as error:
-        raise Problem(
-            "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
-        ) from None
-    except TooManyValuesError as error:
-        raise Problem(
-            "invalid-request",
-            f"The body has more than {max_values} values, the limit for a request.",
-            members={"field": "body", "limit": max_values, "actual": error.actual},
-        ) from None
-    return Body(parsed.value, parsed.lengths, transient)
-
-
-def _count(body: Body, settings: Settings, listed: str, most_numbers: int) -> tuple[object, int]:
-    """Return a body with at most `max_inputs` inputs, which are in the field `listed`, and their number.
+def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:
+    """Return a body with at most `max_inputs` inputs, in one of the fields `listed`, and their number.
 
     Raises the 422 for another long list.
     """
     for name, length in body.lengths.items():
-        if name != listed:
+        if name not in listed:
             raise Problem(
                 "invalid-request",
                 f"{name} has {length} items and the limit is {MAX_INDICES}.",
                 members={"field": name, "limit": MAX_INDICES, "actual": length},
             )
-    inputs = body.value.get(listed) if isinstance(body.value, dict) else None
-    if not (isinstance(body.value, dict) and isinstance(inputs, list)):
-        return body.value, 0
-    count = body.lengths.get(listed, len(inputs))
-    numbers = bool(inputs) and isinstance(inputs[0], int | float)
-    most = most_numbers if numbers else settings.max_inputs
-    if count > most:
-        body.value[listed] = inputs[:most]
-    return body.value, count
+    most_sent = 0
+    for name in listed:
+        inputs = body.value.get(name) if isinstance(body.value, dict) else None
+        if not (isinstance(body.value, dict) and isinstance(inputs, list)):
+            continue
+        count = body.lengths.get(name, len(inputs))
+        numbers = bool(inputs) and isinstance(inputs[0], int | float)
+        most = most_numbers if numbers else settings.max_inputs
+        if count > most:
+            body.value[name] = inputs[:most]
+        most_sent = max(most_sent, count)
+    return body.value, most_sent

@@ -1,17 +1,18 @@
 """Which contract a body is of, on the paths that several protocols have; see `docs/protocols.md`."""
 
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Container, Sequence, Set
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from service.endpoints import Endpoint, ErrorRenderer
+from service.http.json_body import MAX_VALUES
 from service.http.negotiation import FORMATS
-from service.http.request_body import read_body
+from service.http.request_body import TooManyValues, read_body
 from service.http.request_context import context_of
 from service.protocols.bert import errors as bert
-from service.protocols.bert.encode import encode
+from service.protocols.bert.encode import MAX_TOKENS, encode
 from service.protocols.native.fields import MAX_IDS
 from service.protocols.tei import errors as tei
 from service.protocols.tei.predict import predict
@@ -36,6 +37,12 @@ class Dialect:
     unless: str | None = None
     most_numbers: int = MAX_IDS
     """How many items its list may have where they are numbers, if that is more than inputs."""
+    most_values: int = MAX_VALUES
+    """How many values its body may have, besides a few for each input."""
+
+    def has(self, fields: Container[str]) -> bool:
+        """Whether a body with these fields is of this contract."""
+        return any(name in fields for name in self.fields) and self.unless not in fields
 
 
 def _tei(handler: Handler, *fields: str) -> Dialect:
@@ -43,7 +50,7 @@ def _tei(handler: Handler, *fields: str) -> Dialect:
 
 
 DIALECTS: dict[str, tuple[Dialect, ...]] = {
-    "/encode": (Dialect(frozenset(("texts",)), encode, bert.render_error, "bert", "inputs", most_numbers=0),),
+    "/encode": (Dialect(frozenset(("texts",)), encode, bert.render_error, "bert", "inputs", 0, MAX_TOKENS),),
     "/predict": (_tei(predict, "parameters", "truncation_direction"),),
     "/rerank": (_tei(rerank, "return_text", "truncation_direction"),),
     "/similarity": (_tei(similarity, "inputs"),),
@@ -59,16 +66,27 @@ def serve_dialects(endpoint: Endpoint, protocols: Set[str]) -> Endpoint:
     if not dialects:
         return endpoint
     formats = getattr(endpoint.request, "formats", tuple(FORMATS))
-    most = max(dialect.most_numbers for dialect in dialects)
+    most_numbers = max(dialect.most_numbers for dialect in dialects)
+    most_values = max(dialect.most_values for dialect in dialects)
 
     async def handle(request: Request) -> Response:
-        body = await read_body(request, formats, most)
-        if isinstance(body.value, dict):
-            for dialect in dialects:
-                if not dialect.fields.isdisjoint(body.value) and dialect.unless not in body.value:
-                    context_of(request.scope).render_error = dialect.render_error
-                    return await dialect.handler(request)
-        return await endpoint.handler(request)
+        try:
+            body = await read_body(request, formats, most_numbers, most_values)
+        except TooManyValues as problem:
+            _choose(dialects, problem.fields, request)
+            raise
+        fields = body.value if isinstance(body.value, dict) else {}
+        dialect = _choose(dialects, fields, request)
+        return await (endpoint if dialect is None else dialect).handler(request)
 
     handle.__name__, handle.__doc__ = endpoint.handler.__name__, endpoint.handler.__doc__
     return replace(endpoint, handler=handle)
+
+
+def _choose(dialects: Sequence[Dialect], fields: Container[str], request: Request) -> Dialect | None:
+    """Return the contract of a body with these fields, in whose form errors are from now on; None: native."""
+    for dialect in dialects:
+        if dialect.has(fields):
+            context_of(request.scope).render_error = dialect.render_error
+            return dialect
+    return None

@@ -262,7 +262,7 @@ def check_count(count: int, settings: Settings, field: str = "inputs") -> None:
     if count > settings.max_inputs:
         raise Problem(
             "too-many-inputs",
-            f"There are {count} {field} and the limit is {settings.max_inputs}: "
-            "split them into several requests.",
+            f"{field} has {count} items and the limit is {settings.max_inputs}: split them into several "
+            "requests.",
             members={"field": field, "limit": settings.max_inputs, "actual": count},
         )

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+from service.protocols.native.fields import invalid
 
 
 def _allow_nulls(schema: dict[str, Any]) -> None:
@@ -27,3 +31,14 @@ class Fields(BaseModel):
         if isinstance(value, Mapping) and None in value.values():
             return {name: given for name, given in value.items() if given is not None}
         return value
+
+    def check_twins(self, first: str, second: str) -> None:
+        """Raise the error of two fields of one meaning if a request has both, and with different values."""
+        if {first, second} <= self.model_fields_set and getattr(self, first) != getattr(self, second):
+            values = (orjson.dumps(getattr(self, name)).decode() for name in (first, second))
+            raise contradiction(first, second, *values)
+
+
+def contradiction(first: str, second: str, one: str, other: str) -> PydanticCustomError:
+    """Make the error of two fields that mean the same, and have different values, given as JSON."""
+    return invalid(second, f"is {other} and {first} is {one}, which mean the same: send one of the two")

@@ -101,10 +101,11 @@ async def tokenize_inputs(
 async def _as_texts(exchange: Exchange, ids: dict[int, Sequence[int]], field: str) -> dict[int, str]:
     """Return the texts of lists of ids, without special tokens; raises OutOfRange."""
     decoder = exchange.engine.decoder
-    for i, one in ids.items():
-        check_known(decoder, one, f"{field}.{i}.{{}}".format)
-    texts = await exchange.off_loop(
-        lambda: decoder.decode([*ids.values()], skip_special_tokens=True),
-        steps=_STEPS_PER_ID * sum(map(len, ids.values())),
-    )
+
+    def read() -> list[str]:
+        for i, one in ids.items():
+            check_known(decoder, one, f"{field}.{i}.{{}}".format)
+        return decoder.decode([*ids.values()], skip_special_tokens=True)
+
+    texts = await exchange.off_loop(read, steps=_STEPS_PER_ID * sum(map(len, ids.values())))
     return dict(zip(ids, texts, strict=True))

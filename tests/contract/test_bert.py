@@ -60,6 +60,18 @@ def test_texts_may_be_tokens(tei: Service) -> None:
     assert close(answer["result"], native(tei, ["unbelievably embedded"]))
 
 
+def test_many_texts_may_be_many_tokens(tei: Service) -> None:
+    """More values than other bodies may have; too many are refused in this form."""
+    tokens = ["the", "man"] * 100
+    answer = ask(tei, PATH, id=1, texts=[tokens] * 256, is_tokenized=True)
+    assert len(answer["result"]) == 256
+    assert close(answer["result"][:1], native(tei, ["the man " * 100]))
+    many = post(tei, {"id": 1, "texts": [["a"] * 1000] * 256, "is_tokenized": True}, PATH)
+    assert_error(many, 400, "ValueError", "about 256259 values and the limit is 66368: split it")
+    both = {"inputs": ["a"], "texts": [["a"] * 1000] * 256}
+    assert_problem(post(tei, both, PATH), 422, "invalid-request")
+
+
 def test_a_long_text_is_cut_and_many_are_written_in_pieces(tei: Service) -> None:
     """As natively, each time with its own row."""
     texts = [LONG, *(f"text number {i}" for i in range(255))]

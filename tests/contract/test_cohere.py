@@ -11,7 +11,7 @@ from service.protocols.cohere.tokens import CohereDetokenizeRequest, CohereToken
 from tests.contract.test_openai import assert_error
 from tests.references.comparing import distance
 from tests.references.cross_encoder import CrossEncoder
-from tests.support.serving import LONG, Json, Service, post
+from tests.support.serving import LONG, Json, Service, post, serve
 from tests.support.tei import QUERY, RANKED, TEXT, TEXTS, ask
 
 
@@ -134,17 +134,50 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
             "/v2/embed",
             {"texts": ["a"], "output_dimension": 12, "embedding_types": ["binary"]},
             "output_dimension",
-            "a multiple of 8",
+            'embedding_types is "binary", which packs 8',
         ),
         ("/v1/embed", {"texts": ["a"], "output_dimension": 4096}, "output_dimension", "choose 1 to"),
-        ("/v2/embed", {"texts": ["a"] * 257}, "texts", "the limit is 256"),
         ("/v1/rerank", {"query": "a"}, "documents", "is required"),
         ("/v1/rerank", {"query": "a", "documents": [{"image": "x"}]}, "documents.0", '"text"'),
         ("/v1/rerank", {"query": "", "documents": ["a"]}, "query", "empty"),
         ("/v2/rerank", {"query": "a", "documents": ["a"], "model": "labels"}, "model", "/predict"),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["a", "b"], "top_n": 1, "top_k": 2},
+            "top_k",
+            "top_k is 2 and top_n is 1, which mean the same: send one of the two",
+        ),
     ],
     ids=str,
 )
 def test_errors_name_the_field(tei: Service, path: str, body: Json, param: str, part: str) -> None:
     """As 400, in the form that the clients of all three read."""
     assert_error(post(tei, body, path), 400, param, part)
+
+
+@pytest.mark.parametrize(("top", "way_out"), [("top_n", "lower `top_n`"), ("top_k", "lower `top_k`")])
+def test_errors_of_ranking_name_the_fields_of_the_client(top: str, way_out: str) -> None:
+    """In the sentence and beside it: the native route has other names for them."""
+    body: Json = {"query": "a", "documents": ["a word"] * 100, top: 99, "return_documents": True}
+    with serve(max_response_bytes=2000) as small:
+        refused = post(small, body, "/v1/rerank")
+        assert refused.status_code == 413
+        sentence = refused.json()["error"]["message"]
+        assert f"{way_out}, send fewer `documents`, or leave out `return_documents`" in sentence, sentence
+
+
+@pytest.mark.parametrize("count", [257, 5000, 40_000])
+@pytest.mark.parametrize(
+    ("path", "field", "one"),
+    [
+        ("/v1/embed", "texts", "a"),
+        ("/v2/embed", "texts", "a"),
+        ("/v2/embed", "inputs", {"content": [{"type": "text", "text": "a"}]}),
+        ("/v1/rerank", "documents", "a"),
+    ],
+)
+def test_too_many_texts_are_counted(tei: Service, path: str, field: str, one: object, count: int) -> None:
+    """The error has the field that the client sent, its items and the limit of the service."""
+    body = {"query": "a", field: [one] * count}
+    part = f"{field} has {count} items and the limit is 256: split them"
+    assert_error(post(tei, body, path), 400, field, part)

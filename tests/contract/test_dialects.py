@@ -1,9 +1,12 @@
 """Which contract answers on the paths that several share: the rule of docs/protocols.md, case by case."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
+from service.protocols.endpoints import ENDPOINTS
 from tests.support.serving import Json, Service, post
 from tests.support.tei import QUERY, RANKED, TEXT
 
@@ -63,6 +66,29 @@ def test_the_body_decides(tei: Service, path: str, body: Json, expected: str) ->
     response = post(tei, body, path)
     assert response.status_code == 200, response.text
     assert contract(response.json()) == expected
+
+
+ROUTES = [endpoint.path for endpoint in ENDPOINTS if endpoint.inference]
+FIT = {
+    "/predict": "labels",
+    "/tei/predict": "labels",
+    "/tei/rerank": "ranker",
+    "/embed_sparse": "splade",
+    "/tei/embed_sparse": "splade",
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_body_that_is_no_object_is_shown_one_that_is_valid(tei: Service, route: str) -> None:
+    """With the fields of its own route: who sends what the error shows is answered."""
+    path = route.replace("{model:path}", "mini").replace("{version}", "1")
+    document = post(tei, [], path).json()
+    error = document.get("detail") or document["error"]
+    found = re.search(r"body must be a JSON object, such as (\{.*\})\.$", error)
+    assert found is not None, error
+    body = json.loads(found[1])
+    answer = post(tei, body | ({"model": FIT[route]} if route in FIT else {}), path)
+    assert answer.status_code == 200, (body, answer.text)
 
 
 def test_info_is_one_answer_for_both(tei: Service) -> None:

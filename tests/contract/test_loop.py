@@ -78,6 +78,8 @@ def ask_for(service: Service, path: str, body: Json, accept: str) -> None:
 INFER = "/v2/models/all-MiniLM-L6-v2/infer"
 LONG_TEXTS = elements(*["a" * 8000] * 250)
 MANY_IDS = np.full(32_768, 30_521, "<i8").tobytes()
+NO_IDS = np.full(250_000, 2**40, "<i8").tobytes()
+PADDED, MASK = [101, 102, *[0] * 126], [1, 1, *[0] * 126]
 BOMB = zlib.compress(bytes(2**26))
 BLANKS = gzip.compress(b" " * BODY)
 
@@ -87,6 +89,12 @@ def infer(*tensors: Json | bytes, **more: object) -> bytes:
     sent = {"inputs": [one for one in tensors if isinstance(one, dict)], **more}
     head, octets = orjson.dumps(sent), b"".join(one for one in tensors if isinstance(one, bytes))
     return request_bytes(INFER, head + octets, [f"{LENGTH}: {len(head)}"])
+
+
+def tokens(one: str) -> bytes:
+    """As many tokens as a body of bert-as-service may have, in one text too many."""
+    text = f"[{','.join([one] * 254)}]"
+    return f'{{"id":1,"texts":[{",".join([text] * 257)}],"is_tokenized":true}}'.encode()
 
 
 COSTLY: dict[str, tuple[bytes, int]] = {
@@ -137,6 +145,14 @@ COSTLY: dict[str, tuple[bytes, int]] = {
     "ids to infer": (infer(ids([[30521] * 128] * 256)), 200),
     "ids to infer, as bytes": (infer(*[binary(ids([[1]]) | {"shape": [256, 128]}, MANY_IDS)], MANY_IDS), 200),
     "more ids to infer": (infer(ids([[30521] * 1000] * 256)), 400),
+    "ids and their mask": (infer(ids([PADDED] * 256), ids([MASK] * 256, "attention_mask")), 200),
+    "unknown ids to infer, as bytes": (
+        infer(binary(ids([[1]]) | {"shape": [250, 1000]}, NO_IDS), NO_IDS),
+        400,
+    ),
+    "values of two tensors": (infer(ids([[[]] * 128] * 256), ids([[[]] * 128] * 256, "attention_mask")), 400),
+    "tokens of texts": (request_bytes(body=tokens('"##abcdefghijklmnopqrst"')), 400),
+    "tokens that are none": (request_bytes(body=tokens("[]")), 400),
     "inputs to infer": (infer(*[{}] * 30_000), 400),
     "outputs to infer": (infer(text("a"), outputs=[{}] * 30_000), 400),
     "options to infer": (infer(text("a"), parameters={str(i): i for i in range(30_000)}), 200),

@@ -50,7 +50,7 @@ STATUSES: dict[str, tuple[int, ...]] = {
     "/v2/models/infer": (*(status for status in _INFERENCE if status not in (415, 422)), 501),
     "/": (307, 405),
     **dict.fromkeys(["/livez", "/metrics", "/openapi.json", "/docs"], (200,)),
-    "/explorer": (200, 304, 404),
+    "/explorer": (200, 304, 307, 404),
     **dict.fromkeys(["/info", "/status/client"], (200, 401)),
     "/status/server": (200, 401, 503),
     **dict.fromkeys(["/readyz", "/health"], (200, 503)),

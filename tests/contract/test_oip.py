@@ -16,6 +16,7 @@ from tests.support.oip import (
     LENGTH,
     OCTETS,
     ask,
+    assert_error,
     binary,
     elements,
     ids,
@@ -88,6 +89,37 @@ def test_ids_run_as_they_are_and_padding_does_not(tei: Service) -> None:
     assert distance(found, expected) <= 2e-6
 
 
+def padded(rows: int, columns: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Ids of texts of a few tokens with much padding, and their mask."""
+    rest = [0] * (columns - 3)
+    return [[101, 2158 + i, 102, *rest] for i in range(rows)], [[1, 1, 1, *rest]] * rows
+
+
+def test_as_many_ids_as_the_limit_may_have_a_mask(tei: Service) -> None:
+    """In JSON, flat and in rows: the limit is of each tensor, not of both."""
+    tokens, mask = padded(256, 128)
+    expected, _ = vectors(ask(tei, {"inputs": [ids([one[:3]]) for one in tokens[:1]]}))
+    for flat in (False, True):
+        tensors = [ids(tokens), ids(mask, "attention_mask")]
+        if flat:
+            tensors = [{**one, "data": np.ravel(one["data"]).tolist()} for one in tensors]
+        found, _ = vectors(ask(tei, {"inputs": tensors}))
+        assert found.shape == (256, 384)
+        assert distance(found[:1], expected) <= 2e-6
+
+
+def test_more_ids_may_be_sent_as_bytes(tei: Service) -> None:
+    """As many as a body holds, as the error of too many in JSON says."""
+    tokens, mask = padded(250, 512)
+    octets = [np.array(one, "<i8").tobytes() for one in (tokens, mask)]
+    tensors = [binary(ids(tokens), octets[0]), binary(ids(mask, "attention_mask"), octets[1])]
+    found, _ = vectors(ask(tei, {"inputs": tensors}, *octets))
+    assert found.shape == (250, 384)
+    wrong = np.full((250, 1000), 30_522, "<i8").tobytes()
+    refused = ask(tei, {"inputs": [binary({**ids([[1]]), "shape": [250, 1000]}, wrong)]}, wrong)
+    assert_error(refused, 400, "input_ids.0.0 is 30522")
+
+
 def test_parameters_are_those_of_the_native_route(tei: Service) -> None:
     """`dimensions`, `normalize` and `prompt_name` change the vectors; reserved and null ones nothing."""
 
@@ -134,6 +166,16 @@ def test_a_body_without_json_is_one_text(tei: Service) -> None:
     response = tei.http.post(path(), content=ALL[3].encode(), headers={LENGTH: "0"})
     assert response.headers["content-type"] == OCTETS
     assert distance(vectors(response)[0], native(tei, [ALL[3]])) <= 2e-6
+
+
+@pytest.mark.parametrize("coding", ["", "identity", "Identity"])
+@pytest.mark.parametrize("to", [path(), "/embed"])
+def test_no_coding_has_several_names(tei: Service, to: str, coding: str) -> None:
+    """An empty header says what none does, also to other routes."""
+    body = {"inputs": [text(TEXT)]} if to == path() else {"inputs": TEXT}
+    headers = {"Content-Type": JSON, "Content-Encoding": coding}
+    response = tei.http.post(to, content=json.dumps(body), headers=headers)
+    assert response.status_code == 200, response.text
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", OCTETS, "application/json; charset=latin-1", "no type"])

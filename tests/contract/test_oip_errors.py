@@ -85,9 +85,15 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "no dimensions": ({**GOOD, "parameters": {"dimensions": 0}}, "parameters.dimensions must be at least 1"),
     "a prompt": ({**GOOD, "parameters": {"prompt_name": "query"}}, 'prompt_name is "query"'),
     "a long text": ({"inputs": [text("a", LONG)], "parameters": {"truncate": False}}, "text.1"),
-    "many texts": ({"inputs": [text(*["a"] * 257)]}, "257 text and the limit is 256"),
-    "many ids": ({"inputs": [{**ids([[1]]), "shape": [200, 200]}]}, "40000 ids and the limit is 32768"),
-    "many values": ({"inputs": [text(*["a"] * 34_000)] * 2}, "values, the limit for a request"),
+    "many texts": ({"inputs": [text(*["a"] * 257)]}, "text has 257 items and the limit is 256: split"),
+    "many ids": (
+        {"inputs": [{**ids([[1]]), "shape": [200, 200]}]},
+        "40000 ids in JSON and the limit is 32768: send them as bytes after the JSON, or fewer texts",
+    ),
+    "many values": (
+        {"inputs": [text(*["a"] * 34_000)] * 2},
+        "values and the limit is 66368: send tensors as bytes after the JSON, or split it",
+    ),
     "no object": ({"inputs": ["a"]}, "inputs.0 must be a JSON object"),
 }
 
@@ -284,10 +290,37 @@ def test_another_method_is_a_405(tei: Service, method: str, where: str, allowed:
     assert response.headers["allow"] == allowed
 
 
-def test_other_paths_are_unknown_as_everywhere(tei: Service) -> None:
-    """No route begins here."""
-    for where in ("/v2/nothing", "/v2/", "/v2/models/a\nb/infer"):
-        assert_problem(tei.http.post(where.replace("\n", "%0A"), content=b"{}"), 404, "not-found")
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("where", ["/v2/", "/v2/nothing", "/v2/health", "/v2/health/", "/v2/embed/x"])
+def test_other_paths_are_a_404_that_clients_can_read(tei: Service, method: str, where: str) -> None:
+    """Clients of this protocol read `error` alone."""
+    assert_error(tei.http.request(method, where), 404, f"There is no route {where}; /docs lists the routes")
+
+
+def test_what_follows_a_model_is_a_404_unless_a_route_has_it(tei: Service) -> None:
+    """Triton's generation is not supported; all other words are read as parts of a model's name."""
+    for rest in ("generate", "generate_stream", "versions/1/generate"):
+        assert_error(tei.http.post(path(rest=rest), content=b"{}"), 404, f"{rest} is not supported")
+    for method in ("GET", "POST"):
+        found = tei.http.request(method, path(rest="other"))
+        assert_error(found, 404, '"mini/other" is not served here; the models are: mini, ')
+
+
+def test_paths_of_cohere_keep_their_form(tei: Service) -> None:
+    """They begin as those of this protocol do."""
+    for where in ("/v2/embed", "/v2/rerank"):
+        for method in ("GET", "PUT"):
+            refused = tei.http.request(method, where)
+            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+            assert refused.json()["message"] == f"{where} supports POST, not {method}."
+        assert "is required" in tei.http.post(where, json={}).json()["message"]
+
+
+def test_without_this_protocol_its_paths_are_unknown_as_everywhere() -> None:
+    """And so is a line break, which no path of a route has."""
+    with serve(protocols="cohere") as other:
+        for where in ("/v2/nothing", "/v2/", "/v2/models/a/infer"):
+            assert_problem(other.http.post(where, content=b"{}"), 404, "not-found")
 
 
 def test_an_overloaded_service_says_when_to_retry() -> None:

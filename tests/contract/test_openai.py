@@ -140,9 +140,27 @@ def test_parts_of_a_text_run_as_one(tei: Service) -> None:
     (alone,) = vectors(tei, input=parts[1:2], late_chunking=True)
     assert distance(alone, expected[1]) > 1e-3
     assert_error(post(tei, {"input": [LONG], "late_chunking": True}, PATH), 400, "input", "tokens long")
-    emptied = {"input": ["a", "", "b"], "late_chunking": True}
-    assert_error(post(tei, emptied, PATH), 400, "input.1", "no token begins there")
     assert_error(post(tei, {"input": [[101, 102]], "late_chunking": True}, PATH), 400, "late_chunking", "ids")
+
+
+@pytest.mark.parametrize(
+    ("given", "param", "part"),
+    [
+        (["a", "", "b"], "input.1", "input.1 is empty, and so has no vector: leave it out"),
+        (["a", " \n", "b"], "input.1", "input.1 is only white space, and so has no vector: leave it out"),
+        (["a", LONG, "b"], "input.2", "of which 256 of 304 tokens fit: send them in several requests"),
+        (["e", "\u0301"], "input.1", "With late_chunking the items of input run as one text"),
+        ("", "input", "input is empty"),
+    ],
+    ids=str,
+)
+def test_a_part_without_tokens_is_refused_in_the_words_of_the_client(
+    tei: Service, given: object, param: str, part: str
+) -> None:
+    """Nothing is said of chunks and spans, which are of the native route."""
+    refused = post(tei, {"input": given, "late_chunking": True, "truncate": True}, PATH)
+    assert_error(refused, 400, param, part)
+    assert "chunks" not in refused.text
 
 
 def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
@@ -160,7 +178,8 @@ def test_parts_of_several_documents_run_in_their_own(tei: Service) -> None:
     for body, param, part in (
         ({}, "inputs", "is required"),
         ({"inputs": ["a"]}, "inputs.0", "parts of a document"),
-        ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "no token begins there"),
+        ({"inputs": [["a"], ["b", ""]]}, "inputs.1.1", "inputs.1.1 is empty"),
+        ({"inputs": [["a"], ["e", "\u0301"]]}, "inputs.1.1", "The parts of inputs.1 run as one text"),
         ({"inputs": [["a"], [LONG]]}, "inputs.1", "tokens long"),
         ({"inputs": [["a"]] * 257}, "inputs", "the limit is 256"),
         ({"inputs": [["a"]], "output_dimension": 385}, "output_dimension", "384"),
@@ -213,6 +232,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
     names = ("model", "dimensions", "encoding_format", "input_type", "output_dtype", "truncation", "task")
     nulls = dict.fromkeys(names)
     assert vectors(tei, input=TEXT, user="me", **nulls) == vectors(tei, input=TEXT)
+    assert vectors(tei, input=TEXT, return_multivector=False) == vectors(tei, input=TEXT)
 
 
 @pytest.mark.parametrize(
@@ -220,13 +240,32 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
     [
         ({}, "input", "is required"),
         ({"input": []}, "input", "must not be empty"),
-        ({"input": [[]]}, "input", "empty"),
+        ({"input": [[]]}, "input.0", "input.0 is an empty list: send a text, or at least one token id"),
+        ({"input": ["", [101, 102], [], "a"]}, "input.2", "input.2 is an empty list"),
         ({"input": 3}, "input", "must be a string"),
         ({"input": [1.5]}, "input.0", "token id"),
         ({"input": [{"image": "x"}]}, "input.0", "must be a string"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'base64'"),
-        ({"input": "a", "embedding_type": ["float", "binary"]}, "embedding_type", "must be one type"),
+        (
+            {"input": "a", "embedding_type": ["float", "base64"]},
+            "embedding_type",
+            "embedding_type has 2 types and the limit is 1: send a request for each type",
+        ),
+        ({"input": "a", "encoding_type": []}, "encoding_type", "is an empty list: send one type"),
+        ({"input": "a", "return_multivector": True}, "return_multivector", "must be false: for the vectors"),
+        ({"input": "a", "return_multivector": 0}, "return_multivector", "must be false"),
         ({"input": "a", "prompt_name": "x"}, "prompt_name", "none"),
+        (
+            {"input": "a", "normalized": False, "encoding_type": "int8"},
+            "normalized",
+            'normalized is false, and the encoding_type "int8" has steps',
+        ),
+        (
+            {"input": "a", "output_dimension": 12, "output_dtype": "binary"},
+            "output_dimension",
+            'output_dtype is "binary", which packs 8 components into a byte, and the vectors have 12: set '
+            "`output_dimension`",
+        ),
     ],
     ids=str,
 )
@@ -235,13 +274,53 @@ def test_errors_name_the_field(tei: Service, body: Json, param: str, part: str) 
     assert_error(post(tei, body, PATH), 400, param, part)
 
 
+@pytest.mark.parametrize(
+    ("fields", "param", "part"),
+    [
+        ({"dimensions": 8, "output_dimension": 16}, "output_dimension", "is 16 and dimensions is 8"),
+        ({"truncate": True, "truncation": False}, "truncation", "is false and truncate is true"),
+        (
+            {"output_dtype": "int8", "embedding_type": "binary"},
+            "embedding_type",
+            'and output_dtype is "int8"',
+        ),
+        ({"output_dtype": "float", "encoding_type": "int8"}, "encoding_type", 'and output_dtype is "float"'),
+        (
+            {"embedding_type": ["float"], "encoding_type": "int8"},
+            "encoding_type",
+            'embedding_type is "float"',
+        ),
+        ({"encoding_format": "float", "embedding_type": "base64"}, "embedding_type", "encoding_format is"),
+    ],
+    ids=str,
+)
+def test_fields_of_one_meaning_do_not_contradict_each_other(
+    tei: Service, fields: Json, param: str, part: str
+) -> None:
+    """No client can mean both values: the error has both."""
+    assert_error(post(tei, {"input": "a", **fields}, PATH), 400, param, part)
+
+
+def test_fields_of_one_meaning_may_agree(tei: Service) -> None:
+    """Also with the default of OpenAI's client, which is bytes, beside Jina's type of numbers."""
+    twins: Json = {"dimensions": 8, "output_dimension": 8, "truncate": True, "truncation": True}
+    assert len(vectors(tei, input="a", **twins)[0]) == 8
+    bytes_of: Json = {"output_dtype": "int8", "encoding_type": "int8", "embedding_type": "base64"}
+    for more in ({}, {"encoding_format": "base64"}):
+        assert len(b64decode(vectors(tei, input="a", **bytes_of, **more)[0])) == 384
+    floats = vectors(tei, input="a", embedding_type="float", encoding_format="base64")[0]
+    assert len(b64decode(floats)) == 4 * 384
+
+
 def test_other_errors_have_the_same_form(tei: Service) -> None:
     """An unknown model, no JSON, and too many inputs."""
     unknown = post(tei, {"input": "a", "model": "text-embedding-3-small"}, PATH)
     assert_error(unknown, 404, "model", "the models are: mini")
     assert unknown.json()["error"]["code"] == "model_not_found"
     assert_error(tei.http.post(PATH, content=b"{"), 400, "body", "not valid JSON")
-    assert_error(post(tei, {"input": ["a"] * 257}, PATH), 400, "input", "the limit is 256")
+    for count in (257, 40_000):
+        many = post(tei, {"input": ["a"] * count}, PATH)
+        assert_error(many, 400, "input", f"input has {count} items and the limit is 256: split them")
     assert_error(tei.http.get(PATH), 405, None, "supports POST")
 
 

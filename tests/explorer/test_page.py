@@ -133,6 +133,15 @@ def test_files_are_compressed_as_the_browser_prefers(client: httpx.Client, codin
         assert gzip.decompress(raw) == SCRIPT.encode()
 
 
+@pytest.mark.parametrize("query", ["", "?text=a%20b&layer=1"])
+def test_a_slash_at_the_end_leads_to_the_page(client: httpx.Client, query: str) -> None:
+    """Relative to it, for a proxy that adds a prefix, and with what the address asks for."""
+    answer = client.get(f"/explorer/{query}")
+    assert (answer.status_code, answer.headers["location"]) == (307, f"../explorer{query}")
+    page = client.get(f"/explorer/{query}", follow_redirects=True)
+    assert (page.status_code, page.url.path) == (200, "/explorer")
+
+
 def test_browsers_are_led_to_the_explorer(client: httpx.Client) -> None:
     """Others are led to /docs; both relative, for a proxy that adds a prefix."""
     for headers, place in ((BROWSER, "explorer"), ({}, "docs"), ({"Accept": "application/json"}, "docs")):
@@ -141,7 +150,7 @@ def test_browsers_are_led_to_the_explorer(client: httpx.Client) -> None:
         assert answer.headers["vary"] == "Accept"
 
 
-@pytest.mark.parametrize("path", ["/explorer/", "/explorer/explorer.js", "/explorer/..%2f..%2fpage.py"])
+@pytest.mark.parametrize("path", ["/explorer//", "/explorer/explorer.js", "/explorer/..%2f..%2fpage.py"])
 def test_other_names_are_unknown(client: httpx.Client, path: str) -> None:
     """Only what the page names is there: no unhashed name, and nothing outside of the folder."""
     assert_problem(client.get(path), 404, "not-found")

@@ -23,7 +23,7 @@ _SANE_ID = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}")
 _TITLES = re.compile(r"\w.*[.\]]$", re.DOTALL)
 _TEI = re.compile(rb"\w+ /(embed|embed_all|embed_sparse|rerank|similarity|predict|tokenize|decode|tei\S*)? ")
 _OPENAI = re.compile(rb"\w+ /v[12]/\S+ ")
-_INFERENCE = re.compile(rb"\w+ /v2(/(models|health|repository)\b\S*)?[ ?]")
+_INFERENCE = re.compile(rb"\w+ /v2(/(?!(embed|rerank)[ ?])\S*)?[ ?]")
 """The beginnings of requests whose errors may have the form of text-embeddings-inference, OpenAI and the Open
 Inference Protocol."""
 _GONE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError)

@@ -14,6 +14,7 @@ from model.contract import ModelInfo
 from model.errors import Unsupported
 from model.tokenization.tokenizer import Text, Truncation
 from service.http.delivery import Work
+from service.http.json_body import MAX_VALUES
 from service.http.request_body import read_request
 from service.protocols.bert.errors import MissingField
 from service.protocols.exchange import Exchange, check_count
@@ -34,6 +35,8 @@ _WRITTEN = 2
 # Copies of the vectors: those of the batches, and an array of them.
 _COPIES = 2
 _BETWEEN_PAIR = " ||| "
+MAX_TOKENS = 2 * MAX_VALUES
+"""Tokens of a request with `is_tokenized`, as strings: they are read in five milliseconds at worst."""
 _MISSING = object()
 # Marks a token that continues the word before it.
 _CONTINUES = " ##"
@@ -50,7 +53,7 @@ def _texts(value: object, info: ValidationInfo) -> Sequence[Text]:
 
 def _text(value: object, field: str, *, tokenized: bool) -> Text:
     if tokenized:
-        if not isinstance(value, list) or not all(isinstance(token, str) for token in value):
+        if not isinstance(value, list) or not set(map(type, value)) <= {str}:
             raise invalid(field, 'must be a list of tokens, which are strings, with "is_tokenized": true')
         value = " ".join(value).replace(_CONTINUES, "")
     if not isinstance(value, str):
@@ -65,6 +68,7 @@ class BertEncodeRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
     listed: ClassVar[str] = "texts"
     formats: ClassVar[tuple[Format, ...]] = ("json",)
+    most_values: ClassVar[int] = MAX_TOKENS
 
     # Null is a value, too.
     id: Any = Field(_MISSING, description="Any value: the response repeats it.")

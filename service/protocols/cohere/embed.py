@@ -21,7 +21,7 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
 from service.protocols.native.encode_plan import plan_encode
 from service.protocols.native.fields import PositiveNumber, invalid
-from service.protocols.native.schemas import EmbeddingOptions
+from service.protocols.native.schemas import EmbeddingOptions, FieldNames
 from service.protocols.purposes import find_prompt
 from service.serialization.items import Expected, Format, Item
 from service.serialization.json_arrays import array_text
@@ -36,6 +36,7 @@ _PRECISIONS: dict[CohereType, Precision] = {
     "binary": "binary",
     "ubinary": "ubinary",
 }
+_FIELDS = FieldNames("output_dimension", precision="embedding_types")
 _FEWER = "send fewer texts, or ask for fewer `embedding_types`"
 # Copies of the vectors: those of the batches, and an array of them.
 _COPIES = 2
@@ -94,6 +95,8 @@ class CohereEmbedRequest(Fields):
     """Texts to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "all_texts"
+    sources: ClassVar[tuple[str, ...]] = ("texts", "inputs")
+    example: ClassVar[str] = '{"texts": ["a text"]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
@@ -158,7 +161,7 @@ async def embed_v2(request: Request) -> Response:
 async def _read(request: Request, version: str) -> Response:
     parsed = await read_request(request, CohereEmbedRequest)
     body = parsed.body
-    check_count(len(body.all_texts), request.app.state.service.settings, body.source)
+    check_count(parsed.count, request.app.state.service.settings, body.source)
     exchange = Exchange.open(request, parsed)
     exchange.cutting = 'leave out "truncate": "NONE"'
     return await exchange.in_time(_embed(exchange, parsed.body, version))
@@ -173,7 +176,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
         None,
         normalize=True,
         dimensions=body.output_dimension,
-        dimensions_field="output_dimension",
+        names=_FIELDS,
     )
     precisions = [replace(options, precision=_PRECISIONS[one]) for one in types]
     plans = [plan_encode(one, info, info.default_task) for one in precisions]

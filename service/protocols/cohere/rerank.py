@@ -1,10 +1,12 @@
 """`/v1/rerank` and `/v2/rerank`: documents in the order in which they match a query."""
 
+import re
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import orjson
-from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, WithJsonSchema
+from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,6 +31,9 @@ def _documents(value: object) -> list[str]:
     return texts
 
 
+# What this route calls fields of the native one, whose errors quote them.
+_NAMES = {"texts": "documents", "return_texts": "return_documents"}
+_QUOTED = re.compile(r"`([\w.]+)`")
 _DOCUMENT = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["text"]}]}
 Documents = Annotated[
     list[str],
@@ -41,6 +46,7 @@ class CohereRerankRequest(Fields):
     """Documents to rank by how well they match a query. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "documents"
+    example: ClassVar[str] = '{"query": "a question", "documents": ["a text"]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
@@ -54,6 +60,11 @@ class CohereRerankRequest(Fields):
         None, description="Voyage's: `false` refuses documents longer than the model's limit."
     )
     return_documents: StrictBool = Field(False, description="Return each document, too.")  # noqa: FBT003
+
+    @model_validator(mode="after")
+    def _agree(self) -> "CohereRerankRequest":
+        self.check_twins("top_n", "top_k")
+        return self
 
     @property
     def voyage(self) -> bool:
@@ -102,16 +113,26 @@ async def _rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
     )
     exchange.value = partial(_document, voyage=body.voyage)
     exchange.frame = partial(_frame, exchange, voyage=body.voyage)
+    names = _NAMES if body.top_k is None else {**_NAMES, "top_n": "top_k"}
     try:
         return await rank(exchange, native)
     except InputTooLong as error:
-        field = error.field.replace("texts", "documents", 1)
+        field = _renamed(error.field, names)
         raise InputTooLong(
             field=field, actual=error.actual, limit=error.limit, advice='leave out "truncation": false'
         ) from None
     except Problem as problem:
-        detail = problem.detail.replace("`texts`", "`documents`").replace("return_texts", "return_documents")
-        raise Problem(problem.kind, detail, problem.headers, problem.members) from None
+        detail = _QUOTED.sub(lambda name: f"`{_renamed(name[1], names)}`", problem.detail)
+        members = dict(problem.members)
+        if "field" in members:
+            members["field"] = _renamed(members["field"], names)
+        raise Problem(problem.kind, detail, problem.headers, members) from None
+
+
+def _renamed(field: str, names: Mapping[str, str]) -> str:
+    """Return what this route calls a field of the native one, which may be an item of a list."""
+    name, dot, rest = field.partition(".")
+    return names.get(name, name) + dot + rest
 
 
 def _document(item: Item, *, voyage: bool) -> dict[str, Any]:

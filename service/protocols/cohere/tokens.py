@@ -30,6 +30,7 @@ class CohereTokenizeRequest(Fields):
     """A text to tokenize. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "texts"
+    example: ClassVar[str] = '{"text": "a text"}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
@@ -60,6 +61,7 @@ class CohereDetokenizeRequest(Fields):
     """Token ids to turn into text. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "tokens"
+    example: ClassVar[str] = '{"tokens": [101, 102]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
 

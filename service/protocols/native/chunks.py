@@ -102,6 +102,31 @@ _SCHEMA: dict[str, Any] = {
 ChunksField = Annotated[Any, PlainValidator(_chunking), WithJsonSchema(_SCHEMA)]
 
 
+Reason = Literal["blank", "truncated", "within a token"]
+
+
+class NoTokens(Problem):
+    """The 422 of a listed chunk without tokens, for a `reason`."""
+
+    def __init__(self, number: int, span: Span, reason: Reason, encoding: Encoding) -> None:
+        self.number, self.reason = number, reason
+        self.run, self.sent = len(encoding), encoding.original_length
+        match reason:
+            case "blank":
+                why = "and there is only white space: leave it out"
+            case "truncated":
+                why = (
+                    f"which truncation removed: {self.run} of the text's {self.sent} tokens ran. Send the "
+                    "text in several requests, or leave the chunk out"
+                )
+            case "within a token":
+                why = (
+                    "and no token begins there: a token belongs to the chunk of its first character. Widen it"
+                )
+        problem = _refusal(number, span, why)
+        super().__init__(problem.kind, problem.detail, members=problem.members)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The chunks of one text: `offsets` in code points, and the `tokens` of each."""
@@ -188,20 +213,14 @@ class _TextTokens:
             )
         found = self.within(start, end)
         if found is None:
-            raise _refusal(number, span, self._why_empty(start, end))
+            raise NoTokens(number, span, self._why_none(start, end), self.encoding)
         return found
 
-    def _why_empty(self, start: int, end: int) -> str:
+    def _why_none(self, start: int, end: int) -> Reason:
         if self.text[start:end].isspace():
-            return "and there is only white space: leave it out"
+            return "blank"
         outside = not self.positions or start > self.starts[-1] or end <= self.starts[0]
-        if self.encoding.truncated and outside:
-            return (
-                f"which truncation removed: {len(self.encoding)} of the text's "
-                f"{self.encoding.original_length} tokens ran. Send the text in several requests, or leave "
-                "the chunk out"
-            )
-        return "and no token begins there: a token belongs to the chunk of its first character. Widen it"
+        return "truncated" if self.encoding.truncated and outside else "within a token"
 
     def windows(self, windows: Windows) -> Iterator[tuple[Span, Span]]:
         """Yield the offsets and the positions of each window of tokens."""

@@ -31,6 +31,7 @@ class DecodeRequest(Options):
     """Token ids to turn into text."""
 
     listed: ClassVar[str] = "token_ids"
+    example: ClassVar[str] = '{"token_ids": [101, 102]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
     """How many ids the list may have, unless it has lists of them."""

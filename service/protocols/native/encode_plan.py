@@ -127,11 +127,12 @@ def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo)
             members={"field": "pooling", "actual": options.pooling, "allowed": ["mean"]},
         )
     if info.dense and len(info.pooling) > 1:
+        field = options.names.chunks
         raise Unsupported(
             "This model has a linear layer after its pooling, which requires vectors of "
-            f"{info.hidden_size * len(info.pooling)} components; the mean over a chunk has "
-            f"{info.hidden_size}: leave chunks out.",
-            field="chunks",
+            f"{info.hidden_size * len(info.pooling)} components; the mean over a part of a text has "
+            f"{info.hidden_size}: {f'leave {field} out' if field else 'choose another model'}.",
+            field=field or "model",
         )
     size = _cut(info.sentence_size if info.dense else info.hidden_size, options)
     return ChunkPlan(chunking, size, _normalizes(options, info), options.dimensions)
@@ -143,7 +144,7 @@ def _normalizes(options: EmbeddingOptions, info: ModelInfo) -> bool:
 
 def _cut(size: int, options: EmbeddingOptions) -> int:
     """Return the components that are left of `size`; raises OutOfRange if there are too few."""
-    dimensions, field = options.dimensions, options.dimensions_field
+    dimensions, field = options.dimensions, options.names.dimensions
     if dimensions is not None and dimensions > size:
         raise OutOfRange(
             f"{field} is {dimensions} and the vectors have {size} components: choose 1 to {size}.",
@@ -156,21 +157,21 @@ def _cut(size: int, options: EmbeddingOptions) -> int:
 
 def _check_precision(options: EmbeddingOptions, sizes: Sequence[int], *, normalize: bool) -> None:
     """Raise the 422 for a precision that vectors of these sizes cannot have."""
-    precision = options.precision
+    precision, names = options.precision, options.names
     if precision in STEPS and not normalize:
         raise Problem(
             "invalid-request",
-            f'normalize is false, and the precision "{precision}" has steps for vectors of unit length: set '
-            '"normalize": true, or choose another precision.',
-            members={"field": "normalize", "actual": False, "allowed": [True]},
+            f'{names.normalize} is false, and the {names.precision} "{precision}" has steps for vectors of '
+            f'unit length: set "{names.normalize}": true, or choose another {names.precision}.',
+            members={"field": names.normalize, "actual": False, "allowed": [True]},
         )
     odd = next((size for size in sizes if size % 8), None)
     if precision in BITS and odd is not None:
         raise Problem(
             "invalid-request",
-            f'precision is "{precision}", which packs 8 components into a byte, and the vectors have {odd}: '
-            f"set `{options.dimensions_field}` to a multiple of 8.",
-            members={"field": options.dimensions_field, "actual": odd},
+            f'{names.precision} is "{precision}", which packs 8 components into a byte, and the vectors have '
+            f"{odd}: set `{names.dimensions}` to a multiple of 8.",
+            members={"field": names.dimensions, "actual": odd},
         )
 
 

@@ -52,6 +52,7 @@ class RerankRequest(ModelRequest):
     """Texts to rank by how well they match a query."""
 
     listed: ClassVar[str] = "texts"
+    example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     query: NonEmptyText = Field(description="What the texts are ranked for.")

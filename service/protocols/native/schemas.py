@@ -129,6 +129,17 @@ def _check_pooled(request: Options, outputs: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldNames:
+    """What a request calls its options, for errors."""
+
+    dimensions: str = "dimensions"
+    normalize: str = "normalize"
+    precision: str = "precision"
+    chunks: str | None = "chunks"
+    """None if it cannot do without them."""
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
     """The embeddings that a request of either route asks for."""
 
@@ -140,8 +151,7 @@ class EmbeddingOptions:
     layers: Sequence[int] = (-1,)
     precision: Precision = "float32"
     chunks: Chunking | None = None
-    dimensions_field: str = "dimensions"
-    """What the request calls `dimensions`, for errors."""
+    names: FieldNames = FieldNames()
 
 
 NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)

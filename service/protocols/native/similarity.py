@@ -34,6 +34,7 @@ class SimilarityRequest(TaskRequest):
     """Texts to compare."""
 
     listed: ClassVar[str] = "texts"
+    example: ClassVar[str] = '{"texts": ["a text", "another"]}'
     formats: ClassVar[tuple[Format, ...]] = ("json", "npz", "safetensors")
 
     source: StrictStr | None = Field(

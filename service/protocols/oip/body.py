@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from model.tokenization.tokenizer import Text
-from service.http.request_body import parse_body, receive_body, too_large
+from service.http.request_body import NO_CODING, SPLIT, parse_body, receive_body, too_large
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING
@@ -32,6 +32,9 @@ CODINGS = ("gzip", "deflate")
 """Those that clients know, of requests and of responses."""
 # No body has a size with more digits.
 _MAX_DIGITS = 18
+# Of the JSON: the ids of texts, and their mask.
+_MAX_VALUES = 2 * MAX_IDS
+_BYTES_OR_FEWER = f"send tensors as bytes after the JSON, or {SPLIT}"
 # What is as small is read, and decompressed, on the event loop: in less than a millisecond.
 _INLINE_BYTES = 64 * 1024
 
@@ -71,7 +74,7 @@ async def read_inference(request: Request, model: str) -> Inference:
 async def _read(request: Request, model: str, content: bytes, length: int) -> Inference:
     """Read a body whose first `length` bytes are JSON."""
     state: ServiceState = request.app.state.service
-    parsed = await parse_body(request, content[:length], MAX_IDS)
+    parsed = await parse_body(request, content[:length], MAX_IDS, _MAX_VALUES, _BYTES_OR_FEWER)
     try:
         body = InferenceRequest.model_validate(parsed.value)
     except ValidationError as error:
@@ -108,8 +111,8 @@ def _is_binary(body: InferenceRequest) -> bool:
 
 def _coding(request: Request) -> str | None:
     """Return the content coding of a body, None for no coding; raises the 501."""
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding == "identity":
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding in NO_CODING:
         return None
     if coding not in DECODINGS:
         raise Problem(

@@ -1,5 +1,8 @@
 """What the server and its models are, and whether they are ready."""
 
+from collections.abc import Callable
+from typing import Any
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -64,8 +67,7 @@ async def version_ready(request: Request, model: str, version: str) -> ModelRead
 
 async def model_metadata(request: Request, model: str) -> ModelMetadata:
     """Describe a model, whose name may have slashes."""
-    if context_of(request.scope).inference:  # the path of another route, whose method is POST
-        raise HTTPException(405)
+    _check_method(request, model_metadata)
     return _describe(find_engine(request, model))
 
 
@@ -79,8 +81,25 @@ async def not_served(request: Request) -> None:
     raise Problem(
         "not-found",
         f"{cut(request.url.path)} is not supported: of Triton's routes headlight does not have those for "
-        "configurations, statistics, settings, loading of models and shared memory.",
+        "configurations, statistics, settings, generation, loading of models and shared memory.",
     )
+
+
+async def unknown(request: Request) -> None:
+    """Refuse every other path under `/v2`: with a 405 if it is one of a route, or of a served model."""
+    endpoint = context_of(request.scope).endpoint
+    if endpoint is not None and endpoint.handler is model_metadata:
+        state: ServiceState = request.app.state.service
+        state.engine(request.app.state.endpoints.parameters(request.scope["path"])["model"])
+    _check_method(request, unknown)
+    raise Problem("not-found", f"There is no route {cut(request.url.path)}; /docs lists the routes.")
+
+
+def _check_method(request: Request, handler: Callable[..., Any]) -> None:
+    """Raise the 405 for the path of another handler's route, whose methods are others."""
+    endpoint = context_of(request.scope).endpoint
+    if endpoint is None or endpoint.handler is not handler:
+        raise HTTPException(405)
 
 
 def find_engine(request: Request, model: str, version: str | None = None) -> Engine:

@@ -90,6 +90,8 @@ def _operation(
 _NOT_SERVED = (
     f"{_MODEL}/config",
     f"{_MODEL}/stats",
+    f"{_MODEL}/generate",
+    f"{_MODEL}/generate_stream",
     f"{_MODEL}/trace/setting",
     "/v2/models/stats",
     "/v2/trace/setting",
@@ -98,6 +100,7 @@ _NOT_SERVED = (
     "/v2/systemsharedmemory/{call:path}",
     "/v2/cudasharedmemory/{call:path}",
 )
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _LISTS = ("unauthorized", "not-ready")
 _FINDS = (*_LISTS, "model-not-found")
 
@@ -121,4 +124,14 @@ ENDPOINTS = (
     _operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS),
     _operation(_VERSION, models.version_metadata, "A version of a model", *_FINDS),
     _operation(_MODEL, models.model_metadata, "A model: its inputs and outputs", *_FINDS),
+    _operation(
+        "/v2/{call:path}",
+        models.unknown,
+        None,
+        "unauthorized",
+        "not-found",
+        "model-not-found",
+        methods=_METHODS,
+        route="/v2",
+    ),
 )

@@ -1,6 +1,6 @@
 """The objects of the protocol: requests, responses, and what describes the server and its models."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
 
@@ -67,6 +67,10 @@ class InferenceParameters(Fields):
 
 class InferenceRequest(Fields):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
+
+    example: ClassVar[str] = (
+        '{"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a text"]}]}'
+    )
 
     id: StrictStr | None = Field(None, description="Returned as it is.")
     parameters: InferenceParameters = Field(default_factory=InferenceParameters, description="Options.")

@@ -226,11 +226,13 @@ def _runs(mask: NDArray[np.int64]) -> NDArray[np.int64]:
 def _integers(sent: Sent) -> NDArray[np.int64]:
     rows, columns = sent.tensor.shape
     count = rows * columns
-    if count > MAX_IDS:
-        raise invalid(
-            sent.name, f"{sent.name} has {count} ids and the limit is {MAX_IDS}: send fewer in a request."
-        )
     if sent.octets is None:
+        if count > MAX_IDS:
+            raise invalid(
+                sent.name,
+                f"{sent.name} has {count} ids in JSON and the limit is {MAX_IDS}: send them as bytes after "
+                "the JSON, or fewer texts in a request.",
+            )
         return np.array(_listed(sent, rows, columns), np.int64).reshape(rows, columns)
     if len(sent.octets) != _ITEM_BYTES * count:
         raise invalid(

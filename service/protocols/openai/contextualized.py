@@ -12,13 +12,13 @@ from starlette.responses import Response
 from model.contract import Encoding, ModelInfo
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
-from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
+from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.fields import PositiveNumber, invalid
-from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
-from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, of_input, write_parts
+from service.protocols.native.schemas import EmbeddingOptions, FieldNames, PromptRequest
+from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
 from service.protocols.openai.fields import Numbers
 from service.protocols.purposes import find_prompt
 from service.protocols.view import View
@@ -28,6 +28,7 @@ from service.serialization.precision import Precision
 _FEWER = "send fewer documents, or ask for a smaller `output_dimension`"
 # Python steps to find the tokens of a part, and of a token (measured for `chunks` of `/encode`).
 _STEPS_PER_PART, _STEPS_PER_TOKEN = 30, 5
+_FIELDS = FieldNames("output_dimension", precision="output_dtype", chunks=None)
 _WHOLE = Truncation(allowed=False)
 
 
@@ -62,6 +63,7 @@ class ContextualizedRequest(Fields):
     """Documents as lists of their parts. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "inputs"
+    example: ClassVar[str] = '{"inputs": [["a part", " and another"]]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
@@ -137,13 +139,14 @@ def _plan(index: int, encoding: Encoding, body: ContextualizedRequest, info: Mod
         dimensions=body.output_dimension,
         precision=body.precision,
         chunks=spans,
-        dimensions_field="output_dimension",
+        names=_FIELDS,
     )
     plan = plan_encode(options, info, info.default_task)
     try:
         view = plan.view(index, encoding, "".join(parts))
-    except Problem as problem:
-        raise of_input(problem, f"inputs.{index}") from None
+    except NoTokens as error:
+        field = f"inputs.{index}.{error.number}"
+        raise no_tokens(error, field, parts[error.number], f"The parts of inputs.{index}") from None
     expected = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * (1 + len(parts)))
     return View(view.want, {"index": index}, expected, precision=plan.precision)
 

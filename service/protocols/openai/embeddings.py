@@ -19,6 +19,7 @@ from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange
+from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
 from service.protocols.openai.fields import EmbeddingsRequest
@@ -67,8 +68,6 @@ async def embeddings(request: Request) -> Response:
     parsed = await read_request(request, EmbeddingsRequest)
     body = parsed.body
     check_inputs(body.input, parsed.count, request.app.state.service.settings, "input")
-    if not all(len(one) or isinstance(one, str) for one in body.input.inputs):
-        raise Problem("invalid-request", "A list of token ids is empty.", members={"field": "input"})
     exchange = Exchange.open(request, parsed)
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.cutting = body.cutting
@@ -84,7 +83,7 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         body.normalized,
         body.size,
         precision=body.precision,
-        dimensions_field=body.size_field,
+        names=body.names,
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     prompt = _choose_prompt(body, info)
@@ -113,7 +112,8 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
             members={"field": "late_chunking"},
         )
     info, spans = exchange.engine.info, tuple(pairwise(accumulate(map(len, texts), initial=0)))
-    whole = "".join(one for one in texts if isinstance(one, str))
+    parts = [one for one in texts if isinstance(one, str)]
+    whole = "".join(parts)
     options = EmbeddingOptions(
         (),
         None,
@@ -121,15 +121,16 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         body.size,
         precision=body.precision,
         chunks=spans,
-        dimensions_field=body.size_field,
+        names=body.names,
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     truncation = Truncation(allowed=body.may_truncate)
     encodings = await exchange.tokenize([whole], truncation, _choose_prompt(body, info), lambda _: "input")
     try:
         view = plan.view(0, encodings[0], whole)
-    except Problem as problem:
-        raise of_input(problem) from None
+    except NoTokens as error:
+        field = "input" if body.input.flat else f"input.{error.number}"
+        raise no_tokens(error, field, parts[error.number], "With late_chunking the items of input") from None
     exchange.alone, exchange.value = True, partial(write_parts, base64=body.base64)
     size = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * len(spans))
     views = [View(view.want, {}, size, precision=plan.precision)]
@@ -137,11 +138,23 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     return _count_truncated(response, encodings)
 
 
-def of_input(problem: Problem, name: str = "input") -> Problem:
-    """Name the list of the texts in a problem of the parts of one."""
-    field = str(problem.members.get("field", "")).replace("chunks", name, 1)
-    detail = problem.detail.replace("chunks", name)
-    return Problem(problem.kind, detail, problem.headers, {**problem.members, "field": field})
+def no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
+    """Say what to do about a part without tokens, in `field`; the sentence calls all of them `parts`."""
+    if not part:
+        detail = f"{field} is empty, and so has no vector: leave it out."
+    elif error.reason == "blank":
+        detail = f"{field} is only white space, and so has no vector: leave it out."
+    elif error.reason == "truncated":
+        detail = (
+            f"{field} was cut off. {parts} run as one text, of which {error.run} of {error.sent} tokens fit: "
+            "send them in several requests."
+        )
+    else:
+        detail = (
+            f"No token begins in {field}. {parts} run as one text, and a token belongs to the one that its "
+            "first character is in: join it with the one before it."
+        )
+    return Problem(error.kind, detail, members={"field": field})
 
 
 def _choose_task(body: EmbeddingsRequest, info: ModelInfo) -> str | None:

@@ -1,6 +1,7 @@
 """The fields of `/v1/embeddings`: OpenAI's, Jina's and Voyage's, which do not contradict each other."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -10,10 +11,12 @@ from pydantic import (
     StrictStr,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
 
-from service.protocols.lenient import Fields
+from service.protocols.lenient import Fields, contradiction
 from service.protocols.native.fields import MAX_IDS, PositiveNumber, invalid
+from service.protocols.native.schemas import FieldNames
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
 from service.serialization.items import Format
 from service.serialization.precision import Precision
@@ -28,7 +31,11 @@ def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
         value = [_text_of(one) for one in value]
     if value == []:
         raise invalid("input", "must not be empty")
-    return texts_or_ids(value, info)
+    listed = texts_or_ids(value, info)
+    empty = next((i for i, one in enumerate(listed.inputs) if not one and not isinstance(one, str)), None)
+    if empty is not None:
+        raise invalid(f"input.{empty}", "is an empty list: send a text, or at least one token id")
+    return listed
 
 
 def _text_of(one: object) -> object:
@@ -38,16 +45,30 @@ def _text_of(one: object) -> object:
 
 def _only(value: object, info: ValidationInfo) -> object:
     """Read a type, also from a list of one."""
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise invalid(str(info.field_name), "must be one type: send a request for each")
-        return value[0]
+    if not isinstance(value, list):
+        return value
+    if not value:
+        raise invalid(str(info.field_name), "is an empty list: send one type")
+    if len(value) > 1:
+        detail = f"has {len(value)} types and the limit is 1: send a request for each type"
+        raise invalid(str(info.field_name), detail)
+    return value[0]
+
+
+def _one_vector(value: object) -> object:
+    """Accept only `false`: a request for vectors of tokens must not get one of the text."""
+    if value is not False:
+        detail = "must be false: for the vectors of tokens, send the texts to /encode with a `role`"
+        raise invalid("return_multivector", detail)
     return value
 
 
+OneVector = Annotated[bool, PlainValidator(_one_vector), WithJsonSchema({"type": "boolean", "const": False})]
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXTS_OR_IDS)]
 OneType = Annotated[_Type, BeforeValidator(_only)]
+# The fields that name a type of numbers; in Jina's it may be `base64`, too.
+_TYPES = ("output_dtype", "embedding_type", "encoding_type")
 _JINA_TYPE = "Jina's name of `output_dtype` and of `encoding_format` `base64`."
 
 
@@ -55,6 +76,7 @@ class EmbeddingsRequest(Fields):
     """Texts, or token ids, to encode as one vector each. Unknown fields are ignored."""
 
     listed: ClassVar[str] = "input"
+    example: ClassVar[str] = '{"input": "a text"}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
 
@@ -83,6 +105,11 @@ class EmbeddingsRequest(Fields):
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
     )
+    return_multivector: OneVector = Field(
+        False,  # noqa: FBT003
+        description="Only `false`: for the vectors of tokens of a model of late interaction see `role` of "
+        "`/encode`.",
+    )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
     )
@@ -91,15 +118,34 @@ class EmbeddingsRequest(Fields):
     )
     prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
 
+    @model_validator(mode="after")
+    def _agree(self) -> "EmbeddingsRequest":
+        self.check_twins("dimensions", "output_dimension")
+        self.check_twins("truncate", "truncation")
+        # `base64` is no type of numbers: it may stand beside one, but not beside the other form.
+        names = [name for name in _TYPES if name in self.model_fields_set]
+        kinds = {name: getattr(self, name) for name in names}
+        numbers = {name: kind for name, kind in kinds.items() if kind != "base64"}
+        coded = {name: kind for name, kind in kinds.items() if kind == "base64"}
+        if "encoding_format" in self.model_fields_set and self.encoding_format == "float":
+            coded = {"encoding_format": "float", **coded}
+        for some in (numbers, coded):
+            for (first, one), (second, other) in pairwise(some.items()):
+                if one != other:
+                    raise contradiction(first, second, f'"{one}"', f'"{other}"')
+        return self
+
     @property
     def size(self) -> int | None:
         """The components to keep."""
         return self.dimensions if self.dimensions is not None else self.output_dimension
 
     @property
-    def size_field(self) -> str:
-        """The field that says how many components to keep, for errors."""
-        return "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
+    def names(self) -> FieldNames:
+        """The fields that a request has for its options, for errors."""
+        size = "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
+        numbers = [name for name in _TYPES if getattr(self, name) not in (None, "float", "base64")]
+        return FieldNames(size, "normalized", next(iter(numbers), "output_dtype"), "late_chunking")
 
     @property
     def may_truncate(self) -> bool:
@@ -122,5 +168,5 @@ class EmbeddingsRequest(Fields):
     @property
     def precision(self) -> Precision:
         """The type of the numbers."""
-        asked: tuple[Any, ...] = (self.output_dtype, self.embedding_type, self.encoding_type)
+        asked = (getattr(self, name) for name in _TYPES)
         return next((one for one in asked if one not in (None, "float", "base64")), "float32")

@@ -22,6 +22,7 @@ class TeiRerankRequest(TeiRequest, Truncated):
     """Texts to rank by how well they match a query."""
 
     listed: ClassVar[str] = "texts"
+    example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
 
     query: StrictStr = Field(description="What the texts are ranked for.")
     texts: Strings = Field(description="The texts to rank.")

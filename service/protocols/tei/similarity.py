@@ -1,6 +1,6 @@
 """`/similarity`: the cosines of a sentence with others."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, StrictStr
 from starlette.requests import Request
@@ -34,6 +34,8 @@ class SimilarityParameters(Truncated):
 
 class TeiSimilarityRequest(TeiRequest):
     """Sentences to compare."""
+
+    example: ClassVar[str] = '{"inputs": {"source_sentence": "a text", "sentences": ["another"]}}'
 
     inputs: Sentences = Field(description="An object with `source_sentence` and `sentences`.")
     parameters: SimilarityParameters = Field(

@@ -56,6 +56,7 @@ class TeiDecodeRequest(TeiRequest):
     """Token ids to turn into text."""
 
     listed: ClassVar[str] = "ids"
+    example: ClassVar[str] = '{"ids": [101, 102]}'
     most_numbers: ClassVar[int] = MAX_IDS
 
     ids: DecodedIds = Field(description="The token ids of a text, or a list of such lists.")
