@@ -28,11 +28,12 @@ print(json.dumps([[one["index"], one["relevance_score"]] for one in found.result
 HUB = """
 import asyncio, litellm
 url, texts = given["url"], given["texts"]
-embed = {"api_base": url + "/embed", "api_key": "any"}
+# Without an `input_type` it asks the Hub what the model is for.
+embed = {"api_base": url + "/embed", "api_key": "any", "input_type": "embed"}
 vectors = lambda found: [one["embedding"] for one in found.data]
 print(json.dumps([
-    vectors(litellm.embedding("huggingface/TaylorAI/bge-micro", texts, **embed)),
-    vectors(asyncio.run(litellm.aembedding("huggingface/TaylorAI/bge-micro", texts, **embed))),
+    vectors(litellm.embedding("huggingface/any", texts, **embed)),
+    vectors(asyncio.run(litellm.aembedding("huggingface/any", texts, **embed))),
 ]))
 """
 HUB_RERANK = """
