@@ -366,3 +366,20 @@ def test_every_route_asks_for_a_key_but_that_of_health() -> None:
             else:
                 assert_error(found, 401, "Validation", "API key")
                 assert found.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    ("service", "path", "body", "characters"),
+    [
+        ("tei", "/embed", {"inputs": ["é🙂", "abc"]}, 5),
+        ("tei_moods", "/tei/predict", {"inputs": ["é🙂", "abc"]}, 5),
+        ("tei_ranking", "/tei/rerank", {"query": "é🙂", "texts": ["abc", "d"]}, 2 * 2 + 4),
+        ("tei", "/similarity", {"inputs": {"source_sentence": "é🙂", "sentences": ["abc", "d"]}}, 6),
+    ],
+)
+def test_characters_are_counted_as_there(
+    request: pytest.FixtureRequest, service: str, path: str, body: Any, characters: int
+) -> None:
+    """In code points; those of a query once for each text, those of a source once."""
+    response = post(request.getfixturevalue(service), body, path)
+    assert response.headers["x-compute-characters"] == str(characters)
