@@ -19,16 +19,21 @@ CROWD = [LONG] * 8
 """Texts that fill the queue of an overloaded service."""
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
-def at_once(call):
-    with ThreadPoolExecutor(6) as pool:
-        return list(pool.map(lambda _: call(), range(6)))
+from threading import Barrier
+def at_once(call, times=12):
+    together = Barrier(times)
+    def one(_):
+        together.wait(60)
+        return call()
+    with ThreadPoolExecutor(times) as pool:
+        return list(pool.map(one, range(times)))
 def failure(call):
     try:
         call()
     except Exception as error:
         return [type(error).__name__, str(error)]
 """
-"""For programs: makes a call six times at once; the class and the text of a call's error, if it has one."""
+"""For programs: makes a call many times at once; the class and the text of a call's error, if it has one."""
 
 
 @contextmanager
