@@ -134,5 +134,5 @@ def test_a_key_opens_and_a_full_queue_is_waited_for(tmp_path: Path) -> None:
     errors = [error for error in found["refused"] if error]
     assert errors
     assert all(kind == "RuntimeError" and "429" in sentence for kind, sentence in errors)
-    assert found["retried"] == [None] * 12
+    assert found["retried"] == [None] * 6
     assert refused > len(errors)

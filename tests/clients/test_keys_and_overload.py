@@ -307,7 +307,7 @@ def test_errors_are_the_library_s_and_a_full_queue_is_waited_for(
     assert refusals(busy) > before + len(errors) - 1
     assert not any(found["retried"]), found
     if library.retries:
-        assert len(found["retried"]) == 12
+        assert len(found["retried"]) == 6
         assert refusals(busy) > before + len(errors)
     if library.tells:
         assert "The API key is not valid" in found["wrong key"][1]

@@ -20,7 +20,7 @@ CROWD = [LONG] * 8
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-def at_once(call, times=12):
+def at_once(call, times=6):
     together = Barrier(times)
     def one(_):
         together.wait(60)
