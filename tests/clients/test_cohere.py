@@ -10,24 +10,35 @@ NAME = "cohere"
 pytestmark = needs(NAME)
 
 EMBED = """
-import cohere
+import asyncio, cohere
 set_up = {"base_url": given["url"], "api_key": "any"}
 first, second = cohere.Client(**set_up), cohere.ClientV2(**set_up)
 texts = given["texts"]
+ask = lambda: cohere.AsyncClientV2(**set_up).embed(
+    model="mini", texts=texts[:2], input_type="search_document"
+)
 typed = second.embed(
     model="mini", texts=texts[:2], input_type="search_document", embedding_types=["float", "ubinary"]
 ).embeddings
 print(json.dumps({
     "list": first.embed(model="mini", texts=texts).embeddings,
+    "async": asyncio.run(ask()).embeddings.float_,
     "float": typed.float_,
     "ubinary": typed.ubinary,
 }))
 """
 RERANK = """
-import cohere
-client = cohere.ClientV2(base_url=given["url"], api_key="any")
-found = client.rerank(model="ranker", query=given["query"], documents=given["texts"], top_n=2).results
-print(json.dumps([[one.index, one.relevance_score] for one in found]))
+import asyncio, cohere
+set_up = {"base_url": given["url"], "api_key": "any"}
+asked = {"model": "ranker", "query": given["query"], "documents": given["texts"], "top_n": 2}
+first = cohere.Client(**set_up).rerank(**asked, return_documents=True).results
+assert [one.document.text for one in first] == [given["texts"][one.index] for one in first]
+found = [
+    first,
+    cohere.ClientV2(**set_up).rerank(**asked).results,
+    asyncio.run(cohere.AsyncClientV2(**set_up).rerank(**asked)).results,
+]
+print(json.dumps([[[one.index, one.relevance_score] for one in results] for results in found]))
 """
 ERRORS = """
 import cohere
@@ -98,17 +109,18 @@ def test_embeddings_are_native_vectors(tei: Service) -> None:
     found = answers(NAME, EMBED, url=tei.url, texts=texts)
     assert distance(found["list"], expected) <= 2e-6
     assert distance(found["float"], expected[:2]) <= 2e-6
+    assert distance(found["async"], expected[:2]) <= 2e-6
     native = tei.encode(texts[:2], normalize=True, precision="ubinary")["data"]
     assert found["ubinary"] == [one["embedding"] for one in native]
 
 
 def test_documents_are_ranked(tei: Service, tei_ranker: CrossEncoder) -> None:
-    """The best two, by the scores of the cross-encoder."""
-    found = answers(NAME, RERANK, url=tei.url, query=QUERY, texts=RANKED)
+    """The best two, by the scores of the cross-encoder; of each client, and with documents of the first."""
     scores = tei_ranker.predict(QUERY, RANKED).tolist()
-    assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])[:2]
-    assert all(0 <= score <= 1 for _, score in found)
-    assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5
+    for found in answers(NAME, RERANK, url=tei.url, query=QUERY, texts=RANKED):
+        assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])[:2]
+        assert all(0 <= score <= 1 for _, score in found)
+        assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5
 
 
 def test_errors_are_the_classes_of_the_library(tei: Service) -> None:

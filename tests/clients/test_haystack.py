@@ -1,9 +1,12 @@
 """Haystack's embedders and ranker for text-embeddings-inference."""
 
+from pathlib import Path
+
 from tests.references.comparing import distance
-from tests.references.cross_encoder import CrossEncoder
-from tests.support.clients import answers, needs
-from tests.support.serving import Service
+from tests.references.cross_encoder import SIGMOID, CrossEncoder, write_cross_encoder
+from tests.support.clients import AT_ONCE, KEY, answers, needs, refusals
+from tests.support.families import SIZES
+from tests.support.serving import Service, serve
 from tests.support.tei import QUERY, RANKED
 
 NAME = "haystack"
@@ -18,6 +21,16 @@ from haystack_integrations.components.embedders.huggingface_api import (
 kind = {"api_type": "text_embeddings_inference", "api_params": {"url": given["url"]}}
 documents = HuggingFaceAPIDocumentEmbedder(**kind).run([Document(content=text) for text in given["texts"]])
 text = HuggingFaceAPITextEmbedder(**kind, normalize=True).run(given["texts"][0])
+print(json.dumps({"documents": [d.embedding for d in documents["documents"]], "text": text["embedding"]}))
+"""
+OPENAI = """
+from haystack import Document
+from haystack.components.embedders import OpenAIDocumentEmbedder, OpenAITextEmbedder
+from haystack.utils import Secret
+kind = {"api_base_url": given["url"] + "/v1", "api_key": Secret.from_token("any"), "model": "mini"}
+documents = [Document(content=text) for text in given["texts"]]
+documents = OpenAIDocumentEmbedder(**kind, dimensions=8).run(documents)
+text = OpenAITextEmbedder(**kind).run(given["texts"][0])
 print(json.dumps({"documents": [d.embedding for d in documents["documents"]], "text": text["embedding"]}))
 """
 SPARSE = """
@@ -57,6 +70,15 @@ def test_embeddings_are_native_vectors(tei: Service) -> None:
     assert distance(found["text"], unit) <= 2e-6
 
 
+def test_embeddings_of_openai_s_protocol_are_native_vectors(tei: Service) -> None:
+    """A text, and more documents than it sends at a time, of fewer dimensions."""
+    texts = [f"A man is eating {i} apples." for i in range(40)]
+    found = answers(NAME, OPENAI, url=tei.url, texts=texts)
+    cut = tei.encode(texts, normalize=True, dimensions=8)["data"]
+    assert distance(found["documents"], [item["embedding"] for item in cut]) <= 2e-6
+    assert distance(found["text"], tei.encode(texts[0], normalize=True)["data"][0]["embedding"]) <= 2e-6
+
+
 def test_sparse_embeddings_are_native_ones(tei_words: Service) -> None:
     """The number of each word and its weight."""
     native = tei_words.encode(QUERY, outputs=["sparse"])["data"][0]["sparse"]
@@ -74,3 +96,43 @@ def test_documents_are_ranked_as_by_the_cross_encoder(tei_ranking: Service, tei_
 def test_an_error_says_what_the_service_says(tei_ranking: Service) -> None:
     """It is raised, not taken for an answer."""
     assert "422" in answers(NAME, ERROR, url=tei_ranking.url)
+
+
+CROWDED = (
+    AT_ONCE
+    + """
+from haystack import Document
+from haystack.utils import Secret
+from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
+from haystack_integrations.components.rankers.huggingface_api.ranker import TruncationDirection
+documents = [Document(content=text) for text in given["texts"]]
+def rank(key, attempts):
+    set_up = {"token": Secret.from_token(key), "max_retries": attempts, "timeout": 60}
+    ranker = HuggingFaceTEIRanker(url=given["url"], **set_up)
+    return ranker.run("the man", documents, truncation_direction=TruncationDirection.RIGHT)
+print(json.dumps({
+    "wrong key": failure(lambda: rank("another", 1)),
+    "refused": at_once(lambda: failure(lambda: rank(given["key"], 1))),
+    "retried": at_once(lambda: failure(lambda: rank(given["key"], 10))),
+}))
+"""
+)
+
+
+def test_a_key_opens_and_a_full_queue_is_waited_for(tmp_path: Path) -> None:
+    """The ranker sends again what was refused with 429; another key is an error."""
+    shape = SIZES | {"num_hidden_layers": 12, "hidden_size": 192, "intermediate_size": 768}
+    folder = write_cross_encoder(
+        tmp_path / "ranker", "Bert", "with modules", SIGMOID, num_labels=1, **shape
+    ).folder
+    texts = [f"{'the boy beats the man. ' * 30}{'a ' * i}" for i in range(32)]
+    with serve(model=folder, api_keys=KEY, max_queue_tokens=6000, threads=1) as busy:
+        found = answers(NAME, CROWDED, url=busy.url, key=KEY, texts=texts)
+        refused = refusals(busy)
+    assert found["wrong key"][0] == "RuntimeError"
+    assert "401" in found["wrong key"][1]
+    errors = [error for error in found["refused"] if error]
+    assert errors
+    assert all(kind == "RuntimeError" and "429" in sentence for kind, sentence in errors)
+    assert found["retried"] == [None] * 6
+    assert refused > len(errors)

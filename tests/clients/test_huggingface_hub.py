@@ -104,6 +104,20 @@ def test_an_error_is_the_library_s_own(tei: Service) -> None:
     assert "422" in sentence
 
 
+STATE = """
+from huggingface_hub import InferenceClient
+client = InferenceClient(provider="hf-inference", token="hf_x")
+info = client.get_endpoint_info(model=given["url"])
+print(json.dumps([info["model_id"], info["max_client_batch_size"], client.health_check(model=given["url"])]))
+"""
+
+
+@pytest.mark.parametrize("path", ["", "/tei"])
+def test_the_endpoint_tells_what_it_is(tei: Service, path: str) -> None:
+    """Its model, its limit, and that it is well."""
+    assert answers(NAME, STATE, url=tei.url + path) == ["mini", 256, True]
+
+
 KEYED = """
 from huggingface_hub import InferenceClient
 from huggingface_hub.errors import HfHubHTTPError

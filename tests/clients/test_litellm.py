@@ -25,6 +25,25 @@ print(json.dumps([[one["index"], one["relevance_score"]] for one in found.result
 """
 
 
+HUB = """
+import asyncio, litellm
+url, texts = given["url"], given["texts"]
+# Without an `input_type` it asks the Hub what the model is for.
+embed = {"api_base": url + "/embed", "api_key": "any", "input_type": "embed"}
+vectors = lambda found: [one["embedding"] for one in found.data]
+print(json.dumps([
+    vectors(litellm.embedding("huggingface/any", texts, **embed)),
+    vectors(asyncio.run(litellm.aembedding("huggingface/any", texts, **embed))),
+]))
+"""
+HUB_RERANK = """
+import litellm
+set_up = {"api_base": given["url"], "api_key": "any"}
+found = litellm.rerank("huggingface/any", given["query"], given["texts"], **set_up)
+print(json.dumps([[one["index"], one["relevance_score"]] for one in found.results]))
+"""
+
+
 def test_embeddings_are_native_vectors(tei: Service) -> None:
     """As of a server of OpenAI's protocol, and of vLLM."""
     texts = ["A man is eating.", "Someone eats."]
@@ -36,6 +55,22 @@ def test_embeddings_are_native_vectors(tei: Service) -> None:
 def test_documents_are_ranked(tei: Service, tei_ranker: CrossEncoder) -> None:
     """By the scores of the cross-encoder, the largest first."""
     found = answers(NAME, RERANK, url=tei.url, query=QUERY, texts=RANKED)
+    scores = tei_ranker.predict(QUERY, RANKED).tolist()
+    assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])
+    assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5
+
+
+def test_embeddings_of_the_hub_s_protocol_are_native_vectors(tei: Service) -> None:
+    """At the route, sync and async."""
+    texts = ["A man is eating.", "Someone eats."]
+    expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
+    for found in answers(NAME, HUB, url=tei.url, texts=texts):
+        assert distance(found, expected) <= 2e-6
+
+
+def test_documents_are_ranked_in_the_hub_s_protocol(tei_ranking: Service, tei_ranker: CrossEncoder) -> None:
+    """Its body says which contract it is of."""
+    found = answers(NAME, HUB_RERANK, url=tei_ranking.url, query=QUERY, texts=RANKED)
     scores = tei_ranker.predict(QUERY, RANKED).tolist()
     assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])
     assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5

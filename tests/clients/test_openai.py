@@ -141,3 +141,30 @@ def test_a_refusal_is_a_rate_limit_error_and_its_delay_is_kept() -> None:
     assert errors
     assert all(code == "rate_limit_exceeded" and wait >= 1 and known for code, wait, known in errors)
     assert all(seconds >= 1 for seconds in again)
+
+
+STREAMED = """
+import asyncio, openai
+set_up = {"base_url": given["url"] + "/v1", "api_key": "any"}
+body = {"model": "mini", "input": given["texts"], "encoding_format": "float"}
+client, other = openai.OpenAI(**set_up), openai.AsyncOpenAI(**set_up)
+vectors = lambda pieces: [one["embedding"] for one in json.loads(b"".join(pieces))["data"]]
+
+async def ask():
+    async with other.embeddings.with_streaming_response.create(**body) as response:
+        return [piece async for piece in response.iter_bytes()]
+
+with client.embeddings.with_streaming_response.create(**body) as response:
+    pieces = list(response.iter_bytes())
+print(json.dumps([len(pieces), vectors(pieces), vectors(asyncio.run(ask()))]))
+"""
+
+
+def test_bodies_are_read_as_they_arrive(tei: Service) -> None:
+    """Those of megabytes in several pieces, which are together the answer; of both clients."""
+    texts = [f"Text number {i}." for i in range(256)]
+    pieces, found, others = answers(NAME, STREAMED, url=tei.url, texts=texts)
+    expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
+    assert pieces > 1
+    assert distance(found, expected) <= 2e-6
+    assert distance(others, expected) <= 2e-6

@@ -12,7 +12,7 @@ NAME = "voyageai"
 pytestmark = needs(NAME)
 
 SET_UP = """
-import voyageai
+import asyncio, voyageai
 client = voyageai.Client(api_key="any", base_url=given["url"] + "/v1")
 """
 EMBED = (
@@ -22,6 +22,8 @@ found = {}
 for kind in ("float", "int8", "uint8", "binary", "ubinary"):
     one = client.embed(given["texts"], model="mini", input_type="document", output_dtype=kind)
     found[kind] = [list(map(float, vector)) for vector in one.embeddings]
+other = voyageai.AsyncClient(api_key="any", base_url=given["url"] + "/v1")
+found["async"] = asyncio.run(other.embed(given["texts"], model="mini", input_type="document")).embeddings
 print(json.dumps([found, one.total_tokens]))
 """
 )
@@ -61,7 +63,8 @@ def test_embeddings_are_native_vectors(tei: Service) -> None:
     found, tokens = answers(NAME, EMBED, url=tei.url, texts=texts)
     native = tei.encode(texts, normalize=True)
     assert tokens == native["usage"]["input_tokens"]
-    assert distance(found["float"], [one["embedding"] for one in native["data"]]) <= 2e-6
+    for form in ("float", "async"):
+        assert distance(found[form], [one["embedding"] for one in native["data"]]) <= 2e-6
     for kind in ("int8", "uint8", "binary", "ubinary"):
         expected = tei.encode(texts, normalize=True, precision=kind)["data"]
         assert np.array_equal(found[kind], [one["embedding"] for one in expected])

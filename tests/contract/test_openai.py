@@ -1,6 +1,7 @@
 """The contract of OpenAI, which Jina and Voyage share, by plain HTTP over a real socket."""
 
 from base64 import b64decode
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -8,10 +9,18 @@ import numpy as np
 import pytest
 
 from tests.references.comparing import distance
+from tests.support.doubles import POISON
 from tests.support.serving import LONG, Json, Service, post, serve
 from tests.support.tei import QUERY, TEXT, TEXTS, ask
 
 PATH = "/v1/embeddings"
+
+
+@pytest.fixture(scope="module")
+def failing() -> Iterator[Service]:
+    """A service whose backend fails on a word."""
+    with serve(module="tests.support.doubles") as started:
+        yield started
 
 
 def vectors(service: Service, **body: object) -> Any:
@@ -68,6 +77,13 @@ def test_numbers_have_the_type_asked_for(
         found = np.frombuffer(b64decode(found), dtype).tolist()
     assert len(found) == len(expected)
     assert distance(found, expected) <= (2e-6 if precision == "float32" else 1)
+
+
+def test_bytes_lose_nothing_of_the_numbers(tei: Service) -> None:
+    """Those of the same text are the same, bit by bit."""
+    (numbers,) = vectors(tei, input=TEXT)
+    (octets,) = vectors(tei, input=TEXT, encoding_format="base64")
+    assert np.float32(numbers).tobytes() == b64decode(octets)
 
 
 def test_vectors_are_cut_and_scaled_again(tei: Service) -> None:
@@ -324,6 +340,17 @@ def test_other_errors_have_the_same_form(tei: Service) -> None:
     assert_error(tei.http.get(PATH), 405, None, "supports POST")
 
 
+def test_what_would_fail_again_says_so(failing: Service) -> None:
+    """The library repeats a 5xx unless a header forbids it: a failed computation, and a passed deadline."""
+    failed = post(failing, {"input": POISON}, PATH)
+    assert_error(failed, 500, None, "")
+    late = post(failing, {"input": [LONG] * 64}, PATH, X_Request_Timeout_Ms="1")
+    assert_error(late, 504, None, "was not ready within")
+    assert [one.headers["x-should-retry"] for one in (failed, late)] == ["false", "false"]
+    refused = post(failing, {"input": "a", "dimensions": 0}, PATH)
+    assert "x-should-retry" not in refused.headers
+
+
 def test_models_are_listed(tei: Service) -> None:
     """For OpenAI's client and, under another name, for Cohere's; a name may need quoting."""
     listed = tei.http.get("/v1/models").json()
@@ -345,5 +372,6 @@ def test_keys_are_asked_for() -> None:
         refused = post(guarded, {"input": "a"}, PATH)
         assert_error(refused, 401, "Authorization", "key")
         assert refused.json()["error"]["code"] == "invalid_api_key"
+        assert refused.json()["error"]["type"] == "authentication_error"
         assert guarded.http.get("/v1/models").status_code == 401
         assert post(guarded, {"input": "a"}, PATH, Authorization=f"Bearer {key}").status_code == 200

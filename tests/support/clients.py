@@ -3,13 +3,49 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from tests.support.serving import ROOT
+from tests.references.checkpoints import MINILM
+from tests.support.serving import LONG, ROOT, Service, serve
 
 ENVIRONMENTS = ROOT / "tests" / "clients" / "environments"
+
+KEY = "key-0123456789abcdef"
+CROWD = [LONG] * 8
+"""Texts that fill the queue of an overloaded service."""
+AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+def at_once(call, times=6):
+    together = Barrier(times)
+    def one(_):
+        together.wait(60)
+        return call()
+    with ThreadPoolExecutor(times) as pool:
+        return list(pool.map(one, range(times)))
+def failure(call):
+    try:
+        call()
+    except Exception as error:
+        return [type(error).__name__, str(error)]
+"""
+"""For programs: makes a call many times at once; the class and the text of a call's error, if it has one."""
+
+
+@contextmanager
+def overloaded(model: object = MINILM) -> Iterator[Service]:
+    """Start a service whose queue holds the texts of one request of CROWD."""
+    with serve(model=f"mini={model}", max_queue_tokens=256 * len(CROWD), threads=1) as started:
+        yield started
+
+
+def refusals(service: Service) -> int:
+    """How many requests were refused with 429, whatever their routes."""
+    return int(sum(count for name, count in service.metrics().items() if 'status="429"' in name))
 
 
 def needs(name: str) -> list[pytest.MarkDecorator]:

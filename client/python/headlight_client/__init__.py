@@ -9,7 +9,8 @@ from headlight_client.client import AsyncHeadlight, Headlight
 from headlight_client.errors import HeadlightConnectionError, HeadlightError, HeadlightTimeout, InputsError
 from headlight_client.info import Info
 from headlight_client.notebook import Explorer
-from headlight_client.predictions import Entity, Label, Predicted, Ranked, Similarities
+from headlight_client.predictions import Entity, Label, Predicted, Ranked
+from headlight_client.similarities import Similarities
 
 __all__ = [
     "Answer",

@@ -58,8 +58,6 @@ class Call(Generic[T]):
     """Joins the answers to the parts of the call."""
     precision: str = "float32"
     """Of vectors."""
-    divisible: bool = True
-    """Whether a call with many inputs may take several requests."""
     alone: bool = False
     """Whether there is a single text, sent as a string and not as a list."""
     progress: bool = False
@@ -73,6 +71,10 @@ class Call(Generic[T]):
     def frame_bytes(self) -> int:
         """The size of a body without its inputs and the commas between them."""
         return len(_BODY) + len(self.listed) + len(self.options)
+
+    def in_parts(self, info: Mapping[str, Any]) -> "Call[Any]":  # noqa: ARG002 (for calls that need it)
+        """Return the call that is sent if it takes several requests; `info` is the document of `/info`."""
+        return self
 
     def request(self, rows: range) -> Request:
         """Build the request for a range of the inputs, as arguments for httpx."""

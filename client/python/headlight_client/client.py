@@ -17,10 +17,11 @@ from headlight_client.errors import (
 )
 from headlight_client.info import Info, Waiting, read_info
 from headlight_client.many import is_small, parts_of, run_in_thread, send_all, without_info
-from headlight_client.predictions import Predicted, Ranked, Similarities
+from headlight_client.predictions import Predicted, Ranked
 from headlight_client.retry import Progress, Retries
 from headlight_client.routes import Routes
 from headlight_client.sending import AsyncSender, Connection, Sender, where
+from headlight_client.similarities import Similarities
 from headlight_client.splitting import TOO_LARGE, TOO_LATE, WHOLE, Limits, Parts
 
 T = TypeVar("T")
@@ -97,10 +98,12 @@ class Headlight(
             try:
                 return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
             except HeadlightError as error:
-                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1 or not call.divisible:
+                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
                     raise
                 refused = error
-        parts = parts_of(call, self._limits(call), self._connection.concurrency, refused)
+        limits = self._limits(call)
+        call = call.in_parts(self._info_document or {})
+        parts = parts_of(call, limits, self._connection.concurrency, refused)
         return run_in_thread(partial(self._send_all, call, parts))
 
     async def _send_all(self, call: Call[T], parts: Parts) -> Answer[T]:
@@ -218,10 +221,12 @@ class AsyncHeadlight(
             try:
                 return await self._send_part(call, call.rows)
             except HeadlightError as error:
-                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1 or not call.divisible:
+                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
                     raise
                 refused = error
-        parts = parts_of(call, await self._limits(call), self._connection.concurrency, refused)
+        limits = await self._limits(call)
+        call = call.in_parts(self._info_document or {})
+        parts = parts_of(call, limits, self._connection.concurrency, refused)
         return await self._send_all(call, parts)
 
     async def _send_all(self, call: Call[T], parts: Parts) -> Answer[T]:

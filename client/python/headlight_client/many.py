@@ -24,12 +24,10 @@ _LOOK_S = 0.2
 
 
 def is_small(call: Call[Any], info: Mapping[str, Any] | None) -> bool:
-    """Whether to send a call in one request, and split it only if the service refuses that, if ever.
+    """Whether to send a call in one request, and split it only if the service refuses that.
 
     `info` is the document of `/info`, if already fetched.
     """
-    if not call.divisible:
-        return True
     limits = Limits.of(info or {}, call.model)
     size = call.frame_bytes + sum(map(len, call.inputs)) + len(call.inputs)
     fits = len(call.inputs) <= min(limits.inputs, MAX_INPUTS) and size <= limits.body_bytes
@@ -78,7 +76,8 @@ async def send_all(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    return call.merge([answers[start] for start in sorted(answers)])
+    # To compare many texts takes seconds, in which an event loop has other things to do.
+    return await asyncio.to_thread(call.merge, [answers[start] for start in sorted(answers)])
 
 
 def run_in_thread(work: Callable[[], Coroutine[Any, Any, R]]) -> R:

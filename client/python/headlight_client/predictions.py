@@ -1,6 +1,6 @@
-"""The parsed answers of `/predict`, `/rerank` and `/similarity`."""
+"""The parsed answers of `/predict` and `/rerank`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from headlight_client.answers import (
     joined,
     token_columns,
 )
-from headlight_client.calls import Call, check_count, readable, unpack
-from headlight_client.frames import Columns, Row, similarity_frame
+from headlight_client.frames import Columns, Row
 
 
 @dataclass(frozen=True)
@@ -95,45 +94,6 @@ class Ranked:
         if self.text is None:
             del row["text"]
         return [row]
-
-
-@dataclass(frozen=True)
-class Similarities:
-    """Those of texts to a source, (texts,), or of all texts to each other, (texts, texts); float32."""
-
-    model: str
-    function: str
-    similarities: FloatArray
-    usage: Mapping[str, int]
-    request_ids: tuple[str, ...]
-
-    def to_pandas(self, names: Sequence[object] | None = None) -> Any:
-        """Return a pandas DataFrame, whose rows (and columns) are called `names`, such as the texts.
-
-        Raises ModuleNotFoundError without pandas.
-        """
-        return similarity_frame(self.similarities, names)
-
-
-@dataclass(frozen=True)
-class SimilarityCall(Call[Any]):
-    """A call of `/similarity`, whose texts all meet each other: it takes one request."""
-
-    divisible: bool = False
-
-    def answer(self, rows: range, headers: Mapping[str, str], content: bytes) -> Any:
-        """Parse the response, an archive or JSON; raises HeadlightError if it is invalid."""
-        with readable(headers):
-            meta, arrays = unpack(headers, content)
-            found = np.asarray(arrays.get("similarities", meta.get("similarities")), np.float32)
-            check_count(len(found), len(rows))
-            return Similarities(
-                meta["model"],
-                meta["function"],
-                found,
-                meta["usage"],
-                tuple(filter(None, [headers.get("x-request-id")])),
-            )
 
 
 def predicted(item: Json, axes: Sequence[str], scale: float) -> Predicted:

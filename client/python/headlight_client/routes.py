@@ -8,8 +8,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 from headlight_client.answers import IntArray, attention_maps, encoded
 from headlight_client.calls import ACCEPT_JSON, ACCEPT_LINES, ACCEPT_WHOLE, Call, call_of
-from headlight_client.inputs import Inputs, id_lists
-from headlight_client.predictions import SimilarityCall, best, decoded, predicted, ranked, tokens_of
+from headlight_client.inputs import Inputs, id_lists, listed
+from headlight_client.predictions import best, decoded, predicted, ranked, tokens_of
+from headlight_client.similarities import SimilarityCall, concatenated
 
 Indices = Sequence[int]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
@@ -270,10 +271,22 @@ class Routes(
     ) -> SimilarityT:
         """`POST /similarity`: of texts to a source, or without one of all texts to each other.
 
+        Any number of texts: those without a source that are too many for one request are encoded in several,
+        and compared here.
+
         client.similarity(texts).similarities  # (texts, texts), float32
         """
-        call = call_of("/similarity", ACCEPT_WHOLE, decoded, locals(), "texts")
-        return self._fetch(SimilarityCall(**vars(call) | {"divisible": False}))
+        given = {**locals(), "texts": listed(texts)}
+        call = call_of("/similarity", ACCEPT_WHOLE, decoded, given, "texts")
+        others = {name: value for name, value in given.items() if name not in ("texts", "source", "function")}
+        vectors = call_of("/encode", ACCEPT_WHOLE, encoded, {**others, "inputs": given["texts"]})
+        return self._fetch(
+            SimilarityCall(
+                **vars(call) | {"merge": concatenated},
+                vectors=vectors if source is None else None,
+                function=function,
+            )
+        )
 
     def tokenize(
         self,

@@ -64,4 +64,6 @@ def render_error(problem: Problem, _instance: str, request_id: str) -> Response:
 def _type(status: HTTPStatus) -> str:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return "requests"
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "authentication_error"
     return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"

@@ -85,7 +85,7 @@ async def _open(request: Request, schema: type[Any]) -> tuple[Exchange, Any]:
     inputs = parsed.body.inputs
     check_inputs(inputs, parsed.count, request.app.state.service.settings, "inputs")
     if not all(len(one) for one in inputs.inputs):
-        raise EmptyInput("`inputs` cannot be empty.", "inputs")
+        raise EmptyInput("`inputs`", "inputs")
     return Exchange.open(request, parsed), parsed.body
 
 

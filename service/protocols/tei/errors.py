@@ -22,8 +22,15 @@ class TeiError(BaseModel):
 class EmptyInput(Problem):
     """A request without text, which has a status of its own there."""
 
-    def __init__(self, detail: str, field: str) -> None:
-        super().__init__("invalid-request", detail, members={"field": field})
+    def __init__(self, what: str, field: str) -> None:
+        super().__init__("invalid-request", f"{what} cannot be empty", members={"field": field})
+
+
+class EmptyList(EmptyInput):
+    """A list without items: the original says so without the usual beginning of its sentences."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(f"`{field}`", field)
 
 
 _INVALID: tuple[HTTPStatus, ErrorType] = (HTTPStatus.UNPROCESSABLE_ENTITY, "Validation")
@@ -76,7 +83,7 @@ def _sentence(problem: Problem) -> str:
             return f"Model is overloaded: {problem.sentence}"
         case "unsupported" | "inference-failed":
             return f"Backend error: {problem.sentence}"
-        case "invalid-request":
+        case "invalid-request" if not isinstance(problem, EmptyList):
             return f"Input validation error: {problem.sentence}"
         case _:
             return problem.sentence

@@ -95,7 +95,7 @@ async def predict(request: Request) -> Response:
     if not inputs.flat:
         check_count(parsed.count, request.app.state.service.settings)
     if any(not (text if isinstance(text, str) else "".join(text)) for text in inputs.inputs):
-        raise EmptyInput("`inputs` cannot be empty.", "inputs")
+        raise EmptyInput("`inputs`", "inputs")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_predict(exchange, parsed.body))
 

@@ -12,7 +12,7 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.rerank import RerankRequest, rank
 from service.protocols.ranking import choose_method
-from service.protocols.tei.errors import EmptyInput
+from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import Strings, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
 from service.serialization.items import Item
@@ -44,9 +44,9 @@ async def rerank(request: Request) -> Response:
     body = parsed.body
     check_count(parsed.count, request.app.state.service.settings, body.listed)
     if not body.texts:
-        raise EmptyInput("`texts` cannot be empty.", "texts")
+        raise EmptyList("texts")
     if not body.query and not all(body.texts):
-        raise EmptyInput("`query` and a text cannot both be empty.", "query")
+        raise EmptyInput("A pair of `query` and a text", "query")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_rerank(exchange, body))
 

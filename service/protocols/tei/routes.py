@@ -80,7 +80,15 @@ ENDPOINTS = (
     _endpoint("/", answer_root, None, ModelRequest, Any, route=PREFIX),
     _endpoint(PREFIX, answer_root, _WHAT_THE_MODEL_DOES, ModelRequest, Any),
     *(
-        replace(endpoint, path=PREFIX + endpoint.path, route=endpoint.path, protocol="tei")
+        replace(
+            endpoint,
+            path=PREFIX + endpoint.path,
+            route=endpoint.path,
+            protocol="tei",
+            render_error=render_error,
+            error_document=TeiError,
+            error_status=error_status,
+        )
         for endpoint in operations.ENDPOINTS
         if endpoint.path in ("/health", "/info")
     ),

@@ -10,7 +10,7 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
 from service.protocols.native.similarity import SimilarityRequest, compare
-from service.protocols.tei.errors import EmptyInput
+from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, Strings, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
 from service.serialization.items import Item
@@ -49,9 +49,9 @@ async def similarity(request: Request) -> Response:
     inputs = parsed.body.inputs
     check_count(len(inputs), request.app.state.service.settings, "sentences")
     if not inputs.sentences:
-        raise EmptyInput("`inputs.sentences` cannot be empty.", "inputs.sentences")
+        raise EmptyList("inputs.sentences")
     if not (inputs.source_sentence and all(inputs.sentences)):
-        raise EmptyInput("`inputs` cannot be empty.", "inputs")
+        raise EmptyInput("`inputs`", "inputs")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_similarity(exchange, parsed.body))
 

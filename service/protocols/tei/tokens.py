@@ -18,7 +18,7 @@ from service.protocols.native.decode import DecodeRequest, check_counts, decode_
 from service.protocols.native.encode_plan import choose_prompt
 from service.protocols.native.fields import MAX_IDS
 from service.protocols.native.schemas import PromptRequest
-from service.protocols.tei.errors import EmptyInput
+from service.protocols.tei.errors import EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TeiRequest, TextOrTexts
 from service.serialization.answer_size import bound
 from service.serialization.items import Expected, Item
@@ -68,7 +68,7 @@ async def tokenize(request: Request) -> Response:
     parsed = await read_request(request, TeiTokenizeRequest)
     check_count(parsed.count, request.app.state.service.settings)
     if not parsed.body.inputs:
-        raise EmptyInput("`inputs` cannot be empty.", "inputs")
+        raise EmptyList("inputs")
     exchange = Exchange.open(request, parsed)
     exchange.cutting = ""
     return await exchange.in_time(_tokenize(exchange, parsed.body))
@@ -141,7 +141,7 @@ async def decode(request: Request) -> Response:
     body = parsed.body
     check_counts(body.ids, parsed.count, request.app.state.service.settings, "ids")
     if not any(body.ids.lists):
-        raise EmptyInput("`ids` cannot be empty.", "ids")
+        raise EmptyList("ids")
     exchange = Exchange.open(request, parsed)
     exchange.value = _text
     native = DecodeRequest.model_construct(
