@@ -1,6 +1,6 @@
 /** Arrays of numbers with a shape, made of tensors in a file or of lists in JSON. */
 
-export type Numbers = Float32Array | Int32Array | Int8Array | Uint8Array;
+export type Numbers = Float32Array | Int32Array | Int8Array | Uint8Array | Uint16Array;
 
 /** Numbers in row-major order: the last axis is contiguous. */
 export class Tensor<T extends Numbers = Float32Array> {
