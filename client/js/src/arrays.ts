@@ -73,8 +73,8 @@ export function flat(value: unknown): [number[], number[]] {
 
 /** Half precision (IEEE 754 binary16) as float32, which has every one of its values. */
 export function fromFloat16(bits: Uint16Array): Float32Array {
-  // Maps have millions of numbers: a table of all 65,536 converts them about fifty times as fast.
-  if (bits.length < HALVES) return Float32Array.from(bits, fromHalf);
+  // Maps have millions of numbers: a table of all 65,536 converts them about fifty times as fast, and is kept.
+  if (bits.length < HALVES && halves === undefined) return Float32Array.from(bits, fromHalf);
   halves ??= Float32Array.from({ length: HALVES }, (_, half) => fromHalf(half));
   const numbers = new Float32Array(bits.length);
   for (let i = 0; i < bits.length; i++) numbers[i] = halves[bits[i] as number] as number;
