@@ -1,7 +1,6 @@
 /** The maps in the file that the page is: one input, and some of its layers. */
 
 import {
-  Answer,
   type AttentionMaps,
   type AttentionOptions,
   type Axis,
@@ -10,7 +9,7 @@ import {
 } from "../../../client/js/src/index.js";
 import { type Labels, readLayer } from "./maps.js";
 import { type FileData, halvesOf, type PackedItem, unpack } from "./packed.js";
-import type { Assets, Source } from "./source.js";
+import type { Answer, Assets, Source } from "./source.js";
 
 const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
 
@@ -64,7 +63,7 @@ export class EmbeddedSource implements Source {
   }
 
   #answer<T>(item: T): Answer<T> {
-    return new Answer(this.data.info.models[0]!.name, [item], { input_tokens: this.data.tokens }, null, [], null);
+    return { items: [item], usage: { input_tokens: this.data.tokens } };
   }
 }
 

@@ -1,13 +1,13 @@
 /** Loads what views ask for, once: each call returns a signal that is first loading, then ready or failed. */
 
 import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Answer, AttentionMaps, AttentionOptions } from "../../../client/js/src/index.js";
+import type { AttentionMaps, AttentionOptions } from "../../../client/js/src/index.js";
 import { Cache } from "./cache.js";
 import { type LayerMaps, type Rows, readRows } from "./maps.js";
 import { type Overview, readOverview } from "./overview.js";
 import type { Direction, Subject } from "./requests.js";
 import * as requests from "./requests.js";
-import type { Source } from "./source.js";
+import type { Answer, Source } from "./source.js";
 
 export type Loaded<T> =
   | { readonly state: "loading" }

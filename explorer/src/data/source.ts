@@ -1,7 +1,17 @@
 /** Where maps come from: a service over HTTP, the kernel of a notebook, or the file that the page is. */
 
-import type { Answer, AttentionMaps, AttentionOptions, Info, Inputs, Tokens } from "../../../client/js/src/index.js";
+import type {
+  AttentionMaps,
+  AttentionOptions,
+  Answer as ClientAnswer,
+  Info,
+  Inputs,
+  Tokens,
+} from "../../../client/js/src/index.js";
 import type { LayerMaps } from "./maps.js";
+
+/** What the page reads of an answer. */
+export type Answer<T> = Pick<ClientAnswer<T>, "items" | "usage">;
 
 export interface Source {
   readonly kind: "http" | "kernel" | "embedded";
