@@ -21,11 +21,13 @@ pytestmark = pytest.mark.deploy
 
 TEXT = "The cat sat on the mat."
 LABELS = ["[CLS]", "The", "cat", "sat", "on", "the", "mat", ".", "[SEP]"]
+EDGE = 16
+"""Of paper around a picture, in pixels of the page."""
 SVG = "{http://www.w3.org/2000/svg}"
 BERTVIZ = """
 import numpy as np
 
-def head_view(attention, tokens, **rest):
+def head_view(attention, tokens, *rest):
     np.save("maps.npy", np.stack([np.asarray(layer)[0] for layer in attention]))
     print(tokens)
 """
@@ -52,9 +54,11 @@ def test_a_png_has_the_pixels_of_the_view_many_times(dialog: Explorer) -> None:
     from PIL import Image
 
     dialog.page.get_by_role("combobox", name="Pixels of the PNG").select_option("3")
-    width = dialog.page.locator("#view").evaluate("one => one.getBoundingClientRect().width")
+    box = dialog.page.locator("#view").bounding_box()
     with Image.open(saved(dialog, "PNG")) as image:
-        assert abs(image.width - 3 * width) <= 6
+        told = f"Saved a picture of {image.width} × {image.height} pixels."
+        dialog.expect(dialog.page.get_by_text(told)).to_be_visible()
+        assert abs(image.width - 3 * (box["width"] + 2 * EDGE)) <= 3
         colours = np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0)
     assert len(colours) > 50
 
@@ -92,11 +96,8 @@ def test_a_page_holds_the_maps_of_its_layer_and_shows_them(
     page = context.new_page()
     page.set_content(content)
     page.locator(".row-table tbody tr").first.wait_for()
-    shown = {
-        row.split("\t")[1]: row.split("\t")[2]
-        for row in page.locator(".row-table tbody tr").all_inner_texts()
-    }
-    assert shown["mat"] == f"{maps(served)[1, 2, 2, 6]:.3f}"
+    rows = [row.split("\t") for row in page.locator(".row-table tbody tr").all_inner_texts()]
+    assert {row[1]: row[2] for row in rows}["mat"] == f"{maps(served)[1, 2, 2, 6]:.3f}"
     context.close()
 
 

@@ -55,14 +55,14 @@ def test_a_long_text_has_every_weight(text: Explorer, long: Service) -> None:
     """The row of a token, and its column, of all 512."""
     expected = maps(long, TEXT, layers=[1], heads=[2])[0, 0]
     assert_shown(text.weights(), expected[300])
-    text.page.get_by_text("what looks at it").click()
+    text.page.get_by_role("radio", name="what looks at it").check(force=True)
     assert_shown(text.weights(), expected[:, 300])
     for name in text.tabs():
         text.tab(name)
 
 
 def test_layers_of_a_long_text_take_two_bytes_a_weight(text: Explorer) -> None:
-    """With both of them loaded the page has not room for one more; pointing at tokens leaves no styles on them."""
+    """Two layers have less than three would; pointing at tokens leaves no styles on them."""
     text.page.keyboard.press("[")
     text.settle()
     for position in range(40, 60):
