@@ -212,7 +212,8 @@ export class Store {
     batch(() => {
       this.fields.pinned.value = [];
       this.hovered.value = null;
-      this.unpinned.value += 1;
+      // An effect that calls this does not follow it.
+      this.unpinned.value = this.unpinned.peek() + 1;
     });
   }
 
