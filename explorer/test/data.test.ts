@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Cache } from "../src/data/cache.js";
 import { rowOf } from "../src/data/maps.js";
+import { toHalf } from "../src/data/packed.js";
 import * as requests from "../src/data/requests.js";
 import { largest, weightText } from "../src/drawing/numbers.js";
 
@@ -32,7 +33,7 @@ test("A cache drops what was used longest ago, and never what was just set", () 
 });
 
 test("A row is where a token looks and a column what looks at it", () => {
-  const maps = { heads: [5, 7], size: 2, weights: Float32Array.of(0, 0, 0, 0, 1, 2, 3, 4) };
+  const maps = { heads: [5, 7], size: 2, halves: Uint16Array.from([0, 0, 0, 0, 1, 2, 3, 4], toHalf) };
   assert.deepEqual([...rowOf(maps, 7, 0, "from")], [1, 2]);
   assert.deepEqual([...rowOf(maps, 7, 0, "to")], [1, 3]);
   assert.throws(() => rowOf(maps, 6, 0, "from"), /6/);

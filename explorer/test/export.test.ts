@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type AttentionMaps, Tensor } from "../../client/js/src/index.js";
 import { EmbeddedSource } from "../src/data/embedded.js";
+import { mapOf } from "../src/data/maps.js";
 import { type FileData, pack, toHalf, unpack } from "../src/data/packed.js";
 import { codeOf } from "../src/export/code.js";
 import { documentOf, tooLarge } from "../src/export/html.js";
@@ -51,6 +52,8 @@ test("A file gives the rows and heads of its layers, and says what it does not h
   const row = await source.attention("", { model: "m", layers: [3], heads: [1], queries: [0], dtype: "float16" });
   assert.deepEqual([...row.items[0]!.attention!.data], [0.125, 2]);
   assert.deepEqual(row.items[0]!.heads, [1]);
+  const layer = (await source.layer("", { model: "m", layers: [3], dtype: "float16" })).items[0]!;
+  assert.deepEqual([...mapOf(layer, 1)], [0.125, 2, 3, -4]);
   await assert.rejects(source.attention("", { model: "m", layers: [4] }), /holds the maps of layer 3/);
   await assert.rejects(source.attention("", { model: "m", layers: [3], level: "word" }), /as they were saved/);
 });

@@ -1,13 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  Answer,
-  type AttentionMaps,
-  type AttentionOptions,
-  HeadlightError,
-  Tensor,
-} from "../../client/js/src/index.js";
+import { Answer, type AttentionOptions, HeadlightError } from "../../client/js/src/index.js";
 import { Loader } from "../src/data/loader.js";
+import { mapOf } from "../src/data/maps.js";
+import { toHalf } from "../src/data/packed.js";
 import type { Subject } from "../src/data/requests.js";
 import type { Source } from "../src/data/source.js";
 
@@ -25,17 +21,16 @@ const subject: Subject = {
 /** A source whose answers are maps of one head and two tokens; `failures` come first. */
 function stand(failures: Error[] = []): { source: Source; asked: AttentionOptions[] } {
   const asked: AttentionOptions[] = [];
-  const attention: Source["attention"] = async (_, options) => {
+  const layer: Source["layer"] = async (_, options) => {
     asked.push(options);
     await new Promise((resolve) => setTimeout(resolve, 5));
     options.signal?.throwIfAborted();
     const failure = failures.shift();
     if (failure !== undefined) throw failure;
-    const item = { axes: ["layer", "head", "query", "key"], heads: [0], keys: [0, 1] } as unknown as AttentionMaps;
-    item.attention = new Tensor(Float32Array.of(1, 0, 0.5, 0.5), [1, 1, 2, 2]);
+    const item = { heads: [0], size: 2, halves: Uint16Array.from([1, 0, 0.5, 0.5], toHalf) };
     return new Answer("m", [item], { input_tokens: 2 }, null, [], null);
   };
-  return { source: { kind: "http", attention } as unknown as Source, asked };
+  return { source: { kind: "http", layer } as unknown as Source, asked };
 }
 
 const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
@@ -76,4 +71,14 @@ test("What is cancelled stops, and is neither ready nor failed", async () => {
   await pause();
   assert.equal(loaded.value.state, "loading");
   assert.equal(asked[0].signal?.aborted, true);
+});
+
+test("The layers of a long text are kept in half precision, as they came", async () => {
+  const { source } = stand();
+  const loader = new Loader(source);
+  loader.layer(subject, 0);
+  await pause();
+  const loaded = loader.layer(subject, 0).value;
+  assert.equal(loaded.state === "ready" && loaded.value.halves.byteLength, 2 * 2 ** 2);
+  assert.deepEqual(loaded.state === "ready" && [...mapOf(loaded.value, 0)], [1, 0, 0.5, 0.5]);
 });

@@ -84,6 +84,46 @@ def test_colours_of_the_system_do(browser: Any, served: Service) -> None:
     context.close()
 
 
+def test_forced_colours_show_what_is_chosen(browser: Any, served: Service) -> None:
+    """Of tabs, directions and heads; every button has an edge, and the focus a ring."""
+    context = browser.new_context(forced_colors="active")
+    tab = Explorer(context.new_page(), served.url)
+    tab.open(**FIELDS)
+    ground = "one => getComputedStyle(one).backgroundColor"
+    text, heads = (tab.page.get_by_role("tab", name=name) for name in ("Text", "All heads"))
+    assert text.evaluate(ground) != heads.evaluate(ground)
+    one, other = (tab.page.locator(".switch label > span").nth(i) for i in range(2))
+    assert one.evaluate(ground) != other.evaluate(ground)
+    edge = "one => getComputedStyle(one).border"
+    assert "0px" not in tab.page.get_by_role("button", name="Export").evaluate(edge)
+    tab.page.keyboard.press("Tab")
+    outline = tab.page.evaluate("getComputedStyle(document.activeElement).outline")
+    assert "none" not in outline
+    tab.tab("All heads")
+    look = "one => { const s = getComputedStyle(one); return s.border + s.outline; }"
+    chosen, not_chosen = (tab.page.locator(f'[data-head="{head}"]') for head in ("1,2", "2,2"))
+    assert chosen.evaluate(look) != not_chosen.evaluate(look)
+    context.close()
+
+
+def test_the_chosen_tab_is_in_view_on_a_phone(browser: Any, served: Service) -> None:
+    """All of it, whether a link or an arrow key chose it, and the page does not scroll to it."""
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    tab = Explorer(context.new_page(), served.url)
+    inside = """() => {
+      const list = document.querySelector(".tabs").getBoundingClientRect();
+      const tab = document.querySelector("[role=tab][aria-selected=true]").getBoundingClientRect();
+      return tab.left >= list.left - 1 && tab.right <= list.right + 1 && scrollY === 0;
+    }"""
+    tab.open(**FIELDS, view="compare")
+    assert tab.page.evaluate(inside)
+    for name in ("Flow", "Lines", "Fingerprints", "Text"):
+        tab.tab(name)
+        tab.page.evaluate("scrollTo(0, 0)")
+        assert tab.page.evaluate(inside), name
+    context.close()
+
+
 def test_images_have_summaries(tab: Explorer) -> None:
     """A canvas is an image with a label, or is hidden beside what says the same."""
     tab.open(**FIELDS)

@@ -38,6 +38,15 @@ def test_a_link_leads_to_what_was_chosen(tab: Explorer) -> None:
     tab.becomes(tab.pinned, [4])
 
 
+def test_a_reload_keeps_what_was_just_chosen(tab: Explorer) -> None:
+    """The link has it a moment later; a page that is left before then keeps it for itself."""
+    tab.open(text=TEXT, pinned=[2])
+    tab.page.evaluate("document.querySelector('[data-position=\"5\"]').click(); location.reload()")
+    tab.link_has(pinned=[5])
+    tab.becomes(tab.pinned, [5])
+    assert tab.page.evaluate("sessionStorage.length") == 0
+
+
 def test_texts_are_not_in_requests_for_the_page(tab: Explorer) -> None:
     """What stands behind "#" is sent to no server, and no referrer has it."""
     tab.open(text=TEXT)

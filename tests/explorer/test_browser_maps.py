@@ -127,6 +127,17 @@ def test_a_second_text_stands_beside_the_first(tab: Explorer, served: Service) -
         assert_shown(shown, maps(served, text)[1, 0, position])
 
 
+def test_escape_takes_out_pins_of_either_side(tab: Explorer) -> None:
+    """A token that the first text lacks is pinned beside it alone, and no longer after Esc."""
+    tab.open(text=TEXT, view="compare", besideText="Dog ran.", besideView="text")
+    side = tab.page.get_by_role("region", name="Second")
+    pinned = tab.page.locator('.tokens [aria-selected="true"]')
+    side.get_by_role("option", name="Dog").click()
+    tab.expect(pinned).to_have_count(1)
+    tab.page.keyboard.press("Escape")
+    tab.expect(pinned).to_have_count(0)
+
+
 def test_differences_of_two_models(tab: Explorer, served: Service) -> None:
     """The largest, each with the weight of either model."""
     tab.open(text=TEXT, view="compare", besideModel="other", besideView="difference", heads=[[1, 3]])

@@ -264,7 +264,9 @@ def changes(tab: Explorer, before: object) -> None:
 
 def colours_of(tab: Explorer) -> object:
     """The backgrounds of all tokens."""
-    return tab.page.locator(".token").evaluate_all("all => all.map(one => one.style.backgroundColor)")
+    return tab.page.locator(".token").evaluate_all(
+        "all => all.map(one => getComputedStyle(one).backgroundColor)"
+    )
 
 
 def test_the_help_names_the_keys(tab: Explorer) -> None:

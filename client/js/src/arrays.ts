@@ -1,6 +1,6 @@
 /** Arrays of numbers with a shape, made of tensors in a file or of lists in JSON. */
 
-export type Numbers = Float32Array | Int32Array | Int8Array | Uint8Array;
+export type Numbers = Float32Array | Int32Array | Int8Array | Uint8Array | Uint16Array;
 
 /** Numbers in row-major order: the last axis is contiguous. */
 export class Tensor<T extends Numbers = Float32Array> {
@@ -73,8 +73,8 @@ export function flat(value: unknown): [number[], number[]] {
 
 /** Half precision (IEEE 754 binary16) as float32, which has every one of its values. */
 export function fromFloat16(bits: Uint16Array): Float32Array {
-  // Maps have millions of numbers: a table of all 65,536 converts them about fifty times as fast.
-  if (bits.length < HALVES) return Float32Array.from(bits, fromHalf);
+  // Maps have millions of numbers: a table of all 65,536 converts them about fifty times as fast, and is kept.
+  if (bits.length < HALVES && halves === undefined) return Float32Array.from(bits, fromHalf);
   halves ??= Float32Array.from({ length: HALVES }, (_, half) => fromHalf(half));
   const numbers = new Float32Array(bits.length);
   for (let i = 0; i < bits.length; i++) numbers[i] = halves[bits[i] as number] as number;

@@ -114,12 +114,12 @@ export function checkCount(count: number | undefined, { start, stop }: Rows): vo
   if (count !== stop - start) throw new Error(`it has ${count} items, not ${stop - start}`);
 }
 
-/** Parse a file or JSON: the document, and the tensors of each item by their names. */
-export function unpack(headers: Headers, content: Uint8Array): [Json, Map<number, Json>] {
+/** Parse a file or JSON: the document, and the tensors of each item by their names; `halves` is for `readSafetensors`. */
+export function unpack(headers: Headers, content: Uint8Array, halves = false): [Json, Map<number, Json>] {
   if (mediaType(headers) !== "application/x-safetensors") {
     return [JSON.parse(new TextDecoder().decode(content)), new Map()];
   }
-  const { metadata, tensors } = readSafetensors(content);
+  const { metadata, tensors } = readSafetensors(content, halves);
   const items = new Map<number, Json>();
   for (const [member, tensor] of tensors) {
     const [index, ...rest] = member.split(".");

@@ -26,8 +26,11 @@ export interface SafetensorsFile {
   tensors: Map<string, Tensor<Numbers>>;
 }
 
-/** Read a file; float16 becomes float32. Throws an Error if the file is not whole. */
-export function readSafetensors(content: Uint8Array): SafetensorsFile {
+/**
+ * Read a file; float16 becomes float32, or with `halves` stays as its bits, in the memory of the file. Throws an Error
+ * if the file is not whole.
+ */
+export function readSafetensors(content: Uint8Array, halves = false): SafetensorsFile {
   const view = new DataView(content.buffer, content.byteOffset, content.byteLength);
   const start = content.length < LENGTH_BYTES ? NaN : LENGTH_BYTES + Number(view.getBigUint64(0, true));
   if (!(start <= content.length)) throw new Error("the file is shorter than its header");
@@ -35,19 +38,23 @@ export function readSafetensors(content: Uint8Array): SafetensorsFile {
   const { __metadata__: metadata = {}, ...entries } = header as Record<string, unknown>;
   const tensors = new Map<string, Tensor<Numbers>>();
   for (const [name, entry] of Object.entries(entries as Record<string, Entry>)) {
-    tensors.set(name, tensor(name, entry, content.subarray(start)));
+    tensors.set(name, tensor(name, entry, content.subarray(start), halves));
   }
   return { metadata: metadata as Record<string, string>, tensors };
 }
 
-/** Each tensor is a copy, so that keeping one does not keep the whole response in memory. */
-function tensor(name: string, entry: Entry, data: Uint8Array): Tensor<Numbers> {
+/** Each tensor but one of halves is a copy, so that keeping one does not keep the whole response in memory. */
+function tensor(name: string, entry: Entry, data: Uint8Array, halves: boolean): Tensor<Numbers> {
   const type = TYPES[entry.dtype];
   if (type === undefined) throw new Error(`tensor ${name} has the unknown type ${entry.dtype}`);
   const [begin, end] = entry.data_offsets;
   const count = product(entry.shape);
   if (end - begin !== count * type.bytes || begin < 0 || end > data.length) {
     throw new Error(`tensor ${name} does not lie within the file`);
+  }
+  // Headers are padded, so that halves stand at even bytes.
+  if (halves && entry.dtype === "F16") {
+    return new Tensor(new Uint16Array(data.buffer, data.byteOffset + begin, count), entry.shape);
   }
   return new Tensor(type.read(data.slice(begin, end).buffer as ArrayBuffer, count), entry.shape);
 }

@@ -1,6 +1,6 @@
 /** What the two texts of a pair give each other: the mass of every head from text to text. */
 
-import type { LayerMaps } from "./maps.js";
+import { type LayerMaps, mapOf } from "./maps.js";
 import type { Overview, Unit } from "./overview.js";
 import { fitsWhole } from "./requests.js";
 
@@ -13,19 +13,21 @@ export type Block = (typeof BLOCKS)[number];
  * a text. Special tokens belong to neither, so that the rest of a row is what it gives to them. A text without
  * tokens has no mean: NaN.
  */
-export function blocksOf({ heads, size, weights }: LayerMaps, kept: readonly Unit[]): Float32Array {
+export function blocksOf(maps: LayerMaps, kept: readonly Unit[]): Float32Array {
   // 0 and 1 are the texts, 2 is neither.
   const owner = Uint8Array.from(kept, ({ special, segment }) => (special ? 2 : segment));
   const rows = [0, 1].map((text) => owner.filter((own) => own === text).length);
+  const { heads, size } = maps;
   const blocks = new Float32Array(4 * heads.length);
-  for (let map = 0; map < heads.length; map++) {
+  heads.forEach((head, map) => {
+    const weights = mapOf(maps, head);
     const sums = new Float64Array(9);
-    for (let query = 0, at = map * size ** 2; query < size; query++) {
+    for (let query = 0, at = 0; query < size; query++) {
       const from = 3 * owner[query]!;
       for (let key = 0; key < size; key++, at++) sums[from + owner[key]!]! += weights[at]!;
     }
     for (let i = 0; i < 4; i++) blocks[4 * map + i] = sums[3 * (i >> 1) + (i & 1)]! / rows[i >> 1]!;
-  }
+  });
   return blocks;
 }
 

@@ -1,26 +1,24 @@
 /** The maps in the file that the page is: one input, and some of its layers. */
 
 import {
-  Answer,
   type AttentionMaps,
   type AttentionOptions,
   type Axis,
   type Inputs,
   Tensor,
 } from "../../../client/js/src/index.js";
-import { type FileData, unpack } from "./packed.js";
-import type { Assets, Source } from "./source.js";
+import { type Labels, readLayer } from "./maps.js";
+import { type FileData, halvesOf, type PackedItem, unpack } from "./packed.js";
+import type { Answer, Assets, Source } from "./source.js";
 
 const LABELS = { layer: "layers", head: "heads", query: "queries", key: "keys" } as const;
 
 export class EmbeddedSource implements Source {
   readonly kind = "embedded";
   readonly #overview: AttentionMaps;
-  readonly #layers: readonly AttentionMaps[];
 
   constructor(readonly data: FileData) {
     this.#overview = unpack(data.overview);
-    this.#layers = data.layers.map(unpack);
   }
 
   async info() {
@@ -33,17 +31,30 @@ export class EmbeddedSource implements Source {
 
   /** Answer from what the file holds; throws an Error that says what that is. */
   async attention(_: Inputs, options: AttentionOptions) {
-    const { signal: _signal, layers, heads, queries, keys, dtype: _dtype, ...fields } = options;
-    if (fields.summary) return this.#answer(this.#overview);
+    if (options.summary) return this.#answer(this.#overview);
+    const { heads, queries, keys } = options;
+    return this.#answer(selected(unpack(this.#held(options)), { head: heads, query: queries, key: keys }));
+  }
+
+  async layer(_: Inputs, options: AttentionOptions) {
+    const item = this.#held(options);
+    const { float16 } = item["attention"] as { float16: string };
+    return this.#answer(readLayer(item as unknown as Labels, halvesOf(float16)));
+  }
+
+  /** The layer that options ask for. */
+  #held(options: AttentionOptions): PackedItem {
+    const { signal: _, layers, heads: _heads, queries: _queries, keys: _keys, dtype: _dtype, ...fields } = options;
     if (!sameFields(fields, this.data.fields)) {
       throw new Error("This file holds maps as they were saved. Open the explorer of a service for other ones.");
     }
-    const item = this.#layers.find((held) => held.layers![0] === layers?.[0]);
-    if (item === undefined || layers?.length !== 1) {
-      const held = this.#layers.map((one) => one.layers![0]).join(", ");
+    const all = this.data.layers.map((item) => [(item["layers"] as number[])[0]!, item] as const);
+    const found = all.find(([layer]) => layer === layers?.[0]);
+    if (found === undefined || layers?.length !== 1) {
+      const held = all.map(([layer]) => layer).join(", ");
       throw new Error(`This file holds the maps of layer ${held}. Open the explorer of a service for the others.`);
     }
-    return this.#answer(selected(item, { head: heads, query: queries, key: keys }));
+    return found[1];
   }
 
   async assets(): Promise<Assets> {
@@ -52,7 +63,7 @@ export class EmbeddedSource implements Source {
   }
 
   #answer<T>(item: T): Answer<T> {
-    return new Answer(this.data.info.models[0]!.name, [item], { input_tokens: this.data.tokens }, null, [], null);
+    return { items: [item], usage: { input_tokens: this.data.tokens } };
   }
 }
 

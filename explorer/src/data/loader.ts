@@ -1,13 +1,13 @@
 /** Loads what views ask for, once: each call returns a signal that is first loading, then ready or failed. */
 
 import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Answer, AttentionMaps, AttentionOptions } from "../../../client/js/src/index.js";
+import type { AttentionMaps, AttentionOptions } from "../../../client/js/src/index.js";
 import { Cache } from "./cache.js";
-import { type LayerMaps, type Rows, readLayer, readRows } from "./maps.js";
+import { type LayerMaps, type Rows, readRows } from "./maps.js";
 import { type Overview, readOverview } from "./overview.js";
 import type { Direction, Subject } from "./requests.js";
 import * as requests from "./requests.js";
-import type { Source } from "./source.js";
+import type { Answer, Source } from "./source.js";
 
 export type Loaded<T> =
   | { readonly state: "loading" }
@@ -25,7 +25,8 @@ interface Entry {
   readonly controller: AbortController;
 }
 
-const CACHE_BYTES = 256 << 20;
+/** Twelve layers of 512 tokens have 76 MB. */
+const CACHE_BYTES = 128 << 20;
 /** Of thumbnails and statistics besides: rows and strings of the tokens. */
 const ENTRY_BYTES = 4096;
 const UNAUTHORIZED = 401;
@@ -49,8 +50,8 @@ export class Loader {
     return this.#load(subject, "overview", async (signal) => {
       const began = performance.now();
       const short = requests.isSurelyShort(subject) || (await this.#isShort(subject, signal));
-      const answer = await this.#ask(subject, requests.overviewFields(subject, short), signal);
-      const overview = readOverview(subject, answer, performance.now() - began);
+      const item = await this.#ask(subject, requests.overviewFields(subject, short), signal);
+      const overview = readOverview(subject, item, performance.now() - began);
       return [overview, overview.thumbnails?.data.byteLength ?? 0];
     });
   }
@@ -58,9 +59,9 @@ export class Loader {
   /** All maps of a layer; for inputs of at most LARGEST_WHOLE tokens. */
   layer(subject: Subject, layer: number): ReadonlySignal<Loaded<LayerMaps>> {
     return this.#load(subject, `layer ${layer}`, async (signal) => {
-      const answer = await this.#ask(subject, requests.layerFields(subject, layer), signal);
-      const maps = readLayer(answer.items[0]!);
-      return [maps, maps.weights.byteLength];
+      const fields = { ...requests.layerFields(subject, layer), signal };
+      const maps = await this.#timed(this.source.layer(requests.inputsOf(subject), fields));
+      return [maps, maps.halves.byteLength];
     });
   }
 
@@ -68,7 +69,7 @@ export class Loader {
   row(subject: Subject, layer: number, position: number, direction: Direction): ReadonlySignal<Loaded<Rows>> {
     return this.#load(subject, `${direction} ${position} of ${layer}`, async (signal) => {
       const fields = requests.rowFields(subject, layer, position, direction);
-      const rows = readRows((await this.#ask(subject, fields, signal)).items[0]!);
+      const rows = readRows(await this.#ask(subject, fields, signal));
       return [rows, rows.weights.byteLength];
     });
   }
@@ -77,7 +78,7 @@ export class Loader {
   part(subject: Subject, fields: AttentionOptions): ReadonlySignal<Loaded<AttentionMaps>> {
     return this.#load(subject, `part ${JSON.stringify(fields)}`, async (signal) => {
       const all = { ...requests.textFields(subject), ...requests.weightFields(subject), ...fields };
-      const item = (await this.#ask(subject, all, signal)).items[0]!;
+      const item = await this.#ask(subject, all, signal);
       return [item, item.attention?.data.byteLength ?? 0];
     });
   }
@@ -133,11 +134,16 @@ export class Loader {
     }
   }
 
-  async #ask(subject: Subject, fields: AttentionOptions, signal: AbortSignal): Promise<Answer<AttentionMaps>> {
+  #ask(subject: Subject, fields: AttentionOptions, signal: AbortSignal): Promise<AttentionMaps> {
+    return this.#timed(this.source.attention(requests.inputsOf(subject), { ...fields, signal }));
+  }
+
+  /** The one item of an answer. */
+  async #timed<T>(answer: Promise<Answer<T>>): Promise<T> {
     const began = performance.now();
-    const answer = await this.source.attention(requests.inputsOf(subject), { ...fields, signal });
-    this.last.value = { ms: performance.now() - began, tokens: answer.usage.input_tokens };
-    return answer;
+    const { items, usage } = await answer;
+    this.last.value = { ms: performance.now() - began, tokens: usage.input_tokens };
+    return items[0]!;
   }
 
   async #isShort(subject: Subject, signal: AbortSignal): Promise<boolean> {

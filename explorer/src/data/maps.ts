@@ -1,5 +1,6 @@
 /** Maps of a layer in memory, and rows and columns of them. */
 
+import { fromFloat16 } from "../../../client/js/src/arrays.js";
 import type { AttentionMaps } from "../../../client/js/src/index.js";
 import type { Direction } from "./requests.js";
 
@@ -8,8 +9,8 @@ export interface LayerMaps {
   /** Which heads these are; rollout is one map, called -1. */
   readonly heads: readonly number[];
   readonly size: number;
-  /** (H, N, N) in row-major order: a row is a query. */
-  readonly weights: Float32Array;
+  /** (H, N, N) in row-major order: a row is a query. In half precision, as they came: decoded where they are read. */
+  readonly halves: Uint16Array;
 }
 
 /** A row, or a column, of each head. */
@@ -20,12 +21,14 @@ export interface Rows {
   readonly weights: Float32Array;
 }
 
+/** What says which weights an item has. */
+export type Labels = Pick<AttentionMaps, "axes" | "heads" | "keys">;
+
 /** The head of a map that is not of one head. */
 export const ALL_HEADS = -1;
 
-export function readLayer(item: AttentionMaps): LayerMaps {
-  const { data } = item.attention!;
-  return { heads: headsOf(item), size: item.keys!.length, weights: data };
+export function readLayer(item: Labels, halves: Uint16Array): LayerMaps {
+  return { heads: headsOf(item), size: item.keys!.length, halves };
 }
 
 /** Read an answer with one row, or with one column. */
@@ -35,24 +38,24 @@ export function readRows(item: AttentionMaps): Rows {
   return { heads, size: data.length / heads.length, weights: data };
 }
 
-/** One row of a head, or one column, (N,). A row shares memory with the maps. */
+/** One row of a head, or one column, (N,). */
 export function rowOf(
-  { heads, size, weights }: LayerMaps,
+  { heads, size, halves }: LayerMaps,
   head: number,
   index: number,
   direction: Direction,
 ): Float32Array {
   const start = slot(heads, head) * size ** 2;
-  if (direction === "from") return weights.subarray(start + index * size, start + (index + 1) * size);
-  const column = new Float32Array(size);
-  for (let query = 0; query < size; query++) column[query] = weights[start + query * size + index]!;
-  return column;
+  if (direction === "from") return fromFloat16(halves.subarray(start + index * size, start + (index + 1) * size));
+  const column = new Uint16Array(size);
+  for (let query = 0; query < size; query++) column[query] = halves[start + query * size + index]!;
+  return fromFloat16(column);
 }
 
-/** The map of a head, (N, N), in the memory of the layer. */
-export function mapOf({ heads, size, weights }: LayerMaps, head: number): Float32Array {
+/** The map of a head, (N, N). */
+export function mapOf({ heads, size, halves }: LayerMaps, head: number): Float32Array {
   const start = slot(heads, head) * size ** 2;
-  return weights.subarray(start, start + size ** 2);
+  return fromFloat16(halves.subarray(start, start + size ** 2));
 }
 
 /** The row of a head, (N,). */
@@ -69,6 +72,6 @@ function slot(heads: readonly number[], head: number): number {
   return index;
 }
 
-function headsOf({ axes, heads }: AttentionMaps): number[] {
+function headsOf({ axes, heads }: Labels): number[] {
   return axes.includes("head") ? heads! : [ALL_HEADS];
 }

@@ -1,6 +1,6 @@
 /** The first answer about an input: its tokens or words, the statistics of every head, and thumbnails. */
 
-import type { Answer, AttentionMaps, Statistic, Tensor } from "../../../client/js/src/index.js";
+import type { AttentionMaps, Statistic, Tensor } from "../../../client/js/src/index.js";
 import type { Subject } from "./requests.js";
 
 /** A token, or at word level a word. */
@@ -41,9 +41,8 @@ export interface Overview {
   readonly ms: number;
 }
 
-/** Read the answer. */
-export function readOverview(subject: Subject, answer: Answer<AttentionMaps>, ms: number): Overview {
-  const item = answer.items[0]!;
+/** Read the answer's item. */
+export function readOverview(subject: Subject, item: AttentionMaps, ms: number): Overview {
   const units = unitsOf(item, subject);
   const kept = units.filter(({ special }) => subject.special === "keep" || !special);
   return {

@@ -58,10 +58,14 @@ function unpacked(value: unknown): unknown {
     );
   }
   if (shape !== undefined && float16 !== undefined) {
-    const bytes = Uint8Array.from(atob(float16), (character) => character.charCodeAt(0));
-    return new Tensor(fromFloat16(new Uint16Array(bytes.buffer)), shape);
+    return new Tensor(fromFloat16(halvesOf(float16)), shape);
   }
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, unpacked(one)]));
+}
+
+/** The bits of numbers in half precision. */
+export function halvesOf(float16: string): Uint16Array {
+  return new Uint16Array(Uint8Array.from(atob(float16), (character) => character.charCodeAt(0)).buffer);
 }
 
 function packedMaps({ shape, data }: Tensor): PackedTensor {

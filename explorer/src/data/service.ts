@@ -3,11 +3,12 @@
  * would be a twelfth of the page.
  */
 
-import { Answer, AXES, attentionMaps, type Json, type Reading, tokens } from "../../../client/js/src/answers.js";
+import { AXES, attentionMaps, type Json, type Reading, tokens } from "../../../client/js/src/answers.js";
 import { FILE, JSON_ONLY, unpack } from "../../../client/js/src/calls.js";
 import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/index.js";
 import { type Connection, fetchWhole, type Wire } from "../../../client/js/src/sending.js";
-import type { TokenizeFields } from "./source.js";
+import { type Labels, readLayer } from "./maps.js";
+import type { Answer, TokenizeFields } from "./source.js";
 
 const NPZ = "application/x-npz";
 /** A busy service is asked again for this long; then the page says so. */
@@ -30,6 +31,15 @@ export abstract class ServiceSource {
     return this.#ask(wireOf("/attention", FILE, inputs, options), options.signal, attentionMaps);
   }
 
+  layer(inputs: Inputs, options: AttentionOptions) {
+    return this.#ask(
+      wireOf("/attention", FILE, inputs, options),
+      options.signal,
+      (item, { axes }) => readLayer({ ...item, axes } as Labels, item["attention"].data),
+      true,
+    );
+  }
+
   tokenize(inputs: Inputs, options: TokenizeFields) {
     return this.#ask(wireOf("/tokenize", JSON_ONLY, inputs, options), options.signal, tokens);
   }
@@ -43,13 +53,14 @@ export abstract class ServiceSource {
     wire: Wire,
     signal: AbortSignal | undefined,
     read: (item: Json, reading: Reading) => T,
+    halves = false,
   ): Promise<Answer<T>> {
     return fetchWhole(this.connection, wire, signal, (headers, content) => {
-      const [meta, arrays] = unpack(headers, content);
+      const [meta, arrays] = unpack(headers, content, halves);
       // Statistics alone have layers and heads.
       const reading = { axes: meta["axes"] ?? AXES.slice(0, 2), scale: meta["scale"] ?? 1, precision: "float32" };
       const items = meta["data"].map((item: Json, i: number) => read({ ...item, ...arrays.get(i) }, reading));
-      return new Answer(meta["model"], items, meta["usage"], meta["max_error"] ?? null, [], null);
+      return { items, usage: meta["usage"] };
     });
   }
 }

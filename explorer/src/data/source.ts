@@ -1,6 +1,17 @@
 /** Where maps come from: a service over HTTP, the kernel of a notebook, or the file that the page is. */
 
-import type { Answer, AttentionMaps, AttentionOptions, Info, Inputs, Tokens } from "../../../client/js/src/index.js";
+import type {
+  AttentionMaps,
+  AttentionOptions,
+  Answer as ClientAnswer,
+  Info,
+  Inputs,
+  Tokens,
+} from "../../../client/js/src/index.js";
+import type { LayerMaps } from "./maps.js";
+
+/** What the page reads of an answer. */
+export type Answer<T> = Pick<ClientAnswer<T>, "items" | "usage">;
 
 export interface Source {
   readonly kind: "http" | "kernel" | "embedded";
@@ -8,6 +19,8 @@ export interface Source {
   info(): Promise<Info>;
   /** `POST /attention` of one text or one pair. */
   attention(inputs: Inputs, options: AttentionOptions): Promise<Answer<AttentionMaps>>;
+  /** The same for all maps of one layer, in half precision. */
+  layer(inputs: Inputs, options: AttentionOptions): Promise<Answer<LayerMaps>>;
   /** `POST /tokenize` of one text or one pair. */
   tokenize(inputs: Inputs, options: TokenizeFields): Promise<Answer<Tokens>>;
   /** Go on with an API key, where there are keys. */

@@ -55,7 +55,8 @@ export interface Highlight {
   readonly ink: string;
 }
 
-const HIGHLIGHTS = 128;
+/** Steps from no weight to the largest. */
+export const HIGHLIGHTS = 128;
 const highlightsOf = new Map<string, readonly Highlight[]>();
 
 /** Backgrounds from no weight to the largest: more weight stands out more from the page. */

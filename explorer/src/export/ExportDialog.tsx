@@ -142,8 +142,7 @@ function Numbers({ overview, work }: { overview: Overview; work: Work }) {
   };
   const html = async (): Promise<string> => {
     const wanted = layers[choice.value];
-    const limit = store.info.peek()?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
-    if (!fitsWhole(overview.tokens, overview.heads, limit))
+    if (!fitsWhole(overview.tokens, overview.heads, store.limit.peek()))
       throw new Error("The text is too long: enter a shorter one.");
     const refused = tooLarge(estimatedBytes(overview, wanted.length));
     if (refused !== null) throw new Error(refused);

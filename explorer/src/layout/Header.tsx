@@ -37,7 +37,13 @@ export function Header() {
       <div class="header-buttons">
         <ExportMenu />
         <ThemeButton />
-        <button type="button" class="quiet" onClick={openHelp} aria-label="Help and keys" title="Help and keys (?)">
+        <button
+          type="button"
+          class="quiet"
+          onClick={({ currentTarget }) => openHelp(currentTarget)}
+          aria-label="Help and keys"
+          title="Help and keys (?)"
+        >
           ?
         </button>
       </div>

@@ -11,8 +11,9 @@ const KEYS: readonly (readonly [string, string])[] = [
   ["?", "this page"],
 ];
 
-export function openHelp(): void {
-  document.querySelector<HTMLDialogElement>("dialog.help")?.showModal();
+/** Open the help of the explorer that an element stands in: a notebook may show several, each in a tree of its own. */
+export function openHelp(near: Element): void {
+  near.closest(".headlight")?.querySelector<HTMLDialogElement>("dialog.help")?.showModal();
 }
 
 export function Help() {

@@ -1,5 +1,6 @@
 /** The tabs, and the view that is chosen. */
 
+import { useEffect, useRef } from "preact/hooks";
 import { keyOf } from "../data/requests.js";
 import { VIEWS } from "../views/index.js";
 import { useStore } from "./context.js";
@@ -7,19 +8,26 @@ import { Welcome } from "./Welcome.js";
 
 export function ViewPanel() {
   const store = useStore();
+  const list = useRef<HTMLDivElement>(null);
   const { view } = store.fields;
   const chosen = VIEWS.find(({ name }) => name === view.value) ?? VIEWS[0]!;
   const overview = store.overview.value;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the tab that is chosen, once there are tabs.
+  useEffect(() => {
+    // `scrollIntoView` would scroll the page as well.
+    const tab = list.current?.querySelector<HTMLElement>("[aria-selected=true]");
+    if (tab) list.current!.scrollLeft = tab.offsetLeft - (list.current!.clientWidth - tab.offsetWidth) / 2;
+  }, [chosen, overview === null]);
   const shown = store.shown.value;
   if (overview === null) return store.model.value === null ? null : <Welcome />;
   const move = (by: number): void => {
     const next = VIEWS[(VIEWS.indexOf(chosen) + by + VIEWS.length) % VIEWS.length]!;
     view.value = next.name;
-    document.getElementById(`tab-${next.name}`)?.focus();
+    list.current!.querySelector<HTMLElement>(`#tab-${next.name}`)!.focus();
   };
   return (
     <section class="views">
-      <div class="tabs" role="tablist" aria-label="Views">
+      <div class="tabs" ref={list} role="tablist" aria-label="Views">
         {VIEWS.map(({ name, title }) => (
           <button
             type="button"

@@ -27,10 +27,7 @@ function actions(store: Store, root: HTMLElement): Record<string, () => void> {
     ",": () => store.step(0, -1),
     ".": () => store.step(0, 1),
     "/": () => root.querySelector<HTMLInputElement>("input.find")?.focus(),
-    "?": openHelp,
-    Escape: () => {
-      store.fields.pinned.value = [];
-      store.hovered.value = null;
-    },
+    "?": () => openHelp(root),
+    Escape: () => store.unpin(),
   };
 }

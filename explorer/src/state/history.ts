@@ -1,11 +1,14 @@
 /** Keeps the address bar and a store in step: a change of the one becomes a change of the other. */
 
 import { effect } from "@preact/signals";
+import { changedFields, parseState, type State } from "./fields.js";
 import { fromFragment, toFragment } from "./fragment.js";
 import type { Store } from "./store.js";
 
 /** Changes that follow each other this fast are one step of the history. */
 const STEP_MS = 250;
+/** Where the tab keeps what was chosen just before the page was left. */
+const LEFT = "headlight-left";
 
 /**
  * Read the address bar, then follow both. Returns a function that ends it. With `own` the store keeps its state where
@@ -13,9 +16,11 @@ const STEP_MS = 250;
  */
 export async function followAddress(store: Store, own = false): Promise<() => void> {
   const read = async () => store.restore(await fromFragment(location.hash));
-  if (!own || location.hash !== "") await read();
+  const left = takeLeft();
+  if (left !== null) store.restore(left);
+  else if (!own || location.hash !== "") await read();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  let first = true;
+  let first = left === null;
   const stop = effect(() => {
     const state = store.state.value;
     clearTimeout(timer);
@@ -25,17 +30,44 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
     }
     timer = setTimeout(async () => {
       const fragment = await toFragment(state);
-      if (store.state.peek() !== state || fragment === location.hash.slice(1)) return;
+      if (store.state.peek() !== state) return;
+      timer = undefined;
+      if (fragment === location.hash.slice(1)) return;
       history.pushState(null, "", fragment === "" ? location.pathname + location.search : `#${fragment}`);
     }, STEP_MS);
   });
+  const leave = (): void => {
+    if (timer !== undefined) putLeft(store.state.peek());
+  };
+  addEventListener("pagehide", leave);
   // Typing another fragment fires both events, and going back to it too: reading twice does no harm.
   addEventListener("popstate", read);
   addEventListener("hashchange", read);
   return () => {
     stop();
     clearTimeout(timer);
+    removeEventListener("pagehide", leave);
     removeEventListener("popstate", read);
     removeEventListener("hashchange", read);
   };
+}
+
+/** Keep a state that the address lacks: it is too late to change the address that a reload leads to. */
+function putLeft(state: State): void {
+  try {
+    sessionStorage.setItem(LEFT, JSON.stringify([location.hash, changedFields(state)]));
+  } catch {
+    // Storage is turned off.
+  }
+}
+
+/** Take what was kept, if it belongs to this address. */
+function takeLeft(): State | null {
+  try {
+    const [hash, state] = JSON.parse(sessionStorage.getItem(LEFT)!) as [string, unknown];
+    sessionStorage.removeItem(LEFT);
+    return hash === location.hash ? parseState(state) : null;
+  } catch {
+    return null;
+  }
 }

@@ -26,6 +26,8 @@ export class Store {
   readonly infoError = signal<Error | null>(null);
   /** The position of the token under the pointer or with the focus; null for none. */
   readonly hovered = signal<number | null>(null);
+  /** Counts how often all pins were taken out. */
+  readonly unpinned = signal(0);
   /** Spoken by screen readers. */
   readonly spoken: Signal<string>;
   readonly systemDark: Signal<boolean>;
@@ -49,6 +51,9 @@ export class Store {
 
   /** The models that show their attention. */
   readonly models = computed(() => (this.info.value?.models ?? []).filter(({ attention }) => attention));
+
+  /** Bytes of the largest answer. */
+  readonly limit = computed(() => this.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY);
 
   /** The chosen heads that the model has, the current one last: at least one. */
   readonly heads: ReadonlySignal<readonly HeadId[]> = computed(() => {
@@ -202,6 +207,16 @@ export class Store {
     this.fields.heads.value = [[within(layer + layers, model.layers), within(head + heads, model.heads)]];
   }
 
+  /** Take out all pins, those too that only a store beside this one has. */
+  unpin(): void {
+    batch(() => {
+      this.fields.pinned.value = [];
+      this.hovered.value = null;
+      // An effect that calls this does not follow it.
+      this.unpinned.value = this.unpinned.peek() + 1;
+    });
+  }
+
   /** Pin a token alone, or with `add` beside others; once more takes the pin out. */
   pin(position: number, add: boolean): void {
     const pinned = this.pinned.value;
@@ -231,6 +246,7 @@ function whole(text: string): string {
   return text.replace(/\p{Surrogate}/gu, "\ufffd");
 }
 
-function within(index: number, count: number): number {
+/** The nearest index of so many. */
+export function within(index: number, count: number): number {
   return Math.min(Math.max(index, 0), count - 1);
 }

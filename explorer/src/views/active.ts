@@ -19,8 +19,7 @@ export function activeWeights(store: Store, overview: Overview): Active {
   const heads = store.headsOf(overview);
   const pinned = store.pinnedIn(overview);
   const hovered = store.hovered.value;
-  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
-  const whole = fitsWhole(overview.tokens, overview.heads, limit);
+  const whole = fitsWhole(overview.tokens, overview.heads, store.limit.value);
   // Of a long input each row is a request of its own: pointing at a token does not send one.
   const pointed = hovered !== null && whole && overview.indexOf.has(hovered) ? [hovered] : [];
   const positions = pinned.length > 0 ? pinned : pointed;

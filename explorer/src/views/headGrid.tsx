@@ -23,11 +23,8 @@ export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) 
   /** The one cell that the Tab key reaches. */
   const reached = useSignal<HeadId>(store.current.peek());
   const chosen = store.heads.value;
-  const move = (event: KeyboardEvent, [layer, head]: HeadId): void => {
-    const [down, right] = STEPS[event.key] ?? [0, 0];
-    if (down === 0 && right === 0) return;
-    event.preventDefault();
-    const next = [layer + down, head + right];
+  const move = (event: KeyboardEvent, id: HeadId): void => {
+    const next = arrowed(event, id);
     grid.current!.querySelector<HTMLElement>(`[data-head="${next}"]`)?.focus();
   };
   return (
@@ -78,6 +75,14 @@ export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) 
       </table>
     </div>
   );
+}
+
+/** The next row and column in the direction of an arrow key, which is used up; null for other keys. */
+export function arrowed(event: KeyboardEvent, [row, column]: readonly [number, number]): [number, number] | null {
+  const [down, right] = STEPS[event.key] ?? [];
+  if (down === undefined) return null;
+  event.preventDefault();
+  return [row + down, column + right!];
 }
 
 const STEPS: Record<string, [down: number, right: number]> = {

@@ -45,8 +45,7 @@ export function HeadPanel({ overview }: { overview: Overview }) {
 /** The map of the current head: until its layer is there, the thumbnail. */
 function currentMap(store: Store, overview: Overview): Float32Array | null {
   const [layer, head] = store.headsOf(overview).at(-1)!;
-  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
-  if (fitsWhole(overview.tokens, overview.heads, limit)) {
+  if (fitsWhole(overview.tokens, overview.heads, store.limit.value)) {
     const maps = store.loader.layer(overview.subject, layer).value;
     if (maps.state === "ready") return mapOf(maps.value, head);
   }

@@ -10,8 +10,9 @@ import { largest, weightText } from "../../drawing/numbers.js";
 import { useStore } from "../../layout/context.js";
 import { sentence } from "../../layout/Problems.js";
 import type { HeadId } from "../../state/fields.js";
-import { headName, type Store } from "../../state/store.js";
+import { headName, type Store, within } from "../../state/store.js";
 import { placeIn, useSize } from "../canvas.js";
+import { arrowed } from "../headGrid.js";
 import { sameTokens } from "./align.js";
 import { type Cell, cellAt, drawDifference } from "./differenceDrawing.js";
 
@@ -59,12 +60,9 @@ function Shown({ found, difference, overview }: ShownProps) {
     drawDifference(canvas.current!, found.value.value, overview.kept, size.value, at.value, store.dark.value);
   });
   const move = (event: KeyboardEvent): void => {
-    const [down, right] = STEPS[event.key] ?? [0, 0];
-    if (down === 0 && right === 0) return;
-    event.preventDefault();
-    const last = difference.size - 1;
-    const [row, column] = at.value;
-    at.value = [within(row + down, last), within(column + right, last)];
+    const next = arrowed(event, at.value);
+    if (next === null) return;
+    at.value = next.map((index) => within(index, difference.size)) as unknown as Cell;
     store.spoken.value = told(difference, overview, at.value);
   };
   const name = headName(store.current.value);
@@ -125,13 +123,6 @@ function Shown({ found, difference, overview }: ShownProps) {
   );
 }
 
-const STEPS: Record<string, [down: number, right: number]> = {
-  ArrowDown: [1, 0],
-  ArrowUp: [-1, 0],
-  ArrowRight: [0, 1],
-  ArrowLeft: [0, -1],
-};
-
 function Told({ difference, overview, at }: { difference: Difference; overview: Overview; at: Cell }) {
   return <p class="told">{told(difference, overview, at)}</p>;
 }
@@ -148,10 +139,6 @@ function signed(value: number): string {
   return value > 0 ? `+${text}` : text.replace("-", "−");
 }
 
-function within(index: number, last: number): number {
-  return Math.min(Math.max(index, 0), last);
-}
-
 /** Why there is no difference, in a sentence; null if there is one. */
 function reason(store: Store, { first, second }: Both): string | null {
   const [layer, head] = store.current.value;
@@ -161,8 +148,7 @@ function reason(store: Store, { first, second }: Both): string | null {
   if (layer >= second.layers || head >= second.heads) {
     return `${second.subject.model.name} has no ${headName([layer, head])}. Choose a head that both models have.`;
   }
-  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
-  const whole = fitsWhole(first.tokens, Math.max(first.heads, second.heads), limit);
+  const whole = fitsWhole(first.tokens, Math.max(first.heads, second.heads), store.limit.value);
   return whole ? null : "The texts are too long for a difference, which needs whole maps. Enter shorter ones.";
 }
 

@@ -46,6 +46,9 @@ function keepInStep(store: Store, other: Store): () => void {
         other.fields.prompt.value = values.prompt;
       });
     }),
+    effect(() => {
+      if (store.unpinned.value > 0) other.unpin();
+    }),
     ...mirror(fields.pinned, other.fields.pinned, alignment, translatedAll),
     ...mirror(store.hovered, other.hovered, alignment, translated),
   ];

@@ -1,5 +1,7 @@
 /** Drags, pinches and clicks of pointers on an element, told apart. */
 
+import { placeIn } from "../canvas.js";
+
 export interface Gestures {
   /** A pointer moves without being down. */
   point(x: number, y: number): void;
@@ -24,10 +26,7 @@ interface Down {
 export function followGestures(element: HTMLElement, gestures: Gestures, canZoomOut: () => boolean): () => void {
   const down = new Map<number, Down>();
   let pinched = false;
-  const at = ({ clientX, clientY }: MouseEvent): [number, number] => {
-    const { left, top } = element.getBoundingClientRect();
-    return [clientX - left, clientY - top];
-  };
+  const at = (event: MouseEvent) => placeIn(element, event);
   const press = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     const [x, y] = at(event);

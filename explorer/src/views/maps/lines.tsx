@@ -16,6 +16,7 @@ import { placeIn, prepare, useSize } from "../canvas.js";
 import { RowTable } from "../rowTable.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
+import { Zoom, zoomKey } from "../zoom.js";
 import { inksOf } from "./ink.js";
 import {
   columnsOf,
@@ -33,7 +34,6 @@ const ROW = 20;
 /** From this height of rows on, all rows are shown without scrolling. */
 const LEAST_READABLE = 15;
 const LARGEST_ROW = 40;
-const ZOOM_STEP = 1.5;
 const FAR = 10;
 /** An image that takes longer than this is not drawn for each step of a scroll, but now and then. */
 const SLOW_MS = 12;
@@ -148,10 +148,7 @@ export function LinesView({ overview }: ViewProps) {
       reveal(frame.current!, next * row.peek(), row.peek(), columnsOf(scene.peek()).top);
       store.spoken.value = told(store, overview, chosen.peek(), position);
     } else if ((event.key === "Enter" || event.key === " ") && hovered !== null) pin(hovered, event.shiftKey);
-    else if (event.key === "+" || event.key === "=") zoom(ZOOM_STEP);
-    else if (event.key === "-") zoom(1 / ZOOM_STEP);
-    else if (event.key === "0") zoom(0);
-    else return;
+    else if (!zoomKey(event.key, zoom)) return;
     event.preventDefault();
   };
   const { error, loading } = all.value;
@@ -161,18 +158,7 @@ export function LinesView({ overview }: ViewProps) {
         <div class="view-tools">
           <Directions />
           <Mass />
-          <fieldset class="zoom">
-            <legend class="unseen">Zoom</legend>
-            <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick={() => zoom(ZOOM_STEP)}>
-              +
-            </button>
-            <button type="button" aria-label="Zoom out" title="Zoom out (-)" onClick={() => zoom(1 / ZOOM_STEP)}>
-              −
-            </button>
-            <button type="button" title="All tokens (0)" onClick={() => zoom(0)}>
-              Fit
-            </button>
-          </fieldset>
+          <Zoom zoom={zoom} all="All tokens" />
         </div>
         <Legend store={store} chosen={chosen} all={all} whole={isWhole(store, overview)} />
         <div

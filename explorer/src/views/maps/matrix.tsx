@@ -15,6 +15,7 @@ import { prepare, useSize } from "../canvas.js";
 import { RowTable } from "../rowTable.js";
 import { Directions } from "../text.js";
 import type { ViewProps } from "../view.js";
+import { FIT, Zoom, zoomKey } from "../zoom.js";
 import { followGestures } from "./gestures.js";
 import { inksOf } from "./ink.js";
 import { drawAbove, drawMatrix, picturesOf, placeOf } from "./matrixDrawing.js";
@@ -30,7 +31,6 @@ import {
   windowMap,
 } from "./window.js";
 
-const ZOOM_STEP = 1.5;
 const FAR = 10;
 /** A window is asked for once the map stands still this long. */
 const STILL_MS = 120;
@@ -110,6 +110,10 @@ export function MatrixView({ overview }: ViewProps) {
     const { cell: side, x, y } = camera.peek();
     const middle =
       cell === null ? [width / 2, height / 2] : [(cell.column + 0.5 - x) * side, (cell.row + 0.5 - y) * side];
+    if (factor === FIT) {
+      wanted.value = null;
+      return;
+    }
     const about = [px ?? middle[0]!, py ?? middle[1]!] as const;
     wanted.value = cameras.zoomed(camera.peek(), factor, about, place.peek(), size);
   };
@@ -144,11 +148,8 @@ export function MatrixView({ overview }: ViewProps) {
       wanted.value = cameras.revealing(camera.peek(), next, place.peek(), size);
       point(next);
       store.spoken.value = told(overview, shown.peek(), next);
-    } else if (event.key === "+" || event.key === "=") zoom(ZOOM_STEP);
-    else if (event.key === "-") zoom(1 / ZOOM_STEP);
-    else if (event.key === "0") wanted.value = null;
-    else if (event.key === "Enter" || event.key === " ") pin(now, event.shiftKey);
-    else return;
+    } else if (event.key === "Enter" || event.key === " ") pin(now, event.shiftKey);
+    else if (!zoomKey(event.key, zoom)) return;
     event.preventDefault();
   };
   const { error, pieces } = shown.value;
@@ -157,24 +158,7 @@ export function MatrixView({ overview }: ViewProps) {
       <div>
         <div class="view-tools">
           <Directions />
-          <fieldset class="zoom">
-            <legend class="unseen">Zoom</legend>
-            <button type="button" aria-label="Zoom in" title="Zoom in (+)" onClick={() => zoom(ZOOM_STEP)}>
-              +
-            </button>
-            <button type="button" aria-label="Zoom out" title="Zoom out (-)" onClick={() => zoom(1 / ZOOM_STEP)}>
-              −
-            </button>
-            <button
-              type="button"
-              title="The whole map (0)"
-              onClick={() => {
-                wanted.value = null;
-              }}
-            >
-              Fit
-            </button>
-          </fieldset>
+          <Zoom zoom={zoom} all="The whole map" />
           <p class="note">Rows look at columns. Click pins; drag, wheel and arrow keys move.</p>
         </div>
         <div

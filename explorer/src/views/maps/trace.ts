@@ -75,9 +75,8 @@ function headsIn(store: Store, overview: Overview, layer: number): readonly numb
 }
 
 function takesStack(store: Store, { tokens, subject }: Overview): boolean {
-  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
   const { layers } = subject.model;
-  return layers * tokens ** 2 <= LARGEST_STACK && fitsWhole(tokens, layers, limit);
+  return layers * tokens ** 2 <= LARGEST_STACK && fitsWhole(tokens, layers, store.limit.value);
 }
 
 /** The fields of the maps that a layer's rows are in, and the place of the layer among them. */

@@ -48,8 +48,7 @@ export const TILE = 128;
 export const LARGEST_WINDOW = 768;
 
 export function isWhole(store: Store, overview: Overview): boolean {
-  const limit = store.info.value?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
-  return fitsWhole(overview.tokens, overview.heads, limit);
+  return fitsWhole(overview.tokens, overview.heads, store.limit.value);
 }
 
 /** The current head of the model that is shown: another may be loading. */

@@ -18,11 +18,10 @@ const known = new WeakMap<Overview, Signal<Blocks>>();
 
 /** Reads a layer at a time, for as long as the component that calls it is shown. */
 export function useBlocks(overview: Overview): ReadonlySignal<Blocks> {
-  const { loader, info } = useStore();
+  const { loader, limit } = useStore();
   let blocks = known.get(overview);
   if (blocks === undefined) {
-    const limit = info.peek()?.limits.max_response_bytes ?? Number.POSITIVE_INFINITY;
-    blocks = signal({ problem: withoutBlocks(overview, limit), layers: [] });
+    blocks = signal({ problem: withoutBlocks(overview, limit.peek()), layers: [] });
     known.set(overview, blocks);
   }
   const found = blocks;

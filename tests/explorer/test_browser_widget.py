@@ -1,0 +1,88 @@
+"""In a notebook the explorer stands in a shadow root, beside others of its kind, and asks the kernel."""
+
+import pytest
+
+from tests.explorer.explored import Explorer
+from tests.explorer.reading import assert_shown, maps
+from tests.support.serving import Service
+
+pytestmark = pytest.mark.deploy
+
+TEXT = "The cat sat on the mat."
+MOUNT = """async states => {
+  const { default: widget } = await import(document.querySelector("script[type=module]").src);
+  const style = new CSSStyleSheet();
+  style.replaceSync(await (await fetch(document.querySelector("link[rel=stylesheet]").href)).text());
+  document.getElementById("headlight-explorer").remove();
+  const service = new URL(".", document.baseURI).href.replace(/\\/$/, "");
+  window.models = states.map((state) => {
+    const traits = { url: service, keyed: false, state };
+    const listeners = new Set();
+    const model = {
+      traits,
+      get: (name) => traits[name],
+      set: (name, value) => { traits[name] = value; },
+      save_changes: () => undefined,
+      on: (_, listener) => listeners.add(listener),
+      off: (_, listener) => listeners.delete(listener),
+      send: async ({ id, path, accept, body }) => {
+        const headers = { Accept: accept, "Content-Type": "application/json" };
+        const answer = await fetch(service + path, { method: body ? "POST" : "GET", body, headers });
+        const content = new DataView(await answer.arrayBuffer());
+        const told = { id, status: answer.status, headers: Object.fromEntries(answer.headers) };
+        for (const listener of listeners) listener(told, [content]);
+      },
+    };
+    const host = document.body.appendChild(document.createElement("div"));
+    host.className = "host";
+    const root = host.attachShadow({ mode: "open" });
+    root.adoptedStyleSheets = [style];
+    model.close = widget.render({ model, el: root.appendChild(document.createElement("div")) });
+    return model;
+  });
+}"""
+
+
+@pytest.fixture
+def widgets(tab: Explorer) -> Explorer:
+    """A page with two widgets, the second with a pinned token."""
+    tab.open()
+    tab.page.evaluate(MOUNT, [{"text": TEXT}, {"text": TEXT, "pinned": [3], "heads": [[1, 2]]}])
+    tab.page.locator(".host .row-table tbody tr").first.wait_for()
+    return tab
+
+
+def test_a_widget_shows_the_numbers_of_the_api_in_colours(widgets: Explorer, served: Service) -> None:
+    """They come through the kernel, and the tokens have the colours of their weights."""
+    host = widgets.page.locator(".host").nth(1)
+    rows = host.locator(".row-table tbody tr").evaluate_all(
+        "all => all.map(row => [...row.cells].map(cell => cell.innerText))"
+    )
+    shown = {int(row[0]): 0.0 if row[2] == "≈0" else float(row[2]) for row in rows}
+    assert_shown(shown, maps(served)[1, 2, 3])
+    colours = "all => new Set(all.map(one => getComputedStyle(one).backgroundColor)).size"
+    assert host.locator(".token").evaluate_all(colours) > 2
+
+
+def test_each_widget_has_its_own_help_and_tabs(widgets: Explorer) -> None:
+    """The second's button opens the second's help, and its arrow keys stay within its tabs."""
+    first, second = (widgets.page.locator(".host").nth(i) for i in range(2))
+    second.get_by_role("button", name="Help and keys").click()
+    widgets.expect(second.locator("dialog.help")).to_be_visible()
+    widgets.expect(first.locator("dialog.help")).not_to_be_visible()
+    second.get_by_role("button", name="Close").click()
+    second.get_by_role("tab", name="Text").focus()
+    widgets.page.keyboard.press("ArrowRight")
+    widgets.expect(second.get_by_role("tab", name="All heads")).to_be_focused()
+    widgets.page.keyboard.press("?")
+    widgets.expect(second.locator("dialog.help")).to_be_visible()
+    widgets.expect(first.get_by_role("tab", name="Text")).to_have_attribute("aria-selected", "true")
+
+
+def test_the_state_is_a_trait(widgets: Explorer) -> None:
+    """A choice in the page reaches the kernel, and a closed widget leaves nothing on the page."""
+    widgets.page.locator(".host").nth(0).locator('[data-position="2"]').click()
+    widgets.becomes(lambda: widgets.page.evaluate("window.models[0].traits.state.pinned"), [2])
+    assert widgets.page.evaluate("window.models[1].traits.state.pinned") == [3]
+    widgets.page.evaluate("window.models[0].close()")
+    assert widgets.page.locator(".host").nth(0).locator(".headlight").count() == 0
