@@ -126,7 +126,7 @@ def test_it_leads_to_the_explorer(name: str) -> None:
     assert link["url"] == "${address}/explorer"
     assert link["url"].removeprefix("${address}") in {endpoint.path for endpoint in ENDPOINTS}
     assert link["targetBlank"]
-    assert not (link["includeVars"] or link["keepTime"])
+    assert (link["includeVars"], link["keepTime"]) == (False, False)
     (address,) = (one for one in dashboard(name)["templating"]["list"] if one["name"] == "address")
     documented = re.search(r"`(http://[^`]+)/explorer`", (ROOT / "docs" / "explorer.md").read_text("utf-8"))
     assert documented is not None
