@@ -62,8 +62,8 @@ def run(lab: Explorer, cell: int) -> None:
     raise AssertionError("JupyterLab does not run the cell.")
 
 
-def test_a_notebook_shows_the_explorer(notebook: Explorer, guarded: Service) -> None:
-    """Weights are the API's, choices reach Python; the kernel alone has the key and asks the service."""
+def test_a_notebook_shows_the_explorer(notebook: Explorer, guarded: Service, tmp_path: Path) -> None:
+    """Weights are the API's, choices reach Python; only the kernel has the key, and no maps are saved."""
     notebook.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
     run(notebook, 0)
     notebook.token(2).click()
@@ -81,3 +81,7 @@ def test_a_notebook_shows_the_explorer(notebook: Explorer, guarded: Service) -> 
     notebook.expect(output).to_contain_text("'view': 'heads'")
     notebook.expect(output).to_contain_text("'pinned': [2]")
     assert KEY not in notebook.page.content()
+    notebook.page.keyboard.press("Control+s")
+    saved = tmp_path / "notebooks" / "explorer.ipynb"
+    notebook.becomes(lambda: saved.read_text(encoding="utf-8").count("widget-view"), 1)
+    assert saved.stat().st_size < 10_000
