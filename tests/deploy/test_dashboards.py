@@ -20,7 +20,7 @@ from tests.deploy.watching import (
     unknown_names,
 )
 from tests.service.test_encode_plan import INFO
-from tests.support.serving import Json
+from tests.support.serving import ROOT, Json
 
 COLUMNS = 24
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -96,7 +96,8 @@ def test_variables_are_defined_and_used(name: str) -> None:
     """No expression names a variable that is not there, and none is there for nothing."""
     defined = {variable["name"] for variable in dashboard(name)["templating"]["list"]}
     used = {v for e in panel_expressions(name) for v in re.findall(r"\$\{?(\w+)", e.promql)} - OF_GRAFANA
-    assert used == defined - {"datasource"}
+    linked = {v for link in dashboard(name)["links"] for v in re.findall(r"\$\{?(\w+)", link["url"])}
+    assert used | linked == defined - {"datasource"}
 
 
 def test_it_opens_on_what_happens_now(name: str) -> None:
@@ -112,11 +113,25 @@ def test_it_opens_on_what_happens_now(name: str) -> None:
 
 def test_it_leads_to_the_others(name: str) -> None:
     """A link for each other dashboard takes the time range and the variables along."""
-    links = dashboard(name)["links"]
+    links = [link for link in dashboard(name)["links"] if link["url"].startswith("/")]
     assert {link["url"] for link in links} == {
         f"/d/headlight-{other}" for other in DASHBOARDS if other != name
     }
     assert all(link["includeVars"] and link["keepTime"] for link in links)
+
+
+def test_it_leads_to_the_explorer(name: str) -> None:
+    """At the address of a variable, which starts as the documents name it; time range and variables stay."""
+    (link,) = (link for link in dashboard(name)["links"] if not link["url"].startswith("/"))
+    assert link["url"] == "${address}/explorer"
+    assert link["url"].removeprefix("${address}") in {endpoint.path for endpoint in ENDPOINTS}
+    assert link["targetBlank"]
+    assert (link["includeVars"], link["keepTime"]) == (False, False)
+    (address,) = (one for one in dashboard(name)["templating"]["list"] if one["name"] == "address")
+    documented = re.search(r"`(http://[^`]+)/explorer`", (ROOT / "docs" / "explorer.md").read_text("utf-8"))
+    assert documented is not None
+    assert (address["type"], address["query"]) == ("textbox", documented[1])
+    assert address["current"]["value"] == address["query"] == address["options"][0]["value"]
 
 
 def test_every_metric_is_somewhere(name: str) -> None:

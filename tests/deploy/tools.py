@@ -11,7 +11,10 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "head
 FACTS: list[str] = []
 """What was measured; told at the end."""
 _PLACES = os.pathsep.join(
-    [str(CACHE / "bin"), str(CACHE / "python" / "bin"), os.environ["PATH"], "/usr/sbin"]
+    [
+        *(str(CACHE / place) for place in ("bin", "python/bin", "notebook/bin")),
+        *(os.environ["PATH"], "/usr/sbin"),
+    ]
 )
 
 

@@ -113,12 +113,17 @@ class Explorer:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         """Show the widget where anywidget is installed."""
-        if find_spec("anywidget") is None:
-            return {"text/html": self._repr_html_(), "text/plain": repr(self)}
+        if (page := self._repr_html_()) is not None:
+            return {"text/html": page, "text/plain": repr(self)}
         return self.widget._repr_mimebundle_(include=include, exclude=exclude)
 
-    def _repr_html_(self) -> str:
-        """Show the page in a frame: with all layers, or if they are too large, that of the chosen head."""
+    def _repr_html_(self) -> str | None:
+        """Show the page in a frame: with all layers, or if they are too large, that of the chosen head.
+
+        None where anywidget is installed: IPython would save the page, with its maps, beside the widget.
+        """
+        if find_spec("anywidget") is not None:
+            return None
         heads = self.state.get("heads") or [(0, 0)]
         try:
             try:
