@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 TARGET ?= cpu
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
-# For `make test-deploy`: which tests to run, and which parts `tests/deploy/install.sh` installs; all by default.
+# For `make test-deploy`: which tests to run, which parts `tests/deploy/install.sh` installs, all by default, and options
+# for pytest.
 DEPLOY_TESTS ?= tests/deploy tests/explorer
 DEPLOY_PARTS ?=
+DEPLOY_OPTIONS ?=
 
 # Files besides pyproject.toml that contain the version. `make version NEW=…` updates them; see docs/releasing.md.
 VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md docs/install.md docs/operations.md \
@@ -90,7 +92,7 @@ version:
 # On Debian 12, as root: builds and runs the images, compose and Prometheus, and opens the explorer in Chromium.
 test-deploy: $(VENV)/.test
 	tests/deploy/install.sh $(DEPLOY_PARTS)
-	$(BIN)/pytest -m deploy $(DEPLOY_TESTS)
+	$(BIN)/pytest -m deploy $(DEPLOY_OPTIONS) $(DEPLOY_TESTS)
 
 # torch is pinned separately and without a hash, so that any build of it, such as the CPU build, is accepted.
 $(VENV)/.serve: pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/cpp/vectors/* model/pytorch/kernels/cpp/rows/* model/pytorch/kernels/*.py)

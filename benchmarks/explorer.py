@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common
-from tests.explorer.explored import Explorer, chromium
+from tests.explorer.support.explored import Explorer, chromium
 from tests.references.families import write_model
 from tests.support.serving import Service, serve
 

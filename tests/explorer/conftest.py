@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.explored import Explorer, chromium
-from tests.explorer.planted import HEADS, LAYERS, WORDS, write_planted
+from tests.explorer.support.explored import Explorer, chromium
+from tests.explorer.support.planted import HEADS, LAYERS, WORDS, write_planted
 from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, serve
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.explored import THEMES, WIDTHS, Explorer
+from tests.explorer.support.explored import THEMES, WIDTHS, Explorer
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.explorer.explored import Explorer
-from tests.explorer.reading import HALF, maps
+from tests.explorer.support.explored import Explorer
+from tests.explorer.support.reading import HALF, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy

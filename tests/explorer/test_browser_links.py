@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.explored import Explorer, fragment
+from tests.explorer.support.explored import Explorer, fragment
 
 pytestmark = pytest.mark.deploy
 

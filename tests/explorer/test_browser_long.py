@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.explored import Explorer
-from tests.explorer.planted import WORDS
-from tests.explorer.reading import assert_shown, maps
+from tests.explorer.support.explored import Explorer
+from tests.explorer.support.planted import WORDS
+from tests.explorer.support.reading import assert_shown, maps
 from tests.references.checkpoints import write_bert
 from tests.support.serving import Service, serve
 

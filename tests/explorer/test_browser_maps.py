@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.explorer.explored import Explorer
-from tests.explorer.planted import HEADS, LAYERS, PREVIOUS, SELF
-from tests.explorer.reading import HALF, assert_shown, maps
+from tests.explorer.support.explored import Explorer
+from tests.explorer.support.planted import HEADS, LAYERS, PREVIOUS, SELF
+from tests.explorer.support.reading import HALF, assert_shown, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.explored import Explorer
-from tests.explorer.jupyter import jupyterlab
-from tests.explorer.planted import HEADS, LAYERS
-from tests.explorer.reading import assert_shown, maps
+from tests.explorer.support.explored import Explorer
+from tests.explorer.support.jupyter import jupyterlab
+from tests.explorer.support.planted import HEADS, LAYERS
+from tests.explorer.support.reading import assert_shown, maps
 from tests.support.serving import Service, serve
 
 pytestmark = pytest.mark.deploy

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.explorer.explored import Explorer, weight_text
-from tests.explorer.planted import HEADS, LAYERS, NEXT, PREVIOUS, SELF, UNIFORM
-from tests.explorer.reading import assert_shown, maps
+from tests.explorer.support.explored import Explorer, weight_text
+from tests.explorer.support.planted import HEADS, LAYERS, NEXT, PREVIOUS, SELF, UNIFORM
+from tests.explorer.support.reading import assert_shown, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.explorer.explored import THEMES, WIDTHS, Explorer, chromium, fragment
+from tests.explorer.support.explored import THEMES, WIDTHS, Explorer, chromium, fragment
 from tests.support.serving import ROOT, serve
 
 pytestmark = pytest.mark.deploy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.explored import Explorer
+from tests.explorer.support.explored import Explorer
 from tests.support.serving import Service, serve
 
 pytestmark = pytest.mark.deploy

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.explorer.explored import Explorer
-from tests.explorer.planted import HEADS, LAYERS
+from tests.explorer.support.explored import Explorer
+from tests.explorer.support.planted import HEADS, LAYERS
 
 pytestmark = pytest.mark.deploy
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.explorer.explored import Explorer
-from tests.explorer.reading import assert_shown, maps
+from tests.explorer.support.explored import Explorer
+from tests.explorer.support.reading import assert_shown, maps
 from tests.support.serving import Service
 
 pytestmark = pytest.mark.deploy
