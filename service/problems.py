@@ -64,6 +64,7 @@ _DETAILS = {
     "string_type": "must be a string",
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
+    "tuple_type": "must be a list of at least one item",
 }
 # A body of schemas that have no `example` of their own.
 _EXAMPLE = '{"inputs": "a text"}'

@@ -114,10 +114,11 @@ def cases() -> Iterator[Any]:
 def test_a_request_that_is_not_valid_names_its_field(
     service: Service, path: str, body: Json, field: str
 ) -> None:
-    """Each rule of the contract is a 422 that names the field and says something about it."""
+    """Each rule of the contract is a 422 that names the field and speaks of it in JSON's words."""
     document = assert_problem(post(service, body, path), 422, "invalid-request")
     assert document["field"] == field, document
     assert len(document["detail"]) > len(field) + 10
+    assert "Input should" not in document["detail"]  # the words of the library that validates
 
 
 @pytest.mark.parametrize("body", [[], ["a"], "a", 7, None, True, [{"inputs": "a"}]])
@@ -243,3 +244,5 @@ def test_an_unknown_prompt_is_told_the_models_prompts(several: Service) -> None:
     body = {"inputs": "a", "model": "prompted", "prompt_name": "nobody"}
     document = assert_problem(post(several, body), 422, "invalid-request", field="prompt_name")
     assert document["allowed"] == ["query", "passage"]
+    document = assert_problem(post(several, {**body, "model": "mini"}), 422, "invalid-request")
+    assert document["detail"] == 'prompt_name is "nobody", and this model has no prompts: leave it out.'

@@ -51,10 +51,9 @@ class CohereTokens(BaseModel):
 
 
 def _ids(value: object, info: ValidationInfo) -> IdLists:
-    ids = id_lists(value, info)
-    if not ids.flat:
-        raise invalid("tokens", "must be a list of token ids")
-    return ids
+    if not isinstance(value, list) or not value or isinstance(value[0], list):
+        raise invalid("tokens", "must be a list of at least one token id")
+    return id_lists(value, info)
 
 
 class CohereDetokenizeRequest(Fields):

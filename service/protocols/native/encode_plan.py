@@ -220,10 +220,12 @@ def choose_prompt(request: PromptRequest, info: ModelInfo) -> str:
     if name is None:
         return ""
     if name not in info.prompts:
-        known = ", ".join(info.prompts) or "none"
+        known = ", ".join(info.prompts)
         raise Problem(
             "invalid-request",
-            f'prompt_name is "{name}", which is not one of the model\'s prompts: choose from {known}.',
+            f'prompt_name is "{name}", which is not one of the model\'s prompts: choose from {known}.'
+            if known
+            else f'prompt_name is "{name}", and this model has no prompts: leave it out.',
             members={"field": "prompt_name", "actual": name, "allowed": list(info.prompts)},
         )
     return info.prompts[name]
