@@ -16,12 +16,14 @@ PURPOSES = (*_PROMPTS, "search_query", "search_document", "retrieval.query", "re
 def find_prompt(field: str, purpose: str, info: ModelInfo) -> str | None:
     """Return the name of the model's prompt for a purpose, given in `field`; None if it has none for it.
 
-    Raises a Problem for a purpose that neither the protocols nor the model's prompts know.
+    Raises a Problem for a purpose that neither the protocols nor the model's prompts know, nor, if it is a
+    `task`, the model's adapters.
     """
     if purpose in info.prompts:
         return purpose
-    if purpose not in PURPOSES:
-        known = dict.fromkeys((*info.prompts, *PURPOSES))
+    tasks = info.tasks if field == "task" else ()
+    known = dict.fromkeys((*info.prompts, *tasks, *PURPOSES))
+    if purpose not in known:
         raise Problem(
             "invalid-request",
             f'{field} is "{cut(purpose)}", which is no purpose of a text: choose from {", ".join(known)}.',

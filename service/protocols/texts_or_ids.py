@@ -1,6 +1,7 @@
 """Inputs that are texts or token ids, which run as they are sent, and mixtures of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
@@ -31,6 +32,10 @@ class Listed(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def place(self, field: str, index: int) -> str:
+        """Name the place of an input in the request, whose inputs are in `field`."""
+        return field if self.flat else f"{field}.{index}"
 
 
 def texts_or_ids(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
@@ -76,17 +81,17 @@ def check_inputs(inputs: Listed[TextOrIds], count: int, settings: Settings, fiel
 
 
 async def tokenize_inputs(
-    exchange: Exchange, inputs: Sequence[TextOrIds], truncation: Truncation, prompt: str, field: str
+    exchange: Exchange, listed: Listed[TextOrIds], truncation: Truncation, prompt: str, field: str
 ) -> list[Encoding]:
     """Tokenize texts, and take ids as they are; with a prompt, ids are turned into text to put it before.
 
     `field` has the inputs. Raises OutOfRange for an id that no token has, and InputTooLong.
     """
-    place = f"{field}.{{}}".format
-    texts = {i: one for i, one in enumerate(inputs) if isinstance(one, str)}
-    ids = {i: one for i, one in enumerate(inputs) if not isinstance(one, str)}
+    place = partial(listed.place, field)
+    texts = {i: one for i, one in enumerate(listed.inputs) if isinstance(one, str)}
+    ids = {i: one for i, one in enumerate(listed.inputs) if not isinstance(one, str)}
     if prompt and ids:
-        texts |= await _as_texts(exchange, ids, field)
+        texts |= await _as_texts(exchange, ids, place)
         ids = {}
     found: dict[int, Encoding] = {}
     if ids:
@@ -98,13 +103,15 @@ async def tokenize_inputs(
     return [found[i] for i in range(len(found))]
 
 
-async def _as_texts(exchange: Exchange, ids: dict[int, Sequence[int]], field: str) -> dict[int, str]:
+async def _as_texts(
+    exchange: Exchange, ids: dict[int, Sequence[int]], place: Callable[[int], str]
+) -> dict[int, str]:
     """Return the texts of lists of ids, without special tokens; raises OutOfRange."""
     decoder = exchange.engine.decoder
 
     def read() -> list[str]:
         for i, one in ids.items():
-            check_known(decoder, one, f"{field}.{i}.{{}}".format)
+            check_known(decoder, one, f"{place(i)}.{{}}".format)
         return decoder.decode([*ids.values()], skip_special_tokens=True)
 
     texts = await exchange.off_loop(read, steps=_STEPS_PER_ID * sum(map(len, ids.values())))

@@ -53,7 +53,8 @@ def test_vectors_are_those_of_the_native_route(tei: Service) -> None:
     assert whole["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
     assert distance([one["embedding"] for one in whole["data"]], expected) <= 2e-6
     assert distance(vectors(tei, input=TEXT), expected[:1]) <= 2e-6
-    assert distance(vectors(tei, input=[{"text": TEXT}]), expected[:1]) <= 2e-6
+    for given in ([{"text": TEXT}], {"text": TEXT}):
+        assert distance(vectors(tei, input=given), expected[:1]) <= 2e-6
 
 
 @pytest.mark.parametrize(
@@ -119,10 +120,16 @@ def test_objects_have_texts_only(tei: Service, given: list[Json]) -> None:
 
 @pytest.mark.parametrize(
     ("ids", "param"),
-    [([[1820, 5679]], "input.0"), ([[101, 99999, 102]], "input.0.1"), ([[101, 2054]], "input.0")],
+    [
+        ([[1820, 5679]], "input.0"),
+        ([[101, 99999, 102]], "input.0.1"),
+        ([[101, 2054]], "input.0"),
+        ([1820, 5679], "input"),
+        ([101, 99999, 102], "input.1"),
+    ],
 )
-def test_ids_of_another_tokenizer_are_refused(tei: Service, ids: list[list[int]], param: str) -> None:
-    """They would be other words: the error names the option of the client that makes them."""
+def test_ids_of_another_tokenizer_are_refused(tei: Service, ids: list[Any], param: str) -> None:
+    """They would be other words: the error names the place, and the option of the client that makes them."""
     assert_error(post(tei, {"input": ids}, PATH), 400, param, "check_embedding_ctx_length=False")
 
 
@@ -141,6 +148,30 @@ def test_purposes_choose_prompts(tei: Service) -> None:
     assert distance(vectors(tei, input=TEXT, input_type="query"), vectors(tei, input=TEXT)) == 0
     wrong = post(tei, {"input": TEXT, "input_type": "poem"}, PATH)
     assert_error(wrong, 400, "input_type", "search_query")
+    agreeing = {"input_type": "document", "task": "retrieval.passage", "prompt_name": "passage"}
+    assert distance(vectors(tei, model="prompted", input=QUERY, **agreeing), [expected]) <= 2e-6
+    no_prompt = {"input_type": "clustering", "task": "retrieval.passage"}
+    assert distance(vectors(tei, model="prompted", input=QUERY, **no_prompt), [expected]) <= 2e-6
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "part"),
+    [
+        (
+            {"input_type": "query", "task": "retrieval.passage"},
+            "task",
+            'task is "retrieval.passage" and input_type is "query", which choose different prompts',
+        ),
+        ({"input_type": "document", "prompt_name": "query"}, "prompt_name", 'input_type is "document"'),
+        ({"input_type": "query", "task": "poem"}, "task", "no purpose of a text"),
+        ({"prompt_name": "query", "task": "poem"}, "task", "no purpose of a text"),
+    ],
+)
+def test_purposes_that_contradict_each_other_are_refused(
+    tei: Service, options: Json, param: str, part: str
+) -> None:
+    """None of them is ignored: neither one that names another prompt, nor one that names nothing."""
+    assert_error(post(tei, {"model": "prompted", "input": QUERY, **options}, PATH), 400, param, part)
 
 
 def test_parts_of_a_text_run_as_one(tei: Service) -> None:
@@ -270,7 +301,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
         ({"input": "a", "encoding_type": []}, "encoding_type", "is an empty list: send one type"),
         ({"input": "a", "return_multivector": True}, "return_multivector", "must be false: for the vectors"),
         ({"input": "a", "return_multivector": 0}, "return_multivector", "must be false"),
-        ({"input": "a", "prompt_name": "x"}, "prompt_name", "none"),
+        ({"input": "a", "prompt_name": "x"}, "prompt_name", "has no prompts: leave it out"),
         (
             {"input": "a", "normalized": False, "encoding_type": "int8"},
             "normalized",

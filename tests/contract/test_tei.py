@@ -53,6 +53,7 @@ def test_ids_run_as_they_are_sent(tei: Service) -> None:
     assert distance(ask(tei, "/embed", inputs=ids[0]), expected[:1]) <= 2e-6
     assert distance(ask(tei, "/embed", inputs=[TEXT, ids[1]]), expected) <= 2e-6
     assert_error(post(tei, {"inputs": [[101, 99999]]}, "/embed"), 422, "Validation", "inputs.0.1 is 99999")
+    assert_error(post(tei, {"inputs": [101, 99999]}, "/embed"), 422, "Validation", "inputs.1 is 99999")
 
 
 def test_each_token_has_a_vector(tei: Service) -> None:

@@ -12,6 +12,7 @@ from model.errors import OutOfRange, Unsupported
 from service.problems import Problem
 from service.protocols.native.encode_plan import choose_prompt, plan_encode, resolve
 from service.protocols.native.schemas import EncodeRequest
+from service.protocols.purposes import find_prompt
 from tests.support.doubles import tokenizer
 
 INFO = ModelInfo(
@@ -131,3 +132,12 @@ def test_which_prompt_stands_before_the_texts() -> None:
     assert refused.value.members["allowed"] == ["query", "passage"]
     with pytest.raises(Problem):
         choose_prompt(encode(prompt_name=""), INFO)
+
+
+def test_a_task_of_an_adapter_needs_no_prompt() -> None:
+    """Its name is a purpose, though no protocol knows it; as an `input_type` it would choose nothing."""
+    adapted = replace(INFO, tasks=("summaries",))
+    assert find_prompt("task", "summaries", adapted) is None
+    for field, info in (("input_type", adapted), ("task", INFO)):
+        with pytest.raises(Problem):
+            find_prompt(field, "summaries", info)

@@ -19,7 +19,7 @@ from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
 from service.protocols.oip.body import CODINGS, HEADER_LENGTH, OUTPUT, Inference, read_inference
 from service.protocols.oip.models import VERSION, find_engine
 from service.protocols.oip.tensors import Ids
-from service.protocols.texts_or_ids import tokenize_inputs
+from service.protocols.texts_or_ids import Listed, tokenize_inputs
 from service.serialization.items import Expected, Item
 
 _FEWER = "send fewer texts, or set the parameter `dimensions`"
@@ -74,7 +74,7 @@ async def _tokenize(exchange: Exchange, body: Inference) -> list[Encoding]:
     truncation = Truncation(allowed=body.parameters.truncate)
     if isinstance(body.inputs[0], list):
         ids = cast(Sequence[Ids], body.inputs)
-        return await tokenize_inputs(exchange, ids, truncation, prompt, "input_ids")
+        return await tokenize_inputs(exchange, Listed(ids, flat=False), truncation, prompt, "input_ids")
     texts = cast(Sequence[Text], body.inputs)
     return await exchange.tokenize(texts, truncation, prompt, "text.{}".format)
 

@@ -1,7 +1,7 @@
 """`/v1/embeddings`: a vector for each text, or for each part of one."""
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
@@ -17,14 +17,14 @@ from model.contract import Encoding, ModelInfo
 from model.errors import OutOfRange
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
-from service.problems import Problem
+from service.problems import Problem, cut
 from service.protocols.exchange import Exchange
 from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
 from service.protocols.openai.fields import EmbeddingsRequest
 from service.protocols.purposes import find_prompt
-from service.protocols.texts_or_ids import check_inputs, tokenize_inputs
+from service.protocols.texts_or_ids import Listed, TextOrIds, check_inputs, tokenize_inputs
 from service.protocols.view import View
 from service.serialization.items import Expected, Item
 
@@ -162,28 +162,46 @@ def _choose_task(body: EmbeddingsRequest, info: ModelInfo) -> str | None:
 
 
 def _choose_prompt(body: EmbeddingsRequest, info: ModelInfo) -> str:
-    if body.prompt_name is None and (purpose := body.input_type or body.task) is not None:
-        name = find_prompt("input_type" if body.input_type else "task", purpose, info)
-        return "" if name is None else info.prompts[name]
-    return choose_prompt(PromptRequest.model_construct(prompt_name=body.prompt_name), info)
+    purposes = {"input_type": body.input_type, "task": body.task}
+    given = {field: purpose for field, purpose in purposes.items() if purpose is not None}
+    names = {field: find_prompt(field, purpose, info) for field, purpose in given.items()}
+    if body.prompt_name is not None or not given:
+        prompt = choose_prompt(PromptRequest.model_construct(prompt_name=body.prompt_name), info)
+        names["prompt_name"] = body.prompt_name
+    else:
+        prompt = info.prompts[name] if (name := next(filter(None, names.values()), None)) else ""
+    _check_agreement({field: name for field, name in names.items() if name is not None}, body)
+    return prompt
+
+
+def _check_agreement(names: Mapping[str, str], body: EmbeddingsRequest) -> None:
+    """Raise the 400 of fields that choose different prompts of the model, of these `names`."""
+    for (first, name), (second, other) in pairwise(names.items()):
+        if name != other:
+            one, two = cut(getattr(body, first)), cut(getattr(body, second))
+            raise Problem(
+                "invalid-request",
+                f'{second} is "{two}" and {first} is "{one}", which choose different prompts: send one of '
+                "the two.",
+                members={"field": second},
+            )
 
 
 async def _tokenize(
     exchange: Exchange, body: EmbeddingsRequest, truncation: Truncation, prompt: str
 ) -> list[Encoding]:
-    lists = [(i, one) for i, one in enumerate(body.input.inputs) if not isinstance(one, str)]
     try:
-        encodings = await tokenize_inputs(exchange, body.input.inputs, truncation, prompt, "input")
+        encodings = await tokenize_inputs(exchange, body.input, truncation, prompt, "input")
     except OutOfRange as error:
         raise Problem(
             "invalid-request", f"{error} {_OTHER_IDS}", members={"field": error.field, "actual": error.actual}
         ) from None
-    if lists:
-        await _check_special(exchange, lists)
+    if not all(isinstance(one, str) for one in body.input.inputs):
+        await _check_special(exchange, body.input)
     return encodings
 
 
-async def _check_special(exchange: Exchange, lists: Sequence[tuple[int, Any]]) -> None:
+async def _check_special(exchange: Exchange, listed: Listed[TextOrIds]) -> None:
     """Refuse ids without the special tokens around each text, which another tokenizer made.
 
     Most of its ids are also ids of this model, but of other words.
@@ -194,13 +212,15 @@ async def _check_special(exchange: Exchange, lists: Sequence[tuple[int, Any]]) -
     record.tokens = counted
     for place, where in ((0, "begin"), (-1, "end")):
         needed = sample.token_ids[place]
-        wrong = next((i for i, ids in lists if ids[place] != needed), None)
+        ids = ((i, one[place]) for i, one in enumerate(listed.inputs) if not isinstance(one, str))
+        wrong = next((i for i, found in ids if found != needed), None)
         if sample.special[place] and wrong is not None:
+            field = listed.place("input", wrong)
             raise Problem(
                 "invalid-request",
-                f"input.{wrong} does not {where} with {needed}, the special token that this model has there. "
+                f"{field} does not {where} with {needed}, the special token that this model has there. "
                 f"{_OTHER_IDS}",
-                members={"field": f"input.{wrong}"},
+                members={"field": field},
             )
 
 

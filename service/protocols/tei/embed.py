@@ -129,7 +129,7 @@ def _views(plan: EncodePlan, encodings: Sequence[Encoding]) -> list[View]:
 async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:
     prompted = PromptRequest.model_construct(prompt_name=body.prompt_name)
     prompt = choose_prompt(prompted, exchange.engine.info)
-    return await tokenize_inputs(exchange, body.inputs.inputs, body.truncation, prompt, "inputs")
+    return await tokenize_inputs(exchange, body.inputs, body.truncation, prompt, "inputs")
 
 
 def _characters(body: EmbedAllRequest) -> int:
