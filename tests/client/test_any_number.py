@@ -149,6 +149,14 @@ def test_options_hold_for_texts_that_are_compared_here(ask: Ask, narrow: Service
     assert raised.value.status == 404
 
 
+def test_another_function_is_refused_before_texts_are_encoded() -> None:
+    """Nobody waits for the vectors of a thousand texts to learn of a slip."""
+    another: Any = "cosinus"
+    with stand_in(echo) as server, pytest.raises(ValueError, match="use cosine, dot, euclidean, manhattan"):
+        ask_with(server.url, awaited=False)(lambda client: client.similarity(["1"] * 1000, function=another))
+    assert not [one for one in server.received if one.path == "/encode"]
+
+
 def test_texts_are_tokenized_and_decoded(ask: Ask) -> None:
     """And back, in order; a text's tokens are rows of a data frame."""
     answer = ask(lambda client: client.tokenize(TEXTS))

@@ -79,17 +79,18 @@ def test_a_refusal_makes_parts_smaller(error: HeadlightError, cut: list[int], la
 
 
 @pytest.mark.parametrize("status", [400, 422, 429, 500, 503])
-def test_other_refusals_are_errors_of_their_inputs(status: int) -> None:
+@pytest.mark.parametrize("field", ["inputs", "texts", "token_ids"])
+def test_other_refusals_are_errors_of_their_inputs(status: int, field: str) -> None:
     """What smaller requests would not help is raised; it names inputs by their place in the call."""
     parts = Parts([30] * 300, Limits(inputs=100), 20, 4)
     next(parts)
-    error = refusal(status, "input-too-long", field="inputs.7", detail="inputs.7 has 300 tokens.")
-    error.detail = "inputs.7 has 300 tokens."
+    error = refusal(status, "input-too-long", field=f"{field}.7", detail=f"{field}.7 has 300 tokens.")
+    error.detail = f"{field}.7 has 300 tokens."
     with pytest.raises(HeadlightError) as raised:
         parts.refused(error, next(parts))
     assert raised.value is error
-    assert (error.rows, error.field) == (range(100, 200), "inputs.107")
-    assert str(error).startswith("inputs.107 has 300 tokens.")
+    assert (error.rows, error.field) == (range(100, 200), f"{field}.107")
+    assert str(error).startswith(f"{field}.107 has 300 tokens.")
     assert str(error).endswith("[inputs 100 to 199]")
 
 

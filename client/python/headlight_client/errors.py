@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 _SHORT = 200  # characters of a response without a problem document that the message quotes
-_PLACE = re.compile(r"\binputs\.(\d+)\b")
+_PLACE = re.compile(r"\b(inputs|texts|token_ids)\.(\d+)\b")
 
 
 class HeadlightError(Exception):
@@ -139,7 +139,7 @@ def _named(rows: range) -> str:
 
 
 def _counted_from(start: int, text: str) -> str:
-    return _PLACE.sub(lambda found: f"inputs.{int(found[1]) + start}", text)
+    return _PLACE.sub(lambda found: f"{found[1]}.{int(found[2]) + start}", text)
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes) -> HeadlightError:

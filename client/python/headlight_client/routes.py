@@ -278,14 +278,12 @@ class Routes(
         """
         given = {**locals(), "texts": listed(texts)}
         call = call_of("/similarity", ACCEPT_WHOLE, decoded, given, "texts")
-        others = {name: value for name, value in given.items() if name not in ("texts", "source", "function")}
-        vectors = call_of("/encode", ACCEPT_WHOLE, encoded, {**others, "inputs": given["texts"]})
+        vectors = None
+        if source is None:
+            others = {name: value for name, value in given.items() if name not in ("texts", "function")}
+            vectors = call_of("/encode", ACCEPT_WHOLE, encoded, {**others, "inputs": given["texts"]})
         return self._fetch(
-            SimilarityCall(
-                **vars(call) | {"merge": concatenated},
-                vectors=vectors if source is None else None,
-                function=function,
-            )
+            SimilarityCall(**vars(call) | {"merge": concatenated}, vectors=vectors, function=function)
         )
 
     def tokenize(

@@ -15,6 +15,7 @@ from headlight_client.frames import similarity_frame
 
 _COSINE = "cosine"
 """The function of a model that names none, and of a service that does not say."""
+_FUNCTIONS = (_COSINE, "dot", "euclidean", "manhattan")
 _TINY = np.finfo(np.float32).tiny
 # Differences of this many numbers (one megabyte) stay in the cache of a core.
 _BLOCK_NUMBERS = 2**18
@@ -62,12 +63,18 @@ class SimilarityCall(Call[Any]):
             )
 
     def in_parts(self, info: Mapping[str, Any]) -> Call[Any]:
-        """Return this call, or for texts without a source one that encodes them and compares them here."""
+        """Return this call, or for texts without a source one that encodes them and compares them here.
+
+        Raises ValueError for a function that this client does not have.
+        """
         if self.vectors is None:
             return self
         models: Sequence[Mapping[str, Any]] = info.get("models") or []
         own = [one.get("similarity") for one in models if self.model in (None, one.get("name"))]
-        merge: Any = partial(_compared, self.function or (own and own[0]) or _COSINE)
+        function = self.function or (own and own[0]) or _COSINE
+        if function not in _FUNCTIONS:
+            raise ValueError(f"function is {function!r}: use {', '.join(_FUNCTIONS)}.")
+        merge: Any = partial(_compared, function)
         return replace(self.vectors, merge=merge)
 
 
@@ -94,8 +101,7 @@ def _compared(function: str, answers: Sequence[Answer[Encoded]]) -> Similarities
 def compare(function: str, vectors: NDArray[Any]) -> FloatArray:
     """Compare all vectors (N, d) with each other, as `/similarity` does: (N, N), float32.
 
-    The cosine of a zero vector is 0; `euclidean` and `manhattan` are negative distances. Raises ValueError
-    for another function.
+    The cosine of a zero vector is 0; `euclidean` and `manhattan` are negative distances.
     """
     match function:
         case "cosine":
@@ -104,9 +110,8 @@ def compare(function: str, vectors: NDArray[Any]) -> FloatArray:
             return units @ units.T
         case "dot":
             return np.asarray(vectors @ vectors.T, np.float32)
-        case "euclidean" | "manhattan":
+        case _:
             return _distances(function, vectors)
-    raise ValueError(f"function is {function!r}: use cosine, dot, euclidean or manhattan.")
 
 
 def _distances(function: str, vectors: NDArray[Any]) -> FloatArray:
