@@ -153,6 +153,7 @@ def test_the_length_of_the_json_is_within_the_body(tei: Service, length: str) ->
     sent = {LENGTH.encode(): length.encode()}
     response = tei.http.post(path(), content=json.dumps(GOOD), headers=sent)
     assert_error(response, 400, f"The header {LENGTH}")
+    assert_error(response, 400, "send the size of the JSON")
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,8 @@ def _header_length(request: Request) -> int | None:
     if not (given.isascii() and given.isdigit() and len(given) <= _MAX_DIGITS):
         raise invalid(
             HEADER_LENGTH,
-            f"The header {HEADER_LENGTH} is {cut(given)}: send the bytes of the JSON, a whole number.",
+            f"The header {HEADER_LENGTH} is {cut(given)}: send the size of the JSON in bytes, as digits, at "
+            f"most {_MAX_DIGITS}.",
         )
     return int(given)
 
