@@ -197,7 +197,14 @@ def test_what_is_served_is_valid_and_so_is_the_answer(
 
 
 # Details of rules that a schema cannot say: between fields, and about the model that is served.
-_BEYOND = ("no effect", "cannot be combined", "choose", "not one of the model's", "at most 64 bits")
+_BEYOND = (
+    "no effect",
+    "cannot be combined",
+    "choose",
+    "not one of the model's",
+    "no prompts",
+    "at most 64 bits",
+)
 
 
 def test_what_has_a_wrong_type_is_not_valid(service: Service, schema: Json) -> None:
