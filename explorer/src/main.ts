@@ -10,6 +10,7 @@ import { KernelSource, type WidgetModel } from "./data/notebook.js";
 import type { FileData } from "./data/packed.js";
 import type { Source } from "./data/source.js";
 import { App } from "./layout/App.js";
+import { keepKeys } from "./layout/keys.js";
 import { changedFields, initialState, parseState, type State } from "./state/fields.js";
 import { followAddress } from "./state/history.js";
 import { Store } from "./state/store.js";
@@ -30,16 +31,21 @@ export function mount(element: HTMLElement, source: Source, state: Partial<State
   const store = new Store(source, { ...initialState(), ...state });
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const follow = (): void => {
-    store.systemDark.value = dark.matches;
+    // JupyterLab has a theme of its own.
+    const { jpThemeLight } = document.body.dataset;
+    store.systemDark.value = jpThemeLight === undefined ? dark.matches : jpThemeLight === "false";
   };
   follow();
   dark.addEventListener("change", follow);
+  const observer = new MutationObserver(follow);
+  observer.observe(document.body, { attributeFilter: ["data-jp-theme-light"] });
   draw(h(App, { store }), element);
   void store.readInfo();
   return {
     store,
     unmount: () => {
       dark.removeEventListener("change", follow);
+      observer.disconnect();
       draw(null, element);
     },
   };
@@ -53,7 +59,9 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     model.set("state", changedFields(store.state.value));
     model.save_changes();
   });
+  const release = keepKeys(el);
   return () => {
+    release();
     stop();
     unmount();
     source.close();

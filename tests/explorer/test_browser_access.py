@@ -115,12 +115,31 @@ def test_the_chosen_tab_is_in_view_on_a_phone(browser: Any, served: Service) -> 
       const tab = document.querySelector("[role=tab][aria-selected=true]").getBoundingClientRect();
       return tab.left >= list.left - 1 && tab.right <= list.right + 1 && scrollY === 0;
     }"""
-    tab.open(**FIELDS, view="compare")
-    assert tab.page.evaluate(inside)
+    for view in ("heads", "lines", "matrix", "flow", "pairs", "table", "compare"):
+        tab.open(**FIELDS, view=view)
+        assert tab.page.evaluate(inside), view
     for name in ("Flow", "Lines", "Fingerprints", "Text"):
         tab.tab(name)
         tab.page.evaluate("scrollTo(0, 0)")
         assert tab.page.evaluate(inside), name
+    context.close()
+
+
+def test_an_edge_fades_where_there_is_more(browser: Any, served: Service) -> None:
+    """Of the tabs and of what is wide, as long as it is cut off; where all is seen, nothing fades."""
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    tab = Explorer(context.new_page(), served.url)
+    tab.open(**FIELDS, view="table")
+    wide = tab.page.locator(".tabs, .scroll")
+    masks = """all => all.map(one => {
+      const { maskImage, maskPosition } = getComputedStyle(one);
+      return maskImage === "none" ? "" : Math.round(parseFloat(maskPosition) / 10) * 10;
+    })"""
+    for scrolled, place in (("0", 100), ("one.scrollWidth", 0)):
+        wide.evaluate_all(f"all => all.forEach(one => {{ one.scrollLeft = {scrolled} }})")
+        tab.becomes(lambda: wide.evaluate_all(masks), [place, place])
+    tab.page.set_viewport_size({"width": 1440, "height": 800})
+    tab.becomes(lambda: wide.evaluate_all(masks), ["", ""])
     context.close()
 
 

@@ -99,6 +99,7 @@ def test_a_page_holds_the_maps_of_its_layer_and_shows_them(
     page.locator(".row-table tbody tr").first.wait_for()
     rows = [row.split("\t") for row in page.locator(".row-table tbody tr").all_inner_texts()]
     assert {row[1]: row[2] for row in rows}["mat"] == f"{maps(served)[1, 2, 2, 6]:.3f}"
+    assert page.get_by_role("link", name="API documentation").count() == 0  # there is no service
     context.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.explorer.support.explored import Explorer, fragment
+from tests.explorer.support.explored import Explorer, fragment, state_of
 
 pytestmark = pytest.mark.deploy
 
@@ -78,6 +78,34 @@ def test_back_and_forward_lead_through_the_choices(tab: Explorer) -> None:
     tab.page.go_forward()
     tab.expect(selected).to_have_text("Table")
     tab.becomes(tab.steps, [2, 0])
+
+
+def test_an_address_that_is_set_is_not_overwritten(tab: Explorer) -> None:
+    """Not even by a choice that is on its way to the address at that moment."""
+    tab.open(text=TEXT)
+    tab.page.evaluate(
+        """link => {
+          window.written = [];
+          const { pushState } = history;
+          history.pushState = (...all) => { window.written.push(all[2]); pushState.apply(history, all); };
+          const Packing = window.CompressionStream;
+          window.CompressionStream = class extends Packing {
+            constructor(format) {
+              super(format);
+              window.CompressionStream = Packing;
+              location.hash = link;
+            }
+          };
+          document.querySelector('[data-position="5"]').click();
+        }""",
+        fragment(text=TEXT, view="table"),
+    )
+    tab.link_has(view="table", pinned=None)
+    tab.expect(tab.page.locator('[role="tab"][aria-selected="true"]')).to_have_text("Table")
+    tab.page.wait_for_timeout(600)  # what waits for the address is written by then
+    written = tab.page.evaluate("window.written")
+    assert [state_of(one).get("view") for one in written] == ["table"] * len(written)
+    tab.link_has(view="table", pinned=None)
 
 
 def test_any_fragment_loads(tab: Explorer) -> None:

@@ -62,10 +62,61 @@ def run(lab: Explorer, cell: int) -> None:
     raise AssertionError("JupyterLab does not run the cell.")
 
 
+def shown(lab: Explorer) -> None:
+    """Show the explorer, and wait for it."""
+    lab.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+    run(lab, 0)
+    lab.token(2).wait_for()
+
+
+def test_keys_within_the_explorer_are_not_the_notebooks(notebook: Explorer) -> None:
+    """`a` would insert a cell, and `x` or twice `d` take this one away; Ctrl+S still saves."""
+    shown(notebook)
+    notebook.token(2).click()
+    for key in "axdd":
+        notebook.page.keyboard.press(key)
+    notebook.page.keyboard.press("]")
+    notebook.becomes(notebook.steps, [2, 2])
+    cells = notebook.page.locator(".jp-Notebook .jp-Cell")
+    assert cells.count() == len(CELLS)
+    unsaved = notebook.page.locator(".lm-TabBar-tab.jp-mod-dirty")
+    unsaved.wait_for()
+    notebook.page.keyboard.press("Control+s")
+    notebook.expect(unsaved).to_have_count(0)
+    notebook.page.locator(".jp-Notebook .cm-content").first.click()
+    notebook.page.keyboard.press("Escape")
+    notebook.page.keyboard.press("a")  # outside of it they still work
+    notebook.expect(cells).to_have_count(len(CELLS) + 1)
+
+
+def test_the_styles_of_a_notebook_do_not_reach_the_explorer(notebook: Explorer) -> None:
+    """Names stand beside numbers, corners are round, links underlined; but the theme is JupyterLab's."""
+    notebook.page.emulate_media(color_scheme="dark")
+    shown(notebook)
+    notebook.expect(notebook.page.locator(".headlight")).to_have_attribute("data-theme", "light")
+    notebook.page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    notebook.expect(notebook.page.locator(".headlight")).to_have_attribute("data-theme", "dark")
+    style = "(one, [pseudo, name]) => getComputedStyle(one, pseudo)[name]"
+    soft = notebook.page.locator(".headlight .note").first.evaluate(style, [None, "color"])
+    find = notebook.page.get_by_placeholder("Find a token")
+    assert find.evaluate(style, ["::placeholder", "color"]) == soft
+    export = notebook.page.get_by_role("button", name="Export", exact=True)
+    assert export.evaluate(style, [None, "borderRadius"]) == "6px"
+    link = notebook.page.locator(".headlight .footer a")
+    assert link.evaluate(style, [None, "textDecorationLine"]) == "underline"
+    notebook.page.get_by_role("tab", name="All heads", exact=True).click()
+    pairs = notebook.page.locator(".head-panel dl > div")
+    pairs.first.wait_for()
+    overlapping = """all => all.filter(one => {
+      const [name, value] = [...one.children].map(part => part.getBoundingClientRect());
+      return name.right > value.left || Math.abs(name.top - value.top) > 4 || name.bottom - name.top < 16;
+    }).length"""
+    assert pairs.evaluate_all(overlapping) == 0
+
+
 def test_a_notebook_shows_the_explorer(notebook: Explorer, guarded: Service, tmp_path: Path) -> None:
     """Weights are the API's, choices reach Python; only the kernel has the key, and no maps are saved."""
-    notebook.page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
-    run(notebook, 0)
+    shown(notebook)
     notebook.token(2).click()
     guarded.http.headers["Authorization"] = f"Bearer {KEY}"
     expected = maps(guarded, TEXT)

@@ -27,6 +27,14 @@ def test_enter_shows_the_text(tab: Explorer) -> None:
     tab.expect(tab.page.locator(".token")).to_have_count(6)
 
 
+def test_the_documentation_of_the_api_is_a_click_away(tab: Explorer) -> None:
+    """The page that the service has of its own."""
+    tab.open(text=TEXT)
+    tab.page.get_by_role("link", name="API documentation").click()
+    tab.page.wait_for_url(f"{tab.url}/docs")
+    tab.expect(tab.page.get_by_text("/attention").first).to_be_visible()
+
+
 def test_examples_lead_to_a_view(tab: Explorer) -> None:
     """Before a text is entered; the one of a pair fills both fields."""
     tab.open()

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.explorer.support.explored import Explorer
+from tests.explorer.support.planted import HEADS
 from tests.explorer.support.reading import assert_shown, maps
 from tests.support.serving import Service
 
@@ -77,6 +78,46 @@ def test_each_widget_has_its_own_help_and_tabs(widgets: Explorer) -> None:
     widgets.page.keyboard.press("?")
     widgets.expect(second.locator("dialog.help")).to_be_visible()
     widgets.expect(first.get_by_role("tab", name="Text")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_narrow_widget_has_its_heads_below_their_names(widgets: Explorer) -> None:
+    """However wide the window is: the panel goes below, and columns are as wide as their cells."""
+    host = widgets.page.locator(".host").nth(1)
+    host.evaluate("one => { one.style.width = '560px' }")
+    host.get_by_role("tab", name="All heads").click()
+    host.locator("[data-head]").first.wait_for()
+    off = host.locator(".grid").evaluate(
+        """grid => {
+          const middles = (selector) => [...grid.querySelectorAll(selector)].map((one) => {
+            const { left, right } = one.getBoundingClientRect();
+            return (left + right) / 2;
+          });
+          const cells = middles("tbody tr:first-child [data-head]");
+          return middles("thead th").map((at, i) => Math.abs(at - cells[i]));
+        }"""
+    )
+    assert len(off) == HEADS
+    assert max(off) < 1
+    grid, panel = (host.locator(one).bounding_box() for one in (".grid", ".head-panel"))
+    assert panel["y"] > grid["y"] + grid["height"]
+    assert host.locator(".scroll").evaluate("one => one.scrollWidth === one.clientWidth")
+
+
+def test_a_widget_follows_the_theme_of_its_notebook(widgets: Explorer) -> None:
+    """JupyterLab says which on its page; as long as it does, what the system prefers does not count."""
+    themes = "all => all.map(one => one.dataset.theme)"
+    shown = widgets.page.locator(".host .headlight")
+    put = "theme => { document.body.dataset.jpThemeLight = theme }"
+    widgets.page.evaluate(put, "false")
+    widgets.becomes(lambda: shown.evaluate_all(themes), ["dark", "dark"])
+    widgets.page.evaluate(put, "true")
+    widgets.becomes(lambda: shown.evaluate_all(themes), ["light", "light"])
+    widgets.page.emulate_media(color_scheme="dark")
+    widgets.page.wait_for_timeout(100)
+    assert shown.evaluate_all(themes) == ["light", "light"]
+    widgets.page.evaluate("delete document.body.dataset.jpThemeLight")
+    widgets.becomes(lambda: shown.evaluate_all(themes), ["dark", "dark"])
+    assert shown.get_by_role("link", name="API documentation").count() == 0
 
 
 def test_the_state_is_a_trait(widgets: Explorer) -> None:

@@ -4,7 +4,7 @@ import { countText, timeText } from "../drawing/numbers.js";
 import { useStore } from "./context.js";
 
 export function Footer() {
-  const { loader } = useStore();
+  const { loader, source } = useStore();
   const last = loader.last.value;
   return (
     <footer class="footer">
@@ -15,6 +15,7 @@ export function Footer() {
         </a>
         ): it shows what a head mixes, not why the model answers as it does.
       </p>
+      {source.kind === "http" && <a href={new URL("docs", source.url).href}>API documentation</a>}
       <p class="timing">
         {loader.waiting.value > 0
           ? "Loading…"

@@ -20,6 +20,19 @@ export function followKeys(store: Store, root: HTMLElement): () => void {
   return () => listened.removeEventListener("keydown", press as EventListener);
 }
 
+/**
+ * Keep keys that are pressed within an element from JupyterLab, whose letters cut and insert cells; those with Ctrl
+ * still save. It looks at the element with the focus alone, before any listener within the document.
+ */
+export function keepKeys(element: HTMLElement): () => void {
+  const mark = ({ target, ctrlKey, metaKey, altKey }: KeyboardEvent): void => {
+    if (!element.contains(target as Node)) return;
+    (target as Element).toggleAttribute("data-lm-suppress-shortcuts", !(ctrlKey || metaKey || altKey));
+  };
+  addEventListener("keydown", mark, true);
+  return () => removeEventListener("keydown", mark, true);
+}
+
 function actions(store: Store, root: HTMLElement): Record<string, () => void> {
   return {
     "[": () => store.step(-1, 0),

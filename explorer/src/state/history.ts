@@ -15,11 +15,21 @@ const LEFT = "headlight-left";
  * the address has none.
  */
 export async function followAddress(store: Store, own = false): Promise<() => void> {
-  const read = async () => store.restore(await fromFragment(location.hash));
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  /** What the address bar had when it was last read or written. */
+  let known = location.hash;
+  const read = async () => {
+    // The address is newer than a change that it does not have yet.
+    clearTimeout(timer);
+    timer = undefined;
+    const { hash } = location;
+    known = hash;
+    const state = await fromFragment(hash);
+    if (known === hash) store.restore(state);
+  };
   const left = takeLeft();
   if (left !== null) store.restore(left);
   else if (!own || location.hash !== "") await read();
-  let timer: ReturnType<typeof setTimeout> | undefined;
   let first = left === null;
   const stop = effect(() => {
     const state = store.state.value;
@@ -28,13 +38,16 @@ export async function followAddress(store: Store, own = false): Promise<() => vo
       first = false;
       return;
     }
-    timer = setTimeout(async () => {
+    const current = setTimeout(async () => {
       const fragment = await toFragment(state);
-      if (store.state.peek() !== state) return;
+      // A later change has a timer of its own; an address that was not read yet is about to be.
+      if (timer !== current || location.hash !== known) return;
       timer = undefined;
-      if (fragment === location.hash.slice(1)) return;
+      if (fragment === known.slice(1)) return;
       history.pushState(null, "", fragment === "" ? location.pathname + location.search : `#${fragment}`);
+      known = location.hash;
     }, STEP_MS);
+    timer = current;
   });
   const leave = (): void => {
     if (timer !== undefined) putLeft(store.state.peek());

@@ -29,7 +29,12 @@ export function HeadGrid({ overview, label, cell, class: look }: HeadGridProps) 
   };
   return (
     <div class="scroll">
-      <table class="grid" ref={grid} aria-label="Heads, a row for each layer">
+      <table
+        class="grid"
+        ref={grid}
+        aria-label="Heads, a row for each layer"
+        style={{ minWidth: `${2 + 2.5 * overview.heads}rem` }}
+      >
         <thead>
           <tr>
             <td />

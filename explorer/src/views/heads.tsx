@@ -19,7 +19,7 @@ export function HeadsView({ overview }: ViewProps) {
   const shown = statistic ?? (overview.thumbnails === null ? STATISTICS[0]! : null);
   return (
     <div class="heads-view">
-      <div class="heads-main">
+      <div>
         <div class="view-tools">
           <label>
             <span>Cells show</span>

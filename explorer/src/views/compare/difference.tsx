@@ -71,8 +71,8 @@ function Shown({ found, difference, overview }: ShownProps) {
     <div class="difference">
       <div>
         <p class="note">
-          {name}, second minus first: <span class="key above" aria-hidden="true" /> more in the second,{" "}
-          <span class="key below" aria-hidden="true" /> less. Point at a cell, or move with the arrow keys.
+          {name}, second minus first: <span class="swatch above" aria-hidden="true" /> more in the second,{" "}
+          <span class="swatch below" aria-hidden="true" /> less. Point at a cell, or move with the arrow keys.
         </p>
         <div
           class="difference-map"

@@ -107,6 +107,8 @@ export function LinesView({ overview }: ViewProps) {
   useSignalEffect(() => {
     const { top } = columnsOf(scene.value);
     spacer.current!.style.height = `${Math.max(size.value.height, top + count * row.value)}px`;
+    // Few tokens need less room than there is.
+    frame.current!.style.maxHeight = `${top + count * ROW}px`;
   });
   useSignalEffect(() => {
     const { value } = scene;

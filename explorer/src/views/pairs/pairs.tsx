@@ -22,7 +22,7 @@ export function PairsView({ overview }: ViewProps) {
   const done = layers.length === overview.layers;
   return (
     <div class="heads-view pairs-view">
-      <div class="heads-main">
+      <div>
         <div class="view-tools">
           <Legend />
           {!done && problem === null && (
@@ -50,9 +50,9 @@ export function PairsView({ overview }: ViewProps) {
 function Legend() {
   return (
     <p class="note pairs-legend">
-      <span class="key to-a" aria-hidden="true" /> from the left: to the first text, A;{" "}
-      <span class="key to-b" aria-hidden="true" /> from the right: to the second, B; between them: to special tokens.
-      The upper bar is the mean of A’s tokens, the lower one of B’s.
+      <span class="swatch to-a" aria-hidden="true" /> from the left: to the first text, A;{" "}
+      <span class="swatch to-b" aria-hidden="true" /> from the right: to the second, B; between them: to special
+      tokens. The upper bar is the mean of A’s tokens, the lower one of B’s.
     </p>
   );
 }
