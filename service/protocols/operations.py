@@ -188,12 +188,22 @@ async def docs() -> HTMLResponse:
 
 
 class _PagePart(FileResponse):
-    """A file that supports range requests (RFC 9110 §14); errors are problem documents."""
+    """A file that supports range requests (RFC 9110 §14); errors are problem documents.
+
+    The status goes out with the first bytes: Starlette gives it before it opens the file, which may fail.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held: list[Message] = []
+
         async def checked(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                raise _bad_range(message["status"], Headers(raw=message["headers"]))
+            if message["type"] == "http.response.start":
+                if message["status"] >= 400:
+                    raise _bad_range(message["status"], Headers(raw=message["headers"]))
+                held.append(message)
+                return
+            while held:
+                await send(held.pop())
             await send(message)
 
         await super().__call__(scope, receive, checked)
