@@ -21,6 +21,7 @@ _QUICK, _SLOW = 12, 250
 _POLL_S = 0.5
 _SANE_ID = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}")
 _TITLES = re.compile(r"\w.*[.\]]$", re.DOTALL)
+_EMPTY = re.compile(r"\w.* cannot (both )?be empty\.?$")
 _TEI = re.compile(rb"\w+ /(embed|embed_all|embed_sparse|rerank|similarity|predict|tokenize|decode|tei\S*)? ")
 _OPENAI = re.compile(rb"\w+ /v[12]/\S+ ")
 _INFERENCE = re.compile(rb"\w+ /v2(/(?!(embed|rerank)[ ?])\S*)?[ ?]")
@@ -221,7 +222,9 @@ def _judge_error(answer: Answer, attack: Attack, identifiers: list[bytes]) -> It
 
 def _judge_tei_error(answer: Answer) -> Iterable[str]:
     document = json.loads(answer.body)
-    if document.keys() != {"error", "error_type"} or not _TITLES.search(document["error"]):
+    # For what is empty, the sentence is text-embeddings-inference's own, which has no full stop.
+    whole = _TITLES if document.get("error_type") != "Empty" else _EMPTY
+    if document.keys() != {"error", "error_type"} or not whole.search(document["error"]):
         yield f"not an error of text-embeddings-inference: {answer.body[:300]!r}"
 
 
