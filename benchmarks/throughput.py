@@ -6,8 +6,7 @@ Starts on free ports of the loopback interface:
 - with `--plain`, also headlight on PyTorch's kernels alone;
 - or, with `--graph`, an exported folder of the same model, run by ONNX Runtime;
 - the peer, infinity-emb, with the same folder of weights, the same dtype and otherwise its own defaults;
-  `--peer` is its command, and without it headlight is measured alone; with `--peer-engine optimum` it runs a
-  plain export in ONNX Runtime, rounded to eight bits by `quantize_dynamic`;
+  `--peer` is its command, and without it headlight is measured alone;
 - for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed in
   advance, in the way that a short trial found to be fastest.
 
@@ -36,9 +35,7 @@ import httpx
 import numpy as np
 
 from benchmarks import common
-from benchmarks.graphs import export_plain
 from benchmarks.load import RAMP_S, Load, drive, good, steady
-from benchmarks.runtimes import round_graph
 from benchmarks.servers import Bare, Headlight, Process, Server
 from benchmarks.turns import Contestant, alternating
 from benchmarks.workloads import NAMES, Workload, make_workloads
@@ -49,8 +46,6 @@ OF_PEER = {"single": 5.0, "mixed": 5.0, "long": 3.0}
 """The targets for requests per second / the peer's, with PyTorch."""
 INT8_OF_PEER = {"single": 7.0, "mixed": 6.5, "long": 3.7, "lone": 8.0}
 """The same in eight bits, with the peer in bfloat16: its own eight bits change vectors (cosine 0.92)."""
-INT8_OF_OPTIMUM = dict.fromkeys(NAMES, 1.5)
-"""The same with the peer's graph in eight bits."""
 GRAPH_OF_PEER = {"single": 2.0, "mixed": 2.0, "long": 2.0}
 """The same with a graph."""
 OF_PLAIN = {"mixed": 1.25, "long": 1.25}
@@ -102,7 +97,6 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
     parser.add_argument("--peer", help="the command infinity_emb, of version 0.0.78")
-    parser.add_argument("--peer-engine", choices=("torch", "optimum"), default="torch")
     parser.add_argument("--model", default=EMBEDDED, help="the embedded model, a folder or a hub name")
     parser.add_argument(
         "--graph", type=Path, help="an exported folder of that model, which headlight serves in its place"
@@ -143,10 +137,7 @@ def start(
         contestants[PLAIN] = (plain, partial(drive_headlight, plain))
     if arguments.peer is not None:
         dtype = "bfloat16" if info["dtype"] == "int8" else info["dtype"]
-        folder = resolve(arguments.model)
-        if arguments.peer_engine == "optimum":
-            dtype, folder = "auto", folder_of_graph(stack, folder)
-        peer = start_peer(stack, arguments.peer, folder, dtype, arguments.peer_engine)
+        peer = start_peer(stack, arguments.peer, resolve(arguments.model), dtype)
         headlight.go_on()
         facts.append(("cosine to peer", f"{lowest_cosine(headlight, peer, mixed.requests[0]):.6f} (lowest)"))
         headlight.pause()
@@ -162,18 +153,7 @@ def start(
     return contestants, facts
 
 
-def folder_of_graph(stack: ExitStack, model: Path) -> Path:
-    """Write a folder of a model with its plain export in eight bits, where the peer looks for it."""
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    shutil.copytree(model, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
-    with tempfile.TemporaryDirectory() as place:
-        rounded = round_graph(export_plain(Path(place)), None, Path())
-        (folder / "onnx").mkdir()
-        shutil.copy(rounded, folder / "onnx" / "model_quantized.onnx")
-    return folder
-
-
-def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str, engine: str = "torch") -> Server:
+def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str) -> Server:
     """Start infinity-emb, which warms up by itself, and wait for it."""
     if shutil.which(command) is None:
         raise SystemExit(f"--peer is {command}, and there is no such command.")
@@ -182,7 +162,6 @@ def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str, engine:
         "--model-id": str(folder),
         "--served-model-name": _PEER_MODEL,
         "--device": "cpu",
-        "--engine": engine,
         "--dtype": dtype,
         "--batch-size": "32",
         "--port": "{port}",
@@ -292,8 +271,6 @@ def targets(arguments: argparse.Namespace, dtype: str) -> Mapping[str, float]:
     """Return the targets for requests per second / the peer's."""
     if arguments.graph is not None:
         return GRAPH_OF_PEER
-    if arguments.peer_engine == "optimum":
-        return INT8_OF_OPTIMUM
     return INT8_OF_PEER if dtype == "int8" else OF_PEER
 
 
