@@ -94,7 +94,7 @@ async def page(request: Request) -> Response:
     return found.html.response(request, headers)
 
 
-async def slashed(request: Request) -> RedirectResponse:
+async def redirect_to_page(request: Request) -> RedirectResponse:
     """Lead to the page from its address with a slash at the end, with the query, and behind any prefix."""
     query = request.url.query
     return RedirectResponse(f"../explorer{f'?{query}' if query else ''}")
@@ -127,6 +127,6 @@ def _has(if_none_match: list[str], tag: str) -> bool:
 
 ENDPOINTS = (
     Endpoint("/explorer", page, statuses=(200, 304, 404, 405), response_class=Response),
-    Endpoint("/explorer/", slashed, statuses=(307, 405), response_class=Response, route="/explorer"),
+    Endpoint("/explorer/", redirect_to_page, statuses=(307, 405), response_class=Response, route="/explorer"),
     Endpoint("/explorer/{name}", file, statuses=(200, 404, 405), response_class=Response),
 )

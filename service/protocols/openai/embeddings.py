@@ -129,7 +129,7 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     try:
         view = plan.view(0, encodings[0], whole)
     except NoTokens as error:
-        field = "input" if body.input.flat else f"input.{error.number}"
+        field = body.input.place("input", error.number)
         raise no_tokens(error, field, parts[error.number], "With late_chunking the items of input") from None
     exchange.alone, exchange.value = True, partial(write_parts, base64=body.base64)
     size = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * len(spans))
