@@ -1,5 +1,7 @@
 """LiteLLM, which calls servers of several protocols."""
 
+import pytest
+
 from tests.references.comparing import distance
 from tests.references.cross_encoder import CrossEncoder
 from tests.support.clients import answers, needs
@@ -44,33 +46,27 @@ print(json.dumps([[one["index"], one["relevance_score"]] for one in found.result
 """
 
 
-def test_embeddings_are_native_vectors(tei: Service) -> None:
-    """As of a server of OpenAI's protocol, and of vLLM."""
+@pytest.mark.parametrize("program", [EMBED, HUB], ids=["openai and vllm", "hub"])
+def test_embeddings_are_native_vectors(program: str, tei: Service) -> None:
+    """As of servers of OpenAI's protocol and of vLLM; and at the route of the hub's, sync and async."""
     texts = ["A man is eating.", "Someone eats."]
     expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
-    for found in answers(NAME, EMBED, url=tei.url, texts=texts):
+    for found in answers(NAME, program, url=tei.url, texts=texts):
         assert distance(found, expected) <= 2e-6
 
 
 def test_documents_are_ranked(tei: Service, tei_ranker: CrossEncoder) -> None:
     """By the scores of the cross-encoder, the largest first."""
-    found = answers(NAME, RERANK, url=tei.url, query=QUERY, texts=RANKED)
-    scores = tei_ranker.predict(QUERY, RANKED).tolist()
-    assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])
-    assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5
-
-
-def test_embeddings_of_the_hub_s_protocol_are_native_vectors(tei: Service) -> None:
-    """At the route, sync and async."""
-    texts = ["A man is eating.", "Someone eats."]
-    expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
-    for found in answers(NAME, HUB, url=tei.url, texts=texts):
-        assert distance(found, expected) <= 2e-6
+    assert_ranked(answers(NAME, RERANK, url=tei.url, query=QUERY, texts=RANKED), tei_ranker)
 
 
 def test_documents_are_ranked_in_the_hub_s_protocol(tei_ranking: Service, tei_ranker: CrossEncoder) -> None:
     """Its body says which contract it is of."""
-    found = answers(NAME, HUB_RERANK, url=tei_ranking.url, query=QUERY, texts=RANKED)
-    scores = tei_ranker.predict(QUERY, RANKED).tolist()
+    assert_ranked(answers(NAME, HUB_RERANK, url=tei_ranking.url, query=QUERY, texts=RANKED), tei_ranker)
+
+
+def assert_ranked(found: list[tuple[int, float]], ranker: CrossEncoder) -> None:
+    """Pairs of an index and a score are those of a cross-encoder, the largest score first."""
+    scores = ranker.predict(QUERY, RANKED).tolist()
     assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])
     assert distance([score for _, score in found], [scores[index] for index, _ in found]) <= 1e-5
