@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.clients.slow_readers import Reader, unread
 from service.http.head_meter import HeadMeter
+from service.http.joined_writes import JoinedWrites
 from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import context_of, open_context, request_id
 from service.http.request_head import check_head
@@ -114,6 +115,7 @@ class Protocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
+        cycle.transport = JoinedWrites(cycle, self.transport)
         self._reader.begin()
         super()._start_asgi_task(cycle, app)
 
@@ -229,6 +231,8 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Continue with the next request, or send the pending refusal."""
         answered = self._served
+        if answered is not None:
+            answered.transport.flush()  # of a response without a body
         super().on_response_complete()  # may start serving another request
         self._idle_since = time.monotonic()
         if self._head.open:

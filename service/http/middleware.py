@@ -10,7 +10,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.clients.keys import sent_authorization
 from service.endpoints import Endpoints
 from service.http.open_files import is_shortage
-from service.http.panics import PanicError, is_panic
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
 from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
@@ -21,6 +20,19 @@ log = logging.getLogger("service.access")
 
 _LINE = "%s %s %d in %.1f ms"
 _MAX_QUERY_BYTES = 1000
+_CONTROL = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+class PanicError(Exception):
+    """A Rust library panicked; only the current operation has failed."""
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a panic (`pyo3_runtime.PanicException`, not exported), not the end of a task.
+
+    In Python panics are not Exceptions, so ordinary handlers do not catch them.
+    """
+    return not isinstance(error, (Exception, *_CONTROL))
 
 
 def authorize(request: Request) -> None:

@@ -174,3 +174,14 @@ def test_idle_connections_do_not_use_up_the_files() -> None:
         finally:
             stack.close()
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_head_arrives_with_the_body(service: Service) -> None:
+    """One packet each: a client that reads once has the whole of a short answer, and is woken once."""
+    request = request_bytes(body=b'{"inputs": "hello"}')
+    with service.connect() as connection:
+        for _ in range(50):
+            connection.sendall(request)
+            head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+            assert len(body) == int(length.partition(b":")[2])
