@@ -10,9 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.arrays import NUMPY, Array
+from model.arrays import NUMPY, Array, IntArray
 from model.checkpoints.checkpoint import Checkpoint
-from model.contract import AttentionWant, Batch, FloatArray, ModelInfo, Output, SentenceWant, SummaryWant
+from model.contract import (
+    AttentionWant,
+    Batch,
+    FloatArray,
+    ModelInfo,
+    Output,
+    SentenceWant,
+    SummaryWant,
+    Want,
+)
 from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
 from model.encoder.linear import suitable_rows
@@ -209,7 +218,7 @@ class TorchBackend:
         if self.info.dtype == "int8":
             return self._run_rounded(batch)
         # Sequences with adapters run apart from the others, which keep the native kernels.
-        adapted = [want.task is not None for want in batch.wants]
+        adapted = [want.task is not None for want in batch.wants] if self._tasks else [False] * len(batch)
         outputs: dict[int, Output] = {}
         for kind in {*adapted}:
             outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind])
@@ -221,13 +230,13 @@ class TorchBackend:
         Rounded to eight bits, hidden states would change attention weights by a tenth. And a sequence has the
         same vectors whether it is observed or not.
         """
+        if not any(_observes(want) for want in batch.wants):
+            outputs = self._run_some(batch, range(len(batch)))
+            return [outputs[number] for number in range(len(batch))]
         observed = [replace(want, sentence=None, token_layers=(), heads=()) for want in batch.wants]
         others = [replace(want, attention=None, summary=None) for want in batch.wants]
-        outputs: dict[int, Output] = {}
-        for wants, needed in (
-            (others, lambda want: want.states(self.info.layers)),
-            (observed, lambda want: want.attention is not None or want.summary is not None),
-        ):
+        outputs = {}
+        for wants, needed in ((others, lambda want: want.states(self.info.layers)), (observed, _observes)):
             members = [i for i, want in enumerate(wants) if needed(want)]
             if members:
                 found = self._run_some(replace(batch, wants=tuple(wants)), members)
@@ -248,32 +257,40 @@ class TorchBackend:
             (lengths[i] for i in order), (batch.unattended[i] for i in order) if batch.unattended else ()
         )
         wants = [batch.wants[i] for i in order]
-        tokens = np.zeros(self._rows(packing.tokens), np.int64)  # padding rows repeat the first token
-        shifts = [bounds[i] - start for i, start in zip(order, packing.starts, strict=False)]
-        tokens[: packing.tokens] = np.arange(packing.tokens) + np.repeat(shifts, packing.lengths)
+        ids, segments = self._rows_of(batch, [slice(bounds[i], bounds[i + 1]) for i in order])
         tasks = _task_rows([task[i] for i in order], packing)
         kernels = self._kernels is not None and not tasks
         observer = BatchObserver(packing, wants, self.device, kernels=kernels, tasks=[task[i] for i in order])
         last = self.info.layers
         wanted = {state for want in wants for state in want.states(last)}
         states: dict[int, Tensor] = self.encoder(
-            torch.from_numpy(batch.input_ids[tokens]).to(self.device),
-            torch.from_numpy(batch.segment_ids[tokens]).to(self.device),
+            torch.from_numpy(ids).to(self.device),
+            torch.from_numpy(segments).to(self.device),
             packing,
             observer.plan(wanted, self.info.heads),
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])
         heads = head_outputs(wants, lambda i: _token_state(states[last], packing, i), self._heads)
-        return {
-            number: replace(
-                observer.output(i),
-                sentence=vectors.get(i),
-                tokens=_token_states(states, packing, i, wants[i].token_layers),
-                heads=heads.get(i, {}),
-            )
-            for i, number in enumerate(order)
-        }
+        outputs = {}
+        for i, number in enumerate(order):
+            tokens = _token_states(states, packing, i, wants[i].token_layers)
+            outputs[number] = Output(vectors.get(i), tokens, heads=heads.get(i, {}))
+            if _observes(wants[i]):
+                outputs[number] = _joined(outputs[number], observer.output(i))
+        return outputs
+
+    def _rows_of(self, batch: Batch, sequences: Sequence[slice]) -> tuple[IntArray, IntArray]:
+        """Return the token and segment ids of sequences end to end, with the padding rows."""
+        tokens = sum(one.stop - one.start for one in sequences)
+        padding = [slice(0, 1)] * (self._rows(tokens) - tokens)  # repeats the first token
+        places = [*sequences, *padding]
+        if len(places) == 1:
+            return batch.input_ids[places[0]], batch.segment_ids[places[0]]
+        ids, segments = (
+            np.concatenate([x[place] for place in places]) for x in (batch.input_ids, batch.segment_ids)
+        )
+        return ids, segments
 
     def _pool(
         self, states: dict[int, Tensor], packing: Packing, wants: Sequence[SentenceWant | None]
@@ -289,6 +306,10 @@ class TorchBackend:
             return Bags(starts, lengths, want.skip, ops).pool(read, want)
 
         return sentences(wants, pool, self.dense)
+
+
+def _observes(want: Want) -> bool:
+    return want.attention is not None or want.summary is not None
 
 
 def _joined(vectors: Output | None, observed: Output) -> Output:

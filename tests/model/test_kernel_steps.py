@@ -4,7 +4,6 @@ The order of a block's steps is compiled a second time. So each field of Encoder
 values where they can be listed, stands in one of the three tables below, which the tests hold to the code.
 """
 
-from ctypes import CFUNCTYPE, c_int, c_void_p
 from dataclasses import fields, replace
 from functools import partial
 from types import NoneType, UnionType
@@ -36,7 +35,7 @@ from model.pytorch.kernels.observations import Observations
 from model.pytorch.kernels.stack import NativeStack, steps
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
-from tests.support.kernel import kernels_of, needs_kernels, stand_ins
+from tests.support.kernel import kernels_of, needs_kernels, stand_ins, whole_step
 from tests.support.product import random_encoder
 
 LENGTHS = [3, 5, 5, 1]
@@ -253,19 +252,18 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(
         assert (state - expected[number]).norm() < 0.03 * expected[number].norm()
 
 
+@needs_kernels
 def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
     """It attends for its observers alone, without outputs; the layers before it run as ever."""
-    encoder, native = prepared(BASE)
+    encoder, kernels = encoder_of(BASE), stand_ins(products=True)
     attended: list[tuple[bool, bool]] = []
-    attend = native.kernels.attend
 
     def record(address: int) -> int:
         arguments = Attention.from_address(address)
         attended.append((arguments.output is not None, arguments.observations is not None))
-        return int(attend(address))
+        return int(kernels.attend(address))
 
-    native.kernels = native.kernels._replace(attend=CFUNCTYPE(c_int, c_void_p)(record))
-    encoder.executor = native
+    encoder.executor = NativeStack(encoder_of(BASE), kernels._replace(attend=whole_step(record)))
     observations = Observations(len(LENGTHS), BASE.num_heads)
     assert run(encoder, Plan((), in_kernels={1: observations})) == {}
     assert attended == [(True, False), (False, True)]

@@ -1,8 +1,10 @@
 """The compiled kernels in parts: attention by itself, or the order of a block's steps by itself."""
 
 import math
-from ctypes import CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
+from collections.abc import Callable
+from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +39,7 @@ STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_b
 """A precision and instructions, for each of which the steps are compiled."""
 
 _COLUMNS = 12  # of a panel, of stand-ins
+_OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 
 def kernels_of(steps: str) -> Kernels:
@@ -111,6 +114,16 @@ def multiply(
     check(products.multiply(byref(product)))
 
 
+def whole_step(step: Callable[[int], int]) -> Any:
+    """Make a step of a pass that its first thread takes alone."""
+
+    @CFUNCTYPE(c_int, c_void_p)
+    def take(address: int) -> int:
+        return 0 if _OPENMP.omp_get_thread_num() else step(address)
+
+    return take
+
+
 def stand_ins(*, products: bool) -> Kernels:
     """Kernels whose steps are PyTorch's in float32: any processor runs them.
 
@@ -132,7 +145,7 @@ def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:
     )
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _multiply(address: int) -> int:
     """Do what `headlight_multiply_float32` does, with panels of as many columns as it likes."""
     given = Product.from_address(address)
@@ -150,7 +163,7 @@ def _multiply(address: int) -> int:
     return 0
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _attend(address: int) -> int:
     """Do what `headlight_attend_float32` does, but observe nothing."""
     given = Attention.from_address(address)
@@ -201,7 +214,7 @@ def _added(given: Attention, products: Tensor) -> Tensor:
     return products.masked_fill(hidden | (distance > 0) if given.causal else hidden, -math.inf)
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _add_norm(address: int) -> int:
     """Do what `headlight_add_norm_float32` does."""
     given = Norm.from_address(address)
@@ -227,7 +240,7 @@ def _add_norm(address: int) -> int:
     return 0
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _rotate(address: int) -> int:
     """Do what `headlight_rotate_float32` does."""
     given = Rotation.from_address(address)
@@ -237,7 +250,7 @@ def _rotate(address: int) -> int:
     return 0
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _gate(address: int) -> int:
     """Do what `headlight_gate_float32` does."""
     given = Gate.from_address(address)
@@ -248,7 +261,7 @@ def _gate(address: int) -> int:
     return 0
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _route(address: int) -> int:
     """Do what `headlight_route_float32` does."""
     given = Routing.from_address(address)
@@ -259,7 +272,7 @@ def _route(address: int) -> int:
     return 0
 
 
-@CFUNCTYPE(c_int, c_void_p)
+@whole_step
 def _collect(address: int) -> int:
     """Do what `headlight_collect_float32` does."""
     given = Collection.from_address(address)

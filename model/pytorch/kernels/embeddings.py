@@ -22,7 +22,17 @@ class NativeEmbeddings:
         position, offset = embeddings.position, embeddings.config.position_offset
         positions: Tensor | None = None if position is None else position[offset:]
         self._tables = (embeddings.token, positions, embeddings.segment)
-        self._norm = cast(nn.LayerNorm, embeddings.norm)
+        norm = cast(nn.LayerNorm, embeddings.norm)
+        self._same = Embedding(
+            size=embeddings.token.shape[1],
+            gain=norm.weight.data_ptr(),
+            bias=norm.bias.data_ptr(),
+            epsilon=norm.eps,
+        )
+        for name, table in zip(("token", "position", "segment"), self._tables, strict=True):
+            if table is not None:
+                setattr(self._same, f"{name}_table", table.data_ptr())
+                setattr(self._same, f"{name}_count", len(table))
 
     @staticmethod
     def supports(embeddings: Embeddings) -> bool:
@@ -42,21 +52,9 @@ class NativeEmbeddings:
             # The tokens after it are at other positions than their places in the sequence.
             return embed_packed(self._embeddings, input_ids, segment_ids, packing)
         x = torch.empty(len(input_ids), self._tables[0].shape[1])
-        arguments = Embedding(
-            tokens=input_ids.data_ptr(),
-            segments=segment_ids.data_ptr(),
-            starts=packing.offsets.ctypes.data,
-            rows=len(input_ids),
-            sequences=len(packing.lengths),
-            size=x.shape[1],
-            output=x.data_ptr(),
-            gain=self._norm.weight.data_ptr(),
-            bias=self._norm.bias.data_ptr(),
-            epsilon=self._norm.eps,
-        )
-        for name, table in zip(("token", "position", "segment"), self._tables, strict=True):
-            if table is not None:
-                setattr(arguments, f"{name}_table", table.data_ptr())
-                setattr(arguments, f"{name}_count", len(table))
+        arguments = Embedding.from_buffer_copy(self._same)
+        arguments.tokens, arguments.segments = input_ids.data_ptr(), segment_ids.data_ptr()
+        arguments.starts, arguments.sequences = packing.offsets.ctypes.data, len(packing.lengths)
+        arguments.output, arguments.rows = x.data_ptr(), len(x)
         check(self._kernels.embed(byref(arguments)))
         return x

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from ctypes import addressof, byref, c_void_p, cast
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from model.pytorch.kernels.room import Room
 
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
+_STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")
 
 
 def run_on_kernels(
@@ -77,6 +78,15 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
             start, waiting = layer + 1, 0
 
 
+class _Way(NamedTuple):
+    """Kernels that can run a pass, and the precision of what is between its products."""
+
+    kernels: Kernels
+    dtype: torch.dtype
+    same: structures.Layers
+    """What is the same in every pass."""
+
+
 class NativeStack:
     """The layers of one encoder on a CPU, in one precision, as native kernels run them.
 
@@ -111,7 +121,26 @@ class NativeStack:
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
         self._inputs.clear()
-        self._observing = self._choose_observing()
+        self._own = self._way(kernels, self._dtype)
+        observing = self._choose_observing()
+        self._observing = self._way(observing, torch.float32) if observing else None
+
+    def _way(self, kernels: Kernels, dtype: torch.dtype) -> _Way:
+        config, products = self._config, kernels.products
+        steps = {name: getattr(kernels, name) for name in _STEPS}
+        if products is not None:
+            steps["multiply"] = products.multiply
+        same = structures.Layers(
+            torch=self._torch and addressof(self._torch),
+            element=dtype.itemsize,
+            epsilon=config.norm_eps,
+            widest=self._widest,
+            gated_width=self._gated,
+            norms_input=config.norm != "post",
+            rms=config.norm_kind == "rms",
+            **{name: cast(step, c_void_p) for name, step in steps.items()},
+        )
+        return _Way(kernels, dtype, same)
 
     def _choose_observing(self) -> Kernels | None:
         """Choose what runs observed attention where all weights have eight bits: kernels in float32."""
@@ -162,16 +191,13 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
         observes = bool(plan.observers or plan.in_kernels)
-        in_float32 = self._observing if observes else None
-        kernels, dtype = (in_float32, torch.float32) if in_float32 else (self.kernels, self._dtype)
-        room = Room(x, packing, dtype, self._config, self._widest, self._gated)
+        way = (self._observing if observes else None) or self._own
+        room = Room(x, packing, way.dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._vectors)
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
-            self._run(
-                kernels, room, positions, some, states, projections, plan, ends_observing=ends_observing
-            )
+            self._run(way, room, positions, some, states, projections, plan, ends_observing=ends_observing)
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
@@ -184,7 +210,7 @@ class NativeStack:
 
     def _run(
         self,
-        kernels: Kernels,
+        way: _Way,
         room: Room,
         positions: PassPositions,
         some: range,
@@ -215,39 +241,20 @@ class NativeStack:
         blocks = [self._blocks[number] for number in some]
         angles, biases = positions.angles(blocks), positions.biases(blocks)
         distances = positions.distances(blocks)
-        layers = structures.Layers(
-            torch=self._torch and addressof(self._torch),
-            multiply=kernels.products and cast(kernels.products.multiply, c_void_p),
-            attend=cast(kernels.attend, c_void_p),
-            add_norm=cast(kernels.add_norm, c_void_p),
-            layers=addressof(self.layers[some.start]),
-            count=len(some),
-            tokens=tokens,
-            size=size,
-            element=room.mixed.element_size(),
-            epsilon=config.norm_eps,
-            x=room.x.data_ptr(),
-            **room.addresses,
-            widest=self._widest,
-            stream=room.stream.data_ptr(),
-            states=addressof(into),
-            projections=addressof(projected),
-            observations=addressof(recorded),
-            attention=addressof(attention),
-            ends_observing=ends_observing,
-            rotate=cast(kernels.rotate, c_void_p),
-            gate=cast(kernels.gate, c_void_p),
-            route=cast(kernels.route, c_void_p),
-            collect=cast(kernels.collect, c_void_p),
-            angles=angles and addressof(angles),
-            biases=biases and addressof(biases),
-            distances=distances and addressof(distances),
-            gated_width=self._gated,
-            norms_input=config.norm != "post",
-            rms=config.norm_kind == "rms",
-            precise=bool(plan.observers or plan.in_kernels),
-        )
-        check(kernels.run_layers(byref(layers)))
+        layers = structures.Layers.from_buffer_copy(way.same)
+        layers.layers = addressof(self.layers[some.start])
+        layers.count, layers.tokens, layers.size = len(some), tokens, size
+        layers.x, layers.stream = room.x.data_ptr(), room.stream.data_ptr()
+        for name, address in room.addresses.items():
+            setattr(layers, name, address)
+        layers.states, layers.projections = addressof(into), addressof(projected)
+        layers.observations, layers.attention = addressof(recorded), addressof(attention)
+        layers.ends_observing = ends_observing
+        layers.angles = angles and addressof(angles)
+        layers.biases = biases and addressof(biases)
+        layers.distances = distances and addressof(distances)
+        layers.precise = bool(plan.observers or plan.in_kernels)
+        check(way.kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)
 
     def _layer(self, block: Any) -> structures.Layer:

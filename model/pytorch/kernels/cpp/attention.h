@@ -9,6 +9,7 @@
 
 #include "interface.h"
 #include "scratch.h"
+#include "shares.h"
 #include "softmax.h"
 
 namespace HEADLIGHT_NAMESPACE {
@@ -318,17 +319,16 @@ bool fits(const Attention &all) {
     return true;
 }
 
-// All heads of all sequences, on as many threads as OpenMP gives the caller.
+// All heads of all sequences.
 template <class P>
 int attend(const Attention *all) {
     if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
     const int64_t tasks = all->sequences * all->heads;
-    bool whole = true;
-#pragma omp parallel reduction(&& : whole)
-    {
+    return on_every_thread([all, tasks] {
         static thread_local Scratch scratch;
+        bool whole = true;
         P::begin();
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(dynamic, 4) nowait
         for (int64_t task = 0; task < tasks; task++) {
             // A sorted batch has its longest sequences last: start with them, to balance the threads.
             const int64_t sequence = all->sequences - 1 - task / all->heads;
@@ -336,8 +336,8 @@ int attend(const Attention *all) {
                 whole = Head<P>(*all, sequence, task % all->heads).run(scratch) && whole;
         }
         P::end();
-    }
-    return whole ? DONE : NO_MEMORY;
+        return whole ? DONE : NO_MEMORY;
+    });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

@@ -174,22 +174,19 @@ void multiply_rounded(const Product &all, const Rounded &x, int64_t row, int cou
     }
 }
 
-// All rows and panels, on as many threads as OpenMP gives the caller: each rounds the rows that it multiplies.
+// All rows and panels: each thread rounds the rows that it multiplies.
 template <class P, class A, bool PRECISE>
 int multiply_all_rounded(const Product &all) {
     static_assert(BLOCK_ROWS == 8);
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
     const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / all.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
-    bool whole = true;
-#pragma omp parallel reduction(&& : whole)
-    {
+    return on_every_thread([&all, panels, chunks] {
         static thread_local Scratch scratch;
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
         char *memory = scratch.reserve(Rounded::bytes(rows, all.inputs));
-        whole = memory != nullptr;
         int64_t held = -1;  // the chunk whose rows are rounded
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {
             if (!memory) continue;
             const int64_t chunk = task / panels, panel = task % panels;
@@ -208,8 +205,8 @@ int multiply_all_rounded(const Product &all) {
                 multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }
         }
-    }
-    return whole ? DONE : NO_MEMORY;
+        return memory ? DONE : NO_MEMORY;
+    });
 }
 
 template <class P, class A>

@@ -2,9 +2,12 @@
 //
 // In Python each layer would take some twenty steps, and between any two of them the thread would have to take the
 // interpreter lock, for which the threads of a service compete.
+#include <omp.h>
+
 #include <cstring>
 
 #include "interface.h"
+#include "team.h"
 
 namespace {
 
@@ -107,7 +110,7 @@ class Own {
 template <class Products>
 class Run {
    public:
-    explicit Run(const Layers &all) : all_(all), products_(all), x_(all.x) {}
+    Run(const Layers &all, const Member &member) : all_(all), member_(member), products_(all), x_(all.x) {}
 
     int run() {
         int outcome = products_.begin();
@@ -126,7 +129,7 @@ class Run {
         if (outcome != DONE || only_observed) return outcome;
 
         Result added(products_, all_.narrow);
-        if ((outcome = added.compute(layer.output, products_.mixed())) != DONE) return outcome;
+        if ((outcome = settle(added.compute(layer.output, products_.mixed()))) != DONE) return outcome;
         outcome = all_.norms_input
                       ? norm(added.data(), layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
                       : norm(added.data(), layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
@@ -152,42 +155,52 @@ class Run {
 
     // The feed-forward network.
     int feed(const Layer &layer, Result &inner, Result &outer) {
-        if (const int outcome = inner.compute(layer.inner, products_.input(input_)); outcome != DONE) return outcome;
-        if (!layer.gated || layer.inner.gated) return outer.compute(layer.outer, inner.get());
+        int outcome = settle(inner.compute(layer.inner, products_.input(input_)));
+        if (outcome != DONE) return outcome;
+        if (!layer.gated || layer.inner.gated) return settle(outer.compute(layer.outer, inner.get()));
         const Gate gate{inner.data(), products_.gated_data(), all_.tokens, layer.outer.inputs, layer.activation};
-        const int outcome = all_.gate(&gate);
-        return outcome == DONE ? outer.compute(layer.outer, products_.gated()) : outcome;
+        outcome = settle(all_.gate(&gate));
+        return outcome == DONE ? settle(outer.compute(layer.outer, products_.gated())) : outcome;
     }
 
     // The mixture of experts, into `narrow`: each computes its tokens alone.
     int mix(const Experts &experts) {
         const auto *input = (const char *)products_.input(input_);
         const int64_t size = all_.size, width = size * all_.element;
-        int outcome = multiply(all_, experts.router, input, all_.wide, all_.tokens);
-        const Routing routing{all_.wide, all_.shares, all_.tokens, experts.count, experts.chosen};
-        if (outcome == DONE) outcome = all_.route(&routing);
-        for (int64_t row = 0; row < all_.tokens; row++)
-            std::memcpy(all_.sums + row * size, experts.bias, size * sizeof(float));
+        int outcome = settle(multiply(all_, experts.router, input, all_.wide, all_.tokens));
+        if (outcome == DONE) outcome = settle(member_.leads ? route(experts) : DONE);
         for (int64_t e = 0; e < experts.count && outcome == DONE; e++) {
             int64_t count = 0;
             for (int64_t row = 0; row < all_.tokens; row++) {
                 if (all_.shares[row * experts.count + e] == 0) continue;
-                std::memcpy((char *)all_.gathered + count * width, input + row * width, width);
-                all_.rows[count++] = row;
+                if (member_.leads) {
+                    std::memcpy((char *)all_.gathered + count * width, input + row * width, width);
+                    all_.rows[count] = row;
+                }
+                count++;
             }
-            outcome = multiply(all_, experts.first[e], all_.gathered, all_.wide, count);
-            if (outcome == DONE) outcome = multiply(all_, experts.second[e], all_.wide, all_.narrow, count);
+            settle(DONE);  // the rows are gathered
+            outcome = settle(multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
+            if (outcome == DONE) outcome = settle(multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
             const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
-            if (outcome == DONE) outcome = all_.collect(&collection);
+            if (outcome == DONE) outcome = settle(all_.collect(&collection));
         }
         const Norm rounding{all_.sums, nullptr, nullptr, nullptr, nullptr, all_.narrow, all_.tokens, size, 0, nullptr, 0};
-        return outcome == DONE ? all_.add_norm(&rounding) : outcome;
+        return outcome == DONE ? settle(all_.add_norm(&rounding)) : outcome;
+    }
+
+    // Find the shares of the experts in each token, and begin its sums.
+    int route(const Experts &experts) {
+        for (int64_t row = 0; row < all_.tokens; row++)
+            std::memcpy(all_.sums + row * all_.size, experts.bias, all_.size * sizeof(float));
+        const Routing routing{all_.wide, all_.shares, all_.tokens, experts.count, experts.chosen};
+        return all_.route(&routing);
     }
 
     // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
     int attend(int64_t i, const Layer &layer, bool only_observed) {
         Result qkv(products_, all_.wide);
-        int outcome = qkv.compute(layer.qkv, products_.input(input_));
+        int outcome = settle(qkv.compute(layer.qkv, products_.input(input_)));
         if (outcome != DONE) return outcome;
         Attention attention = *all_.attention;
         const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
@@ -198,9 +211,9 @@ class Run {
             const Rotation rotation{qkv.data(),          angles.cos,             angles.sin,
                                     all_.tokens,         attention.token_stride, attention.heads + key_heads,
                                     attention.head_size, angles.pairs,           angles.interleaved};
-            if ((outcome = all_.rotate(&rotation)) != DONE) return outcome;
+            if ((outcome = settle(all_.rotate(&rotation))) != DONE) return outcome;
         }
-        if (all_.projections[i])
+        if (all_.projections[i] && member_.leads)
             std::memcpy(all_.projections[i], qkv.data(), all_.tokens * attention.token_stride * all_.element);
         if (only_observed && !all_.observations[i]) return DONE;
         attention.q = qkv.data();
@@ -211,7 +224,7 @@ class Run {
         attention.window = layer.window;
         attention.bias = all_.biases ? all_.biases[i] : nullptr;
         attention.distances = all_.distances ? all_.distances[i] : nullptr;
-        return all_.attend(&attention);
+        return settle(all_.attend(&attention));
     }
 
     // Add to the residual stream, into `sum`, and normalise it, into `output`; each may be null. Products then read
@@ -222,10 +235,14 @@ class Run {
         if (sum) x_ = sum;
         if (output) input_ = output;
         if (output && !all_.norms_input) x_ = output;
-        return all_.add_norm(&norm);
+        return settle(all_.add_norm(&norm));
     }
 
+    // Wait for the other threads after a step; returns its outcome on all of them.
+    int settle(int outcome) const { return member_.settle(outcome); }
+
     const Layers &all_;
+    const Member member_;
     Products products_;
     const float *x_;               // the residual stream
     const float *input_ = nullptr;  // of the next product
@@ -274,6 +291,25 @@ bool fits(const Layers &all) {
     return true;
 }
 
+// Products of our own: one parallel region, in which each thread goes through all steps.
+int run_together(const Layers &all) {
+    Meeting meeting;
+    int outcome = DONE;
+#pragma omp parallel
+    {
+        const Member member(meeting, omp_get_thread_num(), omp_get_num_threads());
+        const int found = Run<Own>(all, member).run();
+        if (member.leads) outcome = found;  // the same on all
+    }
+    return outcome;
+}
+
+// Products by PyTorch, which starts threads of its own: the other steps do, too.
+int run_with_pytorch(const Layers &all) {
+    Meeting meeting;
+    return Run<PyTorch>(all, Member(meeting, 0, 1)).run();
+}
+
 }  // namespace
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
@@ -295,5 +331,5 @@ int headlight_run_layers(const Layers *all) {
     if (!all->x || !all->stream || !all->mixed) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
     if (!fits(*all)) return BAD_ARGUMENT;
-    return all->multiply ? Run<Own>(*all).run() : Run<PyTorch>(*all).run();
+    return all->multiply ? run_together(*all) : run_with_pytorch(*all);
 }

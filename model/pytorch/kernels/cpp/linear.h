@@ -12,6 +12,7 @@
 #include "activation.h"
 #include "interface.h"
 #include "products.h"
+#include "shares.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
@@ -55,18 +56,20 @@ void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t pane
     }
 }
 
-// All rows and panels, on as many threads as OpenMP gives the caller.
+// All rows and panels.
 template <class P, class A>
 int multiply_all(const Product &all) {
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
     const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
-#pragma omp parallel for schedule(static)
-    for (int64_t task = 0; task < chunks * panels; task++) {
-        const int64_t chunk = task / panels;
-        multiply_rows<P, A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, task % panels);
-    }
-    return DONE;
+    return on_every_thread([&all, panels, chunks] {
+#pragma omp for schedule(static) nowait
+        for (int64_t task = 0; task < chunks * panels; task++) {
+            const int64_t chunk = task / panels;
+            multiply_rows<P, A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, task % panels);
+        }
+        return DONE;
+    });
 }
 
 template <class P>

@@ -3,6 +3,7 @@
 
 #include "../activation.h"
 #include "../interface.h"
+#include "../shares.h"
 #include "../words.h"
 
 namespace HEADLIGHT_NAMESPACE {
@@ -35,29 +36,33 @@ int rotate(const Rotation *all) {
     if (2 * all->pairs > all->head_size || all->stride < all->heads * all->head_size) return BAD_ARGUMENT;
     if (all->tokens && !(all->x && all->cos && all->sin)) return BAD_ARGUMENT;
     const auto turn = all->interleaved ? rotate_neighbours<P> : rotate_halves<P>;
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < all->tokens; row++) {
-        auto *x = (typename P::Element *)all->x + row * all->stride;
-        const int64_t angles = row * all->pairs;
-        for (int64_t head = 0; head < all->heads; head++)
-            turn(x + head * all->head_size, all->cos + angles, all->sin + angles, all->pairs);
-    }
-    return DONE;
+    return on_every_thread([=] {
+#pragma omp for schedule(static) nowait
+        for (int64_t row = 0; row < all->tokens; row++) {
+            auto *x = (typename P::Element *)all->x + row * all->stride;
+            const int64_t angles = row * all->pairs;
+            for (int64_t head = 0; head < all->heads; head++)
+                turn(x + head * all->head_size, all->cos + angles, all->sin + angles, all->pairs);
+        }
+        return DONE;
+    });
 }
 
 template <class P, class A>
 int gate_all(const Gate &all) {
     using Element = typename P::Element;
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < all.tokens; row++) {
-        const Element *gates = (const Element *)all.x + row * 2 * all.size, *values = gates + all.size;
-        Element *output = (Element *)all.output + row * all.size;
-        for (int64_t j = 0; j < all.size; j += LANES) {
-            const Mask lanes = lanes_below(j, all.size);
-            P::store(output + j, mul(A::apply(P::load(gates + j, lanes)), P::load(values + j, lanes)), lanes);
+    return on_every_thread([&all] {
+#pragma omp for schedule(static) nowait
+        for (int64_t row = 0; row < all.tokens; row++) {
+            const Element *gates = (const Element *)all.x + row * 2 * all.size, *values = gates + all.size;
+            Element *output = (Element *)all.output + row * all.size;
+            for (int64_t j = 0; j < all.size; j += LANES) {
+                const Mask lanes = lanes_below(j, all.size);
+                P::store(output + j, mul(A::apply(P::load(gates + j, lanes)), P::load(values + j, lanes)), lanes);
+            }
         }
-    }
-    return DONE;
+        return DONE;
+    });
 }
 
 template <class P>

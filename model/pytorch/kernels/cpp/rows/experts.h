@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../interface.h"
+#include "../shares.h"
 #include "../words.h"
 
 namespace HEADLIGHT_NAMESPACE {
@@ -44,17 +45,19 @@ template <class P>
 int collect(const Collection *all) {
     if (!all || all->count < 0 || all->size < 1) return BAD_ARGUMENT;
     if (all->count && !(all->results && all->rows && all->shares && all->sums)) return BAD_ARGUMENT;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < all->count; i++) {
-        const auto *result = (const typename P::Element *)all->results + i * all->size;
-        float *sums = all->sums + all->rows[i] * all->size;
-        const Floats share = broadcast(all->shares[all->rows[i] * all->experts]);
-        for (int64_t j = 0; j < all->size; j += LANES) {
-            const Mask lanes = lanes_below(j, all->size);
-            store_some(sums + j, fmadd(share, P::load(result + j, lanes), load_some(sums + j, lanes)), lanes);
+    return on_every_thread([all] {
+#pragma omp for schedule(static) nowait
+        for (int64_t i = 0; i < all->count; i++) {
+            const auto *result = (const typename P::Element *)all->results + i * all->size;
+            float *sums = all->sums + all->rows[i] * all->size;
+            const Floats share = broadcast(all->shares[all->rows[i] * all->experts]);
+            for (int64_t j = 0; j < all->size; j += LANES) {
+                const Mask lanes = lanes_below(j, all->size);
+                store_some(sums + j, fmadd(share, P::load(result + j, lanes), load_some(sums + j, lanes)), lanes);
+            }
         }
-    }
-    return DONE;
+        return DONE;
+    });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "../interface.h"
+#include "../shares.h"
 #include "../words.h"
 
 namespace HEADLIGHT_NAMESPACE {
@@ -60,9 +61,11 @@ template <class P>
 int add_norm(const Norm *all) {
     if (!all || !all->x || !(all->output || all->sum || all->rounded) || (all->output && !all->gain)) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->size < 1 || (all->sum && all->sum == all->output)) return BAD_ARGUMENT;
-#pragma omp parallel for schedule(static)
-    for (int64_t row = 0; row < all->tokens; row++) add_norm_row<P>(*all, row);
-    return DONE;
+    return on_every_thread([all] {
+#pragma omp for schedule(static) nowait
+        for (int64_t row = 0; row < all->tokens; row++) add_norm_row<P>(*all, row);
+        return DONE;
+    });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE
