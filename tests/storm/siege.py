@@ -29,7 +29,6 @@ VARIED = ("as many inputs as there may be", "a storm of characters", "pairs of n
 """Kinds that run batches of many shapes: libraries keep code for each, up to a bound."""
 GOOD = ["A good client asks for this.", "xylophone quartz", ""]
 _TOLERANCE = 2e-6
-_EXAMPLES = 60
 _GONE_S = 60.0
 # Of one of the heavy kinds, and of those that wait, for so many of every other kind.
 _RARE = 4
@@ -100,16 +99,20 @@ def good_client(service: Service) -> Iterator[Watch]:
 
 @dataclass
 class Siege:
-    """A service and the kinds of attacks on it; the same `seed`, the same attacks."""
+    """A service and the kinds of attacks on it; the same `seed`, the same attacks.
+
+    `examples` is how many requests are drawn of each route's schema, of which a kind sends one at a time.
+    """
 
     service: Service
     seed: int = 6
+    examples: int = 60
     kinds: Kinds = field(init=False)
 
     def __post_init__(self) -> None:
         document = self.service.http.get("/openapi.json").json()
         self.random = Random(self.seed)  # noqa: S311
-        self.kinds = HEADS | FRAMING | BODIES | CLIENTS | generate(document, _EXAMPLES)
+        self.kinds = HEADS | FRAMING | BODIES | CLIENTS | generate(document, self.examples)
 
     def attacks(self, count: int) -> list[tuple[str, Attack]]:
         """At least so many attacks, of every kind; those that wait are spread over the first half."""

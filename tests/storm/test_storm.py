@@ -14,7 +14,9 @@ from tests.support.serving import Service, serve
 pytestmark = pytest.mark.alone
 
 ATTACKS = 1000
-"""Ten of most kinds; `tests/deploy/test_storm.py` has ten thousand of them, and bounds the memory."""
+"""Seven of most kinds; `tests/deploy/test_storm.py` has ten thousand of them, and bounds the memory."""
+EXAMPLES = 20
+"""Of each route's schema: a thousand attacks send seven of them, and drawing takes longer than the storm."""
 LONGEST_S = 5.0
 """A quiet machine needs a twentieth of it; half the time is the attackers' own."""
 
@@ -34,7 +36,7 @@ class Besieged:
 def besieged() -> Iterator[Besieged]:
     """A service that nobody else uses, with the storm behind it; it must end with exit code 0."""
     with serve(request_timeout_s=REQUEST_TIMEOUT_S, keep_alive_s=KEEP_ALIVE_S) as service:
-        siege = Siege(service)
+        siege = Siege(service, examples=EXAMPLES)
         expected, before = vectors(service), vitals(service)
         census, watch = siege.lay(siege.attacks(ATTACKS))
         yield Besieged(service, census, watch, before, exact=bool((vectors(service) == expected).all()))
