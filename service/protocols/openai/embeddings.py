@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, ModelInfo
-from model.errors import OutOfRange
+from model.errors import InputTooLong, OutOfRange
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
 from service.problems import Problem, cut
-from service.protocols.exchange import Exchange
+from service.protocols.exchange import SEVERAL, Exchange
 from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
@@ -29,6 +29,7 @@ from service.protocols.view import View
 from service.serialization.items import Expected, Item
 
 _FEWER = "send fewer inputs, or ask for fewer `dimensions`"
+_JOIN = "join some of them, or send the text to /encode with `chunks`"
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""
 # Python steps to plan an input.
@@ -67,7 +68,8 @@ async def embeddings(request: Request) -> Response:
     """Return the vector of each input; with `late_chunking` inputs are parts of one text."""
     parsed = await read_request(request, EmbeddingsRequest)
     body = parsed.body
-    check_inputs(body.input, parsed.count, request.app.state.service.settings, "input")
+    way_out = _JOIN if body.late_chunking else SEVERAL
+    check_inputs(body.input, parsed.count, request.app.state.service.settings, "input", way_out)
     exchange = Exchange.open(request, parsed)
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.cutting = body.cutting
@@ -125,7 +127,15 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     truncation = Truncation(allowed=body.may_truncate)
-    encodings = await exchange.tokenize([whole], truncation, _choose_prompt(body, info), lambda _: "input")
+    try:
+        encodings = await exchange.tokenize(
+            [whole], truncation, _choose_prompt(body, info), lambda _: "input"
+        )
+    except InputTooLong as error:
+        if len(parts) == 1:
+            raise
+        together = "with late_chunking they run as one text, so send them in several requests"
+        raise too_long(error, together) from None
     try:
         view = plan.view(0, encodings[0], whole)
     except NoTokens as error:
@@ -136,6 +146,15 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     views = [View(view.want, {}, size, precision=plan.precision)]
     response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
     return _count_truncated(response, encodings)
+
+
+def too_long(error: InputTooLong, way_out: str) -> Problem:
+    """Say what to do about parts that are too long together."""
+    return Problem(
+        "input-too-long",
+        f"{error.field} is {error.actual} tokens long and the model reads {error.limit}: {way_out}.",
+        members={"field": error.field, "limit": error.limit, "actual": error.actual},
+    )
 
 
 def no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
