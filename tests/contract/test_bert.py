@@ -62,7 +62,7 @@ def test_texts_may_be_tokens(tei: Service) -> None:
 
 
 def test_many_texts_may_be_many_tokens(tei: Service) -> None:
-    """More values than other bodies may have, as `docs/protocols.md` says; too many are refused in this form."""
+    """As many as `docs/protocols.md` says, which other bodies may not have; more are refused in this form."""
     tokens = ["the", "man"] * 128
     answer = ask(tei, PATH, id=1, texts=[tokens] * 256, is_tokenized=True)
     assert len(answer["result"]) == 256

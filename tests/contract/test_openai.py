@@ -280,8 +280,7 @@ def test_unknown_and_null_fields_do_no_harm(tei: Service) -> None:
             "embedding_type has 2 types and the limit is 1: send a request for each type",
         ),
         ({"input": "a", "encoding_type": []}, "encoding_type", "is an empty list: send one type"),
-        ({"input": "a", "return_multivector": True}, "return_multivector", "must be false: for the vectors"),
-        ({"input": "a", "return_multivector": 0}, "return_multivector", "must be false"),
+        ({"input": "a", "return_multivector": True}, "model", "no served model has one; serve a folder of"),
         ({"input": "a", "prompt_name": "x"}, "prompt_name", "has no prompts: leave it out"),
         (
             {"input": "a", "normalized": False, "encoding_type": "int8"},
