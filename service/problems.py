@@ -100,11 +100,12 @@ class Problem(Exception):
 
     @property
     def sentence(self) -> str:
-        """The detail, in which long input of the client is cut."""
+        """The detail: long input of the client is cut, and large numbers are written as in the members."""
         detail = self.detail
         for value in self.members.values():
-            if isinstance(value, str) and len(value) > ECHO:
-                detail = detail.replace(value, cut(value))
+            written = _writable(value)
+            if written is not value:
+                detail = detail.replace(str(value), str(written))
         if len(detail) > _SENTENCE + _END:
             detail = f"{detail[:_SENTENCE]}… {detail[-_END:]}"
         return detail

@@ -17,6 +17,8 @@ import orjson
 
 MAX_INDICES = 4096
 """Items of a list of indices: more than any model has layers or heads, and most have positions."""
+REST = "send the others in another request"
+"""What to do about more of them."""
 MAX_VALUES = 32 * 1024
 """Values of a body that is parsed as it is; this takes three milliseconds at worst."""
 _SMALL_BYTES = 128 * 1024

@@ -66,7 +66,9 @@ def read_array_type(
     for name in request.query_params or [""]:
         if name != "dtype":
             raise _refusal(
-                name, f'"{name}" is not a query parameter: send options as fields of the JSON body.'
+                name,
+                f'"{name}" is not a query parameter: leave it out, and send options as fields of the JSON '
+                "body.",
             )
     given = request.query_params.getlist("dtype")
     dtype = next((known for known in ARRAY_TYPES if given == [known]), None)

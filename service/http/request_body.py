@@ -15,7 +15,7 @@ from werkzeug.http import parse_options_header
 
 from service.engine.permit import Permit
 from service.engine.queueing import OverloadedError
-from service.http.json_body import MAX_INDICES, MAX_VALUES, TooManyValuesError, parse
+from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import FORMATS, choose_format, read_array_type
 from service.http.request_context import Body, context_of
 from service.lifecycle import ServiceState
@@ -47,12 +47,17 @@ class TooManyValues(Problem):
     """The 422 of a body of more values than a request may have; `fields` are its lists and objects."""
 
     def __init__(self, error: TooManyValuesError, limit: int, way_out: str) -> None:
+        self.error, self.limit = error, limit
         super().__init__(
             "invalid-request",
             f"The body has about {error.actual} values and the limit is {limit}: {way_out}.",
             members={"field": "body", "limit": limit, "actual": error.actual},
         )
         self.fields = error.fields
+
+    def advise(self, way_out: str) -> "TooManyValues":
+        """Return the same problem with another way out."""
+        return TooManyValues(self.error, self.limit, way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,8 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
 
     A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
     `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they
-    are numbers instead of inputs; and, as `most_values`, how many values a body may have besides a few for
-    each input.
+    are numbers instead of inputs; as `most_values`, how many values a body may have besides a few for each
+    input, and as `fewer_values`, what to do about more.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
@@ -81,7 +86,8 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
     context = context_of(request.scope)
     most_values = getattr(schema, "most_values", MAX_VALUES)
-    body = context.body or await read_body(request, formats, most_numbers, most_values)
+    way_out = getattr(schema, "fewer_values", SPLIT)
+    body = context.body or await read_body(request, formats, most_numbers, most_values, way_out)
     listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
     raw, count = _count(body, state.settings, listed, most_numbers)
     chosen = choose_format(request, formats)
@@ -103,7 +109,11 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
 
 
 async def read_body(
-    request: Request, formats: tuple[Format, ...], most_numbers: int, most_values: int = MAX_VALUES
+    request: Request,
+    formats: tuple[Format, ...],
+    most_numbers: int,
+    most_values: int = MAX_VALUES,
+    way_out: str = SPLIT,
 ) -> Body:
     """Read the body of a request as JSON, and keep it for `read_request`.
 
@@ -115,12 +125,13 @@ async def read_body(
     _check_content(request)
     choose_format(request, formats)
     content = await receive_body(request)
-    context_of(request.scope).body = body = await parse_body(request, content, most_numbers, most_values)
+    body = await parse_body(request, content, most_numbers, most_values, way_out)
+    context_of(request.scope).body = body
     return body
 
 
-async def receive_body(request: Request) -> bytes:
-    """Receive the bytes of a body, within all limits.
+async def receive_body(request: Request, *, queued: bool = True) -> bytes:
+    """Receive the bytes of a body, within all limits; `queued` says whether they will wait for a model.
 
     Raises the 413, the 429 by its size, and the 408, or ClientDisconnect if the client disconnects first.
     """
@@ -128,7 +139,8 @@ async def receive_body(request: Request) -> bytes:
     permit = context_of(request.scope).permit
     permit.body_bytes = _declared_size(request, state.settings)
     state.memory.check_room(permit, permit.body_bytes)
-    _check_room(state, permit)
+    if queued:
+        _check_room(state, permit)
     content = await _receive(request, state.settings)
     permit.body_bytes = len(content)
     return content
@@ -273,7 +285,7 @@ def too_large(actual: int, limit: int) -> Problem:
 
 
 def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:
-    """Return a body with at most `max_inputs` inputs, in one of the fields `listed`, and their number.
+    """Return a body with at most `max_inputs` inputs, in one of the fields `listed`, and how many were sent.
 
     Raises the 422 for another long list.
     """
@@ -281,18 +293,18 @@ def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: 
         if name not in listed:
             raise Problem(
                 "invalid-request",
-                f"{name} has {length} items and the limit is {MAX_INDICES}.",
+                f"{name} has {length} items and the limit is {MAX_INDICES}: {REST}.",
                 members={"field": name, "limit": MAX_INDICES, "actual": length},
             )
-    most_sent = 0
+    largest = 0
     for name in listed:
         inputs = body.value.get(name) if isinstance(body.value, dict) else None
         if not (isinstance(body.value, dict) and isinstance(inputs, list)):
             continue
         count = body.lengths.get(name, len(inputs))
         numbers = bool(inputs) and isinstance(inputs[0], int | float)
-        most = most_numbers if numbers else settings.max_inputs
-        if count > most:
-            body.value[name] = inputs[:most]
-        most_sent = max(most_sent, count)
-    return body.value, most_sent
+        limit = most_numbers if numbers else settings.max_inputs
+        if count > limit:
+            body.value[name] = inputs[:limit]
+        largest = max(largest, count)
+    return body.value, largest

@@ -9,10 +9,10 @@ from starlette.responses import Response
 from service.endpoints import Endpoint, ErrorRenderer
 from service.http.json_body import MAX_VALUES
 from service.http.negotiation import FORMATS
-from service.http.request_body import TooManyValues, read_body
+from service.http.request_body import SPLIT, TooManyValues, read_body
 from service.http.request_context import context_of
 from service.protocols.bert import errors as bert
-from service.protocols.bert.encode import MAX_TOKENS, encode
+from service.protocols.bert.encode import FEWER_TOKENS, MAX_TOKENS, encode
 from service.protocols.native.fields import MAX_IDS
 from service.protocols.tei import errors as tei
 from service.protocols.tei.predict import predict
@@ -39,6 +39,8 @@ class Dialect:
     """How many items its list may have where they are numbers, if that is more than inputs."""
     most_values: int = MAX_VALUES
     """How many values its body may have, besides a few for each input."""
+    fewer_values: str = SPLIT
+    """What to do about more."""
 
     def has(self, fields: Container[str]) -> bool:
         """Whether a body with these fields is of this contract."""
@@ -50,7 +52,18 @@ def _tei(handler: Handler, *fields: str) -> Dialect:
 
 
 DIALECTS: dict[str, tuple[Dialect, ...]] = {
-    "/encode": (Dialect(frozenset(("texts",)), encode, bert.render_error, "bert", "inputs", 0, MAX_TOKENS),),
+    "/encode": (
+        Dialect(
+            frozenset(("texts",)),
+            encode,
+            bert.render_error,
+            "bert",
+            unless="inputs",
+            most_numbers=0,
+            most_values=MAX_TOKENS,
+            fewer_values=FEWER_TOKENS,
+        ),
+    ),
     "/predict": (_tei(predict, "parameters", "truncation_direction"),),
     "/rerank": (_tei(rerank, "return_text", "truncation_direction"),),
     "/similarity": (_tei(similarity, "inputs"),),
@@ -73,8 +86,8 @@ def serve_dialects(endpoint: Endpoint, protocols: Set[str]) -> Endpoint:
         try:
             body = await read_body(request, formats, most_numbers, most_values)
         except TooManyValues as problem:
-            _choose(dialects, problem.fields, request)
-            raise
+            dialect = _choose(dialects, problem.fields, request)
+            raise problem if dialect is None else problem.advise(dialect.fewer_values) from None
         fields = body.value if isinstance(body.value, dict) else {}
         dialect = _choose(dialects, fields, request)
         return await (endpoint if dialect is None else dialect).handler(request)

@@ -31,6 +31,8 @@ from service.settings import Settings
 
 T = TypeVar("T")
 
+SEVERAL = "split them into several requests"
+"""What to do about too many inputs."""
 # Work of up to this many Python steps runs on the event loop (about a millisecond).
 _INLINE_STEPS = 10_000
 # Python steps to bound an item of the response, and tokens that take as long as one of them (measured).
@@ -257,12 +259,11 @@ def _check_repeated(field: str, size: int, settings: Settings) -> None:
         )
 
 
-def check_count(count: int, settings: Settings, field: str = "inputs") -> None:
+def check_count(count: int, settings: Settings, field: str = "inputs", way_out: str = SEVERAL) -> None:
     """Raise the 413 for more inputs, listed in `field`, than a request may have."""
     if count > settings.max_inputs:
         raise Problem(
             "too-many-inputs",
-            f"{field} has {count} items and the limit is {settings.max_inputs}: split them into several "
-            "requests.",
+            f"{field} has {count} items and the limit is {settings.max_inputs}: {way_out}.",
             members={"field": field, "limit": settings.max_inputs, "actual": count},
         )

@@ -1,6 +1,6 @@
 """What a text is for: other protocols name purposes where models have prompts."""
 
-from model.contract import ModelInfo
+from model.contract import ModelInfo, Role
 from service.problems import Problem, cut
 
 _PROMPTS = {
@@ -29,5 +29,14 @@ def find_prompt(field: str, purpose: str, info: ModelInfo) -> str | None:
             f'{field} is "{cut(purpose)}", which is no purpose of a text: choose from {", ".join(known)}.',
             members={"field": field, "actual": purpose, "allowed": list(known)},
         )
-    names = _PROMPTS.get(purpose.removeprefix("search_").removeprefix("retrieval."), ())
+    names = _PROMPTS.get(_plain(purpose), ())
     return next((name for name in names if name in info.prompts), None)
+
+
+def role_of(purpose: str) -> Role:
+    """Return the role of a text in late interaction, of which whatever is no query is a document."""
+    return "query" if _plain(purpose) == "query" else "document"
+
+
+def _plain(purpose: str) -> str:
+    return purpose.removeprefix("search_").removeprefix("retrieval.")

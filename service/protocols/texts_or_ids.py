@@ -9,7 +9,7 @@ from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 from model.contract import Encoding
 from model.tokenization.tokenizer import Truncation
 from service.problems import Problem
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import SEVERAL, Exchange, check_count
 from service.protocols.native.fields import MAX_IDS, invalid
 from service.protocols.token_ids import check_known, encode_ids
 from service.settings import Settings
@@ -71,10 +71,12 @@ TEXTS_OR_IDS = {"anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TE
 TextsOrIds = Annotated[Listed[TextOrIds], PlainValidator(texts_or_ids), WithJsonSchema(TEXTS_OR_IDS)]
 
 
-def check_inputs(inputs: Listed[TextOrIds], count: int, settings: Settings, field: str) -> None:
+def check_inputs(
+    inputs: Listed[TextOrIds], count: int, settings: Settings, field: str, way_out: str = SEVERAL
+) -> None:
     """Raise the problem of a list of `count` items, in `field`, that is too long."""
     if not inputs.flat:
-        check_count(count, settings, field)
+        check_count(count, settings, field, way_out)
     elif count > MAX_IDS:
         detail = f"{field} has {count} ids and the limit is {MAX_IDS}: send fewer."
         raise Problem("invalid-request", detail, members={"field": field, "limit": MAX_IDS, "actual": count})

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from headlight_client import AsyncHeadlight, Headlight, HeadlightError
+from headlight_client import AsyncHeadlight, Headlight, HeadlightError, InputsError
 from model.checkpoints.source import resolve
 from tests.client.test_many import echo
 from tests.references.checkpoints import MINILM, SUITED
@@ -149,6 +149,21 @@ def test_options_hold_for_texts_that_are_compared_here(ask: Ask, narrow: Service
     assert raised.value.status == 404
 
 
+def test_errors_of_texts_that_are_compared_here_name_them_as_the_call_does(ask: Ask) -> None:
+    """Not as the inputs of a request that the caller did not make."""
+    with pytest.raises(HeadlightError) as raised:
+        ask(lambda client: client.similarity([*TEXTS, "word " * 600, "a"], truncate=False))
+    assert raised.value.field == f"texts.{len(TEXTS)}"
+    assert str(raised.value).startswith(f"texts.{len(TEXTS)} is 602 tokens long")
+    for call in (
+        lambda client: client.similarity(["a", None]),
+        lambda client: client.rerank("a", ["a", None]),
+    ):
+        with pytest.raises(InputsError, match=r"^texts\[1\] is None, not a string") as wrong:
+            ask(call)
+        assert wrong.value.field == "texts.1"
+
+
 def test_another_function_is_refused_before_texts_are_encoded() -> None:
     """Nobody waits for the vectors of a thousand texts to learn of a slip."""
     another: Any = "cosinus"
@@ -185,7 +200,7 @@ def test_items_stream(ask: Ask) -> None:
 
 
 def test_similarities_of_a_service_without_info() -> None:
-    """A gateway that passes only inference: vectors are compared by their cosines."""
+    """A gateway that passes only inference: the call says how vectors are compared, since no answer does."""
 
     def answer(received: Received) -> Reply:
         if received.path == "/similarity":
@@ -194,9 +209,11 @@ def test_similarities_of_a_service_without_info() -> None:
 
     for awaited in (False, True):
         with stand_in(answer) as server:
-            found = ask_with(server.url, awaited=awaited)(
-                lambda client: client.similarity(["3", "0", "-1", "2"])
-            )
+            ask = ask_with(server.url, awaited=awaited)
+            with pytest.raises(ValueError, match=r"4 texts are too many .* pass the model's function"):
+                ask(lambda client: client.similarity(["3", "0", "-1", "2"]))
+            assert not [one for one in server.received if one.path == "/encode"]
+            found = ask(lambda client: client.similarity(["3", "0", "-1", "2"], function="cosine"))
         assert found.function == "cosine"
         assert found.similarities.tolist() == [[1, 0, -1, 1], [0, 0, 0, 0], [-1, 0, 1, -1], [1, 0, -1, 1]]
         assert [len(one.body["inputs"]) for one in server.received if one.path == "/encode"] == [2, 2]

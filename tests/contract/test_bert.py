@@ -1,5 +1,6 @@
 """The contract of bert-as-service, by plain HTTP over a real socket."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -61,13 +62,20 @@ def test_texts_may_be_tokens(tei: Service) -> None:
 
 
 def test_many_texts_may_be_many_tokens(tei: Service) -> None:
-    """More values than other bodies may have; too many are refused in this form."""
-    tokens = ["the", "man"] * 100
+    """As many as `docs/protocols.md` says, which other bodies may not have; more are refused in this form."""
+    tokens = ["the", "man"] * 128
     answer = ask(tei, PATH, id=1, texts=[tokens] * 256, is_tokenized=True)
     assert len(answer["result"]) == 256
-    assert close(answer["result"][:1], native(tei, ["the man " * 100]))
-    many = post(tei, {"id": 1, "texts": [["a"] * 1000] * 256, "is_tokenized": True}, PATH)
-    assert_error(many, 400, "ValueError", "about 256259 values and the limit is 66368: split it")
+    assert close(answer["result"][:1], native(tei, ["the man " * 128]))
+    for texts, values in (([["a"] * 1000] * 256, 256259), ([["a"] * 100_000], 100_004)):
+        many = post(tei, {"id": 1, "texts": texts, "is_tokenized": True}, PATH)
+        sentence = (
+            f"about {values} values and the limit is 66368: send fewer texts, or fewer tokens of a text"
+        )
+        assert_error(many, 400, "ValueError", sentence)
+    said = Path("docs/protocols.md").read_text("utf-8")
+    assert "66,368 values" in said
+    assert f"{256 * len(tokens):,} tokens" in said
     both = {"inputs": ["a"], "texts": [["a"] * 1000] * 256}
     assert_problem(post(tei, both, PATH), 422, "invalid-request")
 

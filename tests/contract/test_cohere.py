@@ -129,7 +129,7 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
         ("/v2/embed", {"texts": ["a"], "embedding_types": "float"}, "embedding_types", "must be a list of"),
         ("/v1/detokenize", {"tokens": [99999]}, "tokens.0", "is no token"),
         ("/v2/embed", {"texts": []}, "texts", "at least one string"),
-        ("/v2/embed", {"texts": ["a", 3]}, "texts", "at least one string"),
+        ("/v2/embed", {"texts": ["a", 3]}, "texts.1", "texts.1 must be a string"),
         ("/v2/embed", {"texts": ["a"], "embedding_types": ["half"]}, "embedding_types.0", "'ubinary'"),
         (
             "/v2/embed",

@@ -121,6 +121,21 @@ def test_a_request_that_is_not_valid_names_its_field(
     assert "Input should" not in document["detail"]  # the words of the library that validates
 
 
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({"dimensions": 10**30}, "dimensions is 1e+30 and"),
+        ({"dimensions": 10**300}, "dimensions is 1e+300 and"),
+        ({"pooling_layers": [-(10**20)]}, "pooling_layers.0 is -1e+20 and"),
+        ({"dimensions": 2**62}, f"dimensions is {2**62} and"),
+    ],
+)
+def test_a_large_number_is_quoted_as_one_that_equals_it(service: Service, options: Json, sent: str) -> None:
+    """JSON has no limit of digits; those that a float cannot hold are not made up."""
+    document = assert_problem(post(service, {"inputs": "a"} | options, "/encode"), 422, "invalid-request")
+    assert sent in document["detail"]
+
+
 @pytest.mark.parametrize("body", [[], ["a"], "a", 7, None, True, [{"inputs": "a"}]])
 def test_a_body_that_is_no_object_is_a_422(service: Service, body: object) -> None:
     """JSON that is not an object has no fields to read."""

@@ -39,6 +39,14 @@ REFUSED: dict[str, tuple[Json, str]] = {
     "no ids": ({"inputs": [{**ids([[1]]), "shape": [1, 0]}]}, "send [n, tokens]"),
     "a negative length": ({"inputs": [changed(shape=[-1])]}, "inputs.0.shape.0 must be at least 0"),
     "a fraction of a length": ({"inputs": [changed(shape=[1.5])]}, "inputs.0.shape.0 must be an integer"),
+    "a length as a float": (
+        {"inputs": [changed(shape=[1.0])]},
+        "inputs.0.shape.0 must be an integer, and 1.0 is written as a float: leave out the fraction",
+    ),
+    "ids as floats": (
+        {"inputs": [{**ids([[101, 102]]), "data": [101.0, 102.0]}]},
+        "input_ids.0.0 must be a whole number of 64 bits, without a fraction",
+    ),
     "fewer texts": ({"inputs": [changed(shape=[2])]}, "has 1 elements and the shape says 2"),
     "fewer ids": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2], "data": [1, 2]}]}, "has 2 elements"),
     "rows": ({"inputs": [{**ids([[1, 2]]), "shape": [2, 2]}]}, "has 1 elements and the shape says 2"),
@@ -113,6 +121,24 @@ def test_json_is_json(tei: Service) -> None:
         (b"[]", "JSON object"),
     ):
         assert_error(tei.http.post(path(), content=content), 400, part)
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        (b'{"ready":', "The body is not valid JSON"),
+        (b"[1]", "must be a JSON object, such as"),
+        (b'{"ready": 3}', "ready must be true or false"),
+    ],
+)
+def test_a_body_of_the_index_is_json(tei: Service, body: bytes, part: str) -> None:
+    """It may be left out, and says whether only models that are ready are listed, which all are."""
+    where = "/v2/repository/index"
+    assert_error(tei.http.post(where, content=body), 400, part)
+    listed = tei.http.post(where).json()
+    assert listed
+    for valid in (b"", b"{}", b'{"ready": true}', b'{"ready": null, "other": 1}'):
+        assert tei.http.post(where, content=valid).json() == listed
 
 
 def test_bytes_are_as_many_as_is_said(tei: Service) -> None:

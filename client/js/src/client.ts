@@ -4,14 +4,15 @@ import { attentionMaps, encoded, tokens } from "./answers.js";
 import type { Answer, AttentionMaps, Encoded, Tokens } from "./answers.js";
 import { floats } from "./arrays.js";
 import { Call, checkCount, FILE, JSON_ONLY, joined, LINES, unpack } from "./calls.js";
-import { HeadlightConnectionError, HeadlightError, HeadlightTimeout, type Rows } from "./errors.js";
+import { HeadlightConnectionError, HeadlightError, HeadlightTimeout } from "./errors.js";
 import type * as fields from "./fields.js";
 import type { Info } from "./info.js";
 import { idRows, textRows } from "./inputs.js";
-import { sendAll } from "./many.js";
-import { best, decoded, predicted, ranked, type Predicted, type Ranked, type Similarities } from "./predictions.js";
-import { RETRIED, type Progress } from "./retry.js";
+import { sendAll, type Send } from "./many.js";
+import { best, decoded, predicted, ranked, type Predicted, type Ranked } from "./predictions.js";
+import { RETRIED } from "./retry.js";
 import { Exchange, fetchWhole, open, pause, type Connection } from "./sending.js";
+import { compare, concatenated, functionOf, square, type Similarities } from "./similarities.js";
 import { isTooMuch, limitsOf, MAX_IDS, MAX_INPUTS, Parts } from "./splitting.js";
 
 /** Settings of a client. Times are in milliseconds. */
@@ -101,18 +102,43 @@ export class Headlight {
     return best(await this.#fetch(() => call), options.top_n);
   }
 
-  /** `POST /similarity`: of texts to a `source`, or without one of all texts to each other, in one request. */
+  /**
+   * `POST /similarity`: of any number of texts to a `source`, or without one of all texts to each other. Those without a
+   * source that are too many for one request are encoded in several, and compared here: by `function`, or else by the
+   * model's own, which `/info` names.
+   */
   async similarity(texts: Iterable<string>, options: fields.SimilarityOptions = {}): Promise<Similarities> {
     const rows = textRows(texts, "texts", false);
     const call = new Call("/similarity", FILE, "texts", rows, false, options, decoded);
-    return fetchWhole(this.#connection, call.request(call.whole), call.signal, (headers, content) => {
-      const [meta] = unpack(headers, content);
-      const similarities = floats(meta.similarities, 1);
-      checkCount(similarities?.shape[0], call.whole);
-      const requestIds = [headers.get("x-request-id")].filter((id) => id !== null);
-      const { model, usage } = meta;
-      return { model, function: meta.function, similarities, usage, requestIds } as Similarities;
-    });
+    const send: Send<Similarities> = (part, signal, progress) => {
+      const read = (headers: Headers, content: Uint8Array) => {
+        const [meta] = unpack(headers, content);
+        const similarities = floats(meta.similarities, 1);
+        checkCount(similarities?.shape[0], part);
+        const requestIds = [headers.get("x-request-id")].filter((id) => id !== null);
+        const { model, usage } = meta;
+        return { model, function: meta.function, similarities, usage, requestIds } as Similarities;
+      };
+      return fetchWhole(this.#connection, call.request(part), signal, read, progress);
+    };
+    if (options.source !== undefined) return concatenated(await this.#split(call, send));
+    const [whole] = await this.#split(call, send, async (refused) => [await this.#compared(call, options, refused)]);
+    return whole as Similarities;
+  }
+
+  /** Encode the texts of a call of `/similarity`, which were `refused` as too many if they were sent, and compare them. */
+  async #compared(
+    { rows, model, signal }: Call<string>,
+    { function: named, dtype: _, source: __, ...options }: fields.SimilarityOptions,
+    refused: unknown,
+  ): Promise<Similarities> {
+    const call = new Call("/encode", FILE, "inputs", rows, false, options, encoded);
+    const name = functionOf(named, await this.#info(call), model);
+    const room = square(rows.length);
+    const answer = joined(await this.#inParts(call, this.#sender(call), refused, "texts"));
+    const similarities = await compare(name, answer.embeddings, room, signal);
+    const { usage, requestIds } = answer;
+    return { model: answer.model, function: name, similarities, usage, requestIds: [...requestIds] };
   }
 
   /** `POST /tokenize`: the tokens that the model would run. */
@@ -170,26 +196,38 @@ export class Headlight {
 
   async #fetch<T>(make: () => Call<T>): Promise<Answer<T>> {
     const call = make();
-    let refused: unknown = null;
-    if (this.#isSmall(call)) {
-      try {
-        return await this.#sendPart(call, call.whole, call.signal);
-      } catch (error) {
-        if (!isTooMuch(error) || call.rows.length === 1) throw error;
-        refused = error;
-      }
-    }
-    const { concurrency } = this.#connection;
-    const parts = await this.#parts(call, concurrency);
-    if (refused !== null) parts.learn(refused, call.rows.length);
-    const send = (part: Rows, signal: AbortSignal, progress: Progress) =>
-      this.#sendPart(call, part, signal, progress);
-    return joined(await sendAll(parts, send, concurrency, call.signal));
+    return joined(await this.#split(call, this.#sender(call)));
   }
 
-  #sendPart<T>(call: Call<T>, part: Rows, signal?: AbortSignal, progress?: Progress): Promise<Answer<T>> {
-    const read = (headers: Headers, content: Uint8Array) => call.answer(part, headers, content);
-    return fetchWhole(this.#connection, call.request(part), signal, read, progress);
+  /** What sends a part of a call, and reads its items. */
+  #sender<T>(call: Call<T>): Send<Answer<T>> {
+    return (part, signal, progress) => {
+      const read = (headers: Headers, content: Uint8Array) => call.answer(part, headers, content);
+      return fetchWhole(this.#connection, call.request(part), signal, read, progress);
+    };
+  }
+
+  /** Send a call in one request, or if it is too large or was `refused` as such, in another way; the answers in order. */
+  async #split<R>(
+    call: Call<unknown>,
+    send: Send<R>,
+    otherwise: (refused: unknown) => Promise<R[]> = (refused) => this.#inParts(call, send, refused),
+  ): Promise<R[]> {
+    if (!this.#isSmall(call)) return otherwise(null);
+    try {
+      return [await send(call.whole, call.signal)];
+    } catch (error) {
+      if (!isTooMuch(error) || call.rows.length === 1) throw error;
+      return otherwise(error);
+    }
+  }
+
+  /** Send a call in several requests, after one with all inputs if it was `refused`; `called` is as in `Parts`. */
+  async #inParts<R>(call: Call<unknown>, send: Send<R>, refused: unknown, called?: string): Promise<R[]> {
+    const { concurrency } = this.#connection;
+    const parts = await this.#parts(call, concurrency, called);
+    if (refused !== null) parts.learn(refused, call.rows.length);
+    return sendAll(parts, send, concurrency, call.signal);
   }
 
   async *#stream<T>(make: () => Call<T>): AsyncGenerator<T, void, void> {
@@ -228,9 +266,14 @@ export class Headlight {
     return new Parts(call.rows, limits, call.frameBytes, 1);
   }
 
-  async #parts(call: Call<unknown>, concurrency: number): Promise<Parts> {
-    this.#known ??= await this.info(call).catch(withoutInfo);
-    return new Parts(call.rows, limitsOf(this.#known, call.model), call.frameBytes, concurrency);
+  async #parts(call: Call<unknown>, concurrency: number, called?: string): Promise<Parts> {
+    const limits = limitsOf(await this.#info(call), call.model);
+    return new Parts(call.rows, limits, call.frameBytes, concurrency, called);
+  }
+
+  /** The document of `/info`, which is fetched once; of a service without one it is empty. */
+  async #info(options: fields.CallOptions): Promise<Partial<Info>> {
+    return (this.#known ??= await this.info(options).catch(withoutInfo));
   }
 }
 

@@ -81,6 +81,13 @@ export class HeadlightError extends Error {
     this.message = this.#told();
   }
 
+  /** Say `field` of inputs that the message names, which the caller gave under this name. */
+  rename(field: string): void {
+    this.detail = this.detail.replace(PLACE, `${field}.$2`);
+    this.field = this.field && this.field.replace(PLACE, `${field}.$2`);
+    this.message = this.#told();
+  }
+
   #told(): string {
     const message = this.detail || this.title;
     const where = this.rows === null ? "" : ` [${named(this.rows)}]`;

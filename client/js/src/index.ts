@@ -23,4 +23,5 @@ export {
 } from "./errors.js";
 export type * from "./fields.js";
 export type { Info, ServedModel, ServiceLimits } from "./info.js";
-export type { Entity, Label, Predicted, Ranked, Similarities } from "./predictions.js";
+export type { Entity, Label, Predicted, Ranked } from "./predictions.js";
+export type { Similarities } from "./similarities.js";

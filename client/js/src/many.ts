@@ -1,23 +1,23 @@
 /** Calls that take several requests: sent at the same time, up to a limit, and joined in the order of the inputs. */
 
-import type { Answer } from "./answers.js";
 import type { Rows } from "./errors.js";
 import type { Progress } from "./retry.js";
 import type { Parts } from "./splitting.js";
 
-type Send<T> = (part: Rows, signal: AbortSignal, progress: Progress) => Promise<Answer<T>>;
+/** Sends a part of a call, and reads the response. */
+export type Send<R> = (part: Rows, signal?: AbortSignal, progress?: Progress) => Promise<R>;
 
 /**
  * Send all parts, `concurrency` at a time; returns the answers in order. The first failure cancels the other requests,
  * and is thrown when they have ended.
  */
-export async function sendAll<T>(
+export async function sendAll<R>(
   parts: Parts,
-  send: Send<T>,
+  send: Send<R>,
   concurrency: number,
   signal: AbortSignal | undefined,
-): Promise<Answer<T>[]> {
-  const answers = new Map<number, Answer<T>>();
+): Promise<R[]> {
+  const answers = new Map<number, R>();
   const progress = { at: 0 };
   const controller = new AbortController();
   const cancel = () => controller.abort(signal?.reason);
@@ -45,5 +45,5 @@ export async function sendAll<T>(
   signal?.removeEventListener("abort", cancel);
   signal?.throwIfAborted();
   if (failures.length > 0) throw failures[0];
-  return [...answers.keys()].sort((a, b) => a - b).map((start) => answers.get(start) as Answer<T>);
+  return [...answers.keys()].sort((a, b) => a - b).map((start) => answers.get(start) as R);
 }

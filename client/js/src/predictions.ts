@@ -1,6 +1,6 @@
-/** The parsed items of `/predict`, `/rerank`, `/similarity` and `/decode`. */
+/** The parsed items of `/predict`, `/rerank` and `/decode`. */
 
-import { floats, type Tensor } from "./arrays.js";
+import { floats } from "./arrays.js";
 import { Answer, attentionMaps, tokens, type AttentionMaps, type Json, type Reading, type Tokens } from "./answers.js";
 
 export interface Label {
@@ -44,15 +44,6 @@ export interface Ranked {
   original_length: number;
   /** With `attention`: that of the query and the text. */
   maps: AttentionMaps | null;
-}
-
-/** Those of texts to a source, (texts,), or of all texts to each other, (texts, texts). */
-export interface Similarities {
-  model: string;
-  function: string;
-  similarities: Tensor;
-  usage: { input_tokens: number };
-  requestIds: string[];
 }
 
 export function predicted(item: Json, reading: Reading): Predicted {

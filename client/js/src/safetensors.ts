@@ -27,8 +27,8 @@ export interface SafetensorsFile {
 }
 
 /**
- * Read a file; float16 becomes float32, or with `halves` stays as its bits, in the memory of the file. Throws an Error
- * if the file is not whole.
+ * Read a file; float16 becomes float32, or with `halves` stays as its bits, in the memory of the file if they stand at
+ * even bytes of it. Throws an Error if the file is not whole.
  */
 export function readSafetensors(content: Uint8Array, halves = false): SafetensorsFile {
   const view = new DataView(content.buffer, content.byteOffset, content.byteLength);
@@ -52,9 +52,11 @@ function tensor(name: string, entry: Entry, data: Uint8Array, halves: boolean): 
   if (end - begin !== count * type.bytes || begin < 0 || end > data.length) {
     throw new Error(`tensor ${name} does not lie within the file`);
   }
-  // Headers are padded, so that halves stand at even bytes.
+  const place = data.byteOffset + begin;
   if (halves && entry.dtype === "F16") {
-    return new Tensor(new Uint16Array(data.buffer, data.byteOffset + begin, count), entry.shape);
+    // The service pads headers; other files, and views of longer ones, may have halves at odd bytes.
+    const bits = place % type.bytes === 0 ? data.subarray(begin, end) : data.slice(begin, end);
+    return new Tensor(new Uint16Array(bits.buffer, bits.byteOffset, count), entry.shape);
   }
   return new Tensor(type.read(data.slice(begin, end).buffer as ArrayBuffer, count), entry.shape);
 }

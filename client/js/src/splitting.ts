@@ -46,12 +46,16 @@ export class Parts {
   #again: Rows[] = [];
   readonly #tokens: number;
 
-  /** `frameBytes` is the size of a body without its inputs; `concurrency` requests are in flight at a time. */
+  /**
+   * `frameBytes` is the size of a body without its inputs; `concurrency` requests are in flight at a time. `called` is the
+   * caller's name of the inputs, for errors, if that is another than the service's.
+   */
   constructor(
     readonly rows: readonly Row[],
     limits: Limits,
     readonly frameBytes: number,
     concurrency: number,
+    readonly called?: string,
   ) {
     this.#limits = limits;
     this.#tokens = Math.max(1, Math.floor(limits.queueTokens / (SHARE * concurrency)));
@@ -78,7 +82,10 @@ export class Parts {
 
   /** Record in an error which inputs it concerns, unless they are all of the call. */
   placed(error: unknown, part: Rows): unknown {
-    if (error instanceof HeadlightError && part.stop - part.start < this.rows.length) error.place(part);
+    if (error instanceof HeadlightError) {
+      if (part.stop - part.start < this.rows.length) error.place(part);
+      if (this.called !== undefined) error.rename(this.called);
+    }
     return error;
   }
 

@@ -233,6 +233,18 @@ test("every half-precision number is read as it is", async (t) => {
   assert.deepEqual([...similarities.data], values);
 });
 
+test("halves that stay as bits are read from odd bytes too", async () => {
+  const { readSafetensors } = await import(new URL("../dist/safetensors.js", import.meta.url).href);
+  const tensor = { dtype: "F16", shape: [2], data_offsets: [0, 4] };
+  const content = file({ a: tensor }, 0x00, 0x3c, 0x00, 0xc0);
+  for (const odd of [0, 1]) {
+    const room = new Uint8Array(content.length + odd);
+    room.set(content, odd);
+    const { tensors } = readSafetensors(room.subarray(odd), true);
+    assert.deepEqual([...tensors.get("a").data], [0x3c00, 0xc000]);
+  }
+});
+
 test("a file that is not whole is an error, not a wrong number", async (t) => {
   const meta = { headlight: '{"model":"m","function":"dot","usage":{"input_tokens":1}}' };
   const good = { dtype: "F32", shape: [1], data_offsets: [0, 4] };

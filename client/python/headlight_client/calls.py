@@ -52,6 +52,8 @@ class Call(Generic[T]):
     read: Callable[[Json, Sequence[str], float], T]
     listed: str = "inputs"
     """The field that has the inputs."""
+    called: str | None = None
+    """What the caller calls this field, if that is another name."""
     complete: bool = True
     """Whether the answer has an item for each input."""
     merge: Callable[[Sequence[Answer[T]]], Answer[T]] = joined
@@ -168,7 +170,7 @@ def call_of(
     read: Callable[[Json, Sequence[str], float], T],
     arguments: Mapping[str, Any],
     field: str = "inputs",
-    rows: Callable[[Any], Sequence[Any]] = listed,
+    rows: Callable[[Any, str], Sequence[Any]] = listed,
 ) -> Call[T]:
     """Build a call from the arguments that were given; raises InputsError.
 
@@ -179,7 +181,7 @@ def call_of(
     progress = given.pop("progress", False)
     return Call(
         path=path,
-        inputs=[_json(row) for row in rows(inputs)],
+        inputs=[_json(row) for row in rows(inputs, field)],
         options=b"".join(b",%b:%b" % (_json(name), _json(value)) for name, value in given.items()),
         accept=accept,
         parameters={} if dtype is None else {"dtype": dtype},

@@ -62,6 +62,11 @@ class HeadlightError(Exception):
         self.detail = _counted_from(rows.start, self.detail)
         self.field = self.field and _counted_from(rows.start, self.field)
 
+    def rename(self, field: str) -> None:
+        """Say `field` of inputs that the message names, which the caller gave under this name."""
+        self.detail = _PLACE.sub(rf"{field}.\2", self.detail)
+        self.field = self.field and _PLACE.sub(rf"{field}.\2", self.field)
+
 
 class HeadlightConnectionError(HeadlightError):
     """No complete response from `url`; `__cause__` is httpx's error."""

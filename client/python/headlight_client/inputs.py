@@ -15,62 +15,67 @@ _SHORT = 60  # characters of a value that a message quotes
 _PAIR = 2
 
 
-def listed(inputs: object) -> list[str] | list[Pair]:
+def listed(inputs: object, field: str = "inputs") -> list[str] | list[Pair]:
     """List the rows; raises InputsError, naming the first that is neither a string nor a pair of strings.
+
+    `field` is what the caller calls the inputs.
 
     pandas, polars, pyarrow and datasets are recognized by their attributes and never imported.
     """
     if isinstance(inputs, str):
         return [inputs]
-    _refuse(inputs)
+    _refuse(inputs, field)
     rows = _rows(inputs)
     if not rows:
-        raise InputsError("inputs is empty: pass at least one text.")
+        raise InputsError(f"{field} is empty: pass at least one text.", field)
     kinds = set(map(type, rows))
     if kinds != {str}:
         # pandas also indexes rows by label; `iloc` counts by position, as we do.
-        _check(rows, "inputs.iloc" if hasattr(inputs, "iloc") else "inputs")
+        _check(rows, field, f"{field}.iloc" if hasattr(inputs, "iloc") else field)
     return rows
 
 
-def id_lists(token_ids: Any) -> list[list[int]]:
+def id_lists(token_ids: Any, field: str = "token_ids") -> list[list[int]]:
     """List lists of token ids; one list of numbers is one text. Raises InputsError."""
     rows = _rows(token_ids)
     if not rows:
-        raise InputsError("token_ids is empty: pass at least one list of ids.", "token_ids")
+        raise InputsError(f"{field} is empty: pass at least one list of ids.", field)
     return [rows] if all(isinstance(row, int) for row in rows) else [list(row) for row in rows]
 
 
-def _refuse(inputs: object) -> None:
+def _refuse(inputs: object, field: str) -> None:
     """Reject objects whose rows are not an ordered sequence of texts."""
     name = type(inputs).__name__
     for columns in ("columns", "column_names"):
         if hasattr(type(inputs), columns):  # of the class: a Series exposes its rows as attributes too
-            raise InputsError(_table(name, getattr(inputs, columns)))
+            raise InputsError(_table(name, getattr(inputs, columns), field), field)
     if isinstance(inputs, bytes | bytearray | memoryview):
-        raise InputsError(f"inputs is {name}, not str: decode it, such as inputs.decode('utf-8').")
+        raise InputsError(f"{field} is {name}, not str: decode it, such as {field}.decode('utf-8').", field)
     if isinstance(inputs, Mapping):
-        raise InputsError(f"inputs is a {name}: pass its texts, such as list(inputs.values()).")
+        raise InputsError(f"{field} is a {name}: pass its texts, such as list({field}.values()).", field)
     if isinstance(inputs, Set):
-        raise InputsError(f"inputs is a {name}, which has no order: pass a list, such as sorted(inputs).")
+        raise InputsError(
+            f"{field} is a {name}, which has no order: pass a list, such as sorted({field}).", field
+        )
     shape = getattr(inputs, "shape", None)
     if isinstance(shape, tuple) and len(shape) > 1:
         raise InputsError(
-            f"inputs is a {name} of shape {shape}, not a single column: pass inputs[:, 0], or for pairs "
-            "inputs.tolist()."
+            f"{field} is a {name} of shape {shape}, not a single column: pass {field}[:, 0], or for pairs "
+            f"{field}.tolist().",
+            field,
         )
     if not isinstance(inputs, Iterable):
         raise InputsError(
-            f"inputs is {_value(inputs)}, which cannot be sent: pass a string or a list of strings."
+            f"{field} is {_value(inputs)}, which cannot be sent: pass a string or a list of strings.", field
         )
 
 
-def _table(name: str, columns: Iterable[object]) -> str:
+def _table(name: str, columns: Iterable[object], field: str) -> str:
     names = [repr(str(column)) for column in columns]
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     one = names[0] if names else "'text'"
     return (
-        f"inputs is a {name}, a table: pass the column with the texts, such as "
+        f"{field} is a {name}, a table: pass the column with the texts, such as "
         f"df[{one}]. Its columns are {shown or 'none'}."
     )
 
@@ -85,18 +90,18 @@ def _rows(inputs: Any) -> list[Any]:
     return list(inputs)
 
 
-def _check(rows: list[Any], name: str) -> None:
-    """Raise for the first invalid row, or the first of another kind than row 0."""
+def _check(rows: list[Any], field: str, name: str) -> None:
+    """Raise for the first invalid row, or the first of another kind than row 0; `name[i]` is row i."""
     wrong = [i for i, row in enumerate(rows) if not isinstance(row, str) and not _is_pair(row)]
     if wrong:
-        raise InputsError(_wrong(rows, wrong, name), f"inputs.{wrong[0]}")
+        raise InputsError(_wrong(rows, wrong, name), f"{field}.{wrong[0]}")
     first = isinstance(rows[0], str)
     for i, row in enumerate(rows):
         if isinstance(row, str) != first:
             this, other = ("a text", "a pair") if isinstance(row, str) else ("a pair", "a text")
             raise InputsError(
                 f"{name}[{i}] is {this} but {name}[0] is {other}: pass only texts or only pairs.",
-                f"inputs.{i}",
+                f"{field}.{i}",
             )
 
 

@@ -38,7 +38,7 @@ def parts_of(
     call: Call[Any], limits: Limits, concurrency: int, refused: HeadlightError | None = None
 ) -> Parts:
     """Split a call into requests that the service accepts; `refused` is its refusal of the whole call."""
-    parts = Parts([len(row) for row in call.inputs], limits, call.frame_bytes, concurrency)
+    parts = Parts([len(row) for row in call.inputs], limits, call.frame_bytes, concurrency, call.called)
     if refused is not None:
         parts.learn(refused, len(call.inputs))
     return parts

@@ -272,16 +272,18 @@ class Routes(
         """`POST /similarity`: of texts to a source, or without one of all texts to each other.
 
         Any number of texts: those without a source that are too many for one request are encoded in several,
-        and compared here.
+        and compared here: by `function`, or else by the model's own, which `/info` names. Raises ValueError
+        if neither is known.
 
         client.similarity(texts).similarities  # (texts, texts), float32
         """
-        given = {**locals(), "texts": listed(texts)}
+        given = {**locals(), "texts": listed(texts, "texts")}
         call = call_of("/similarity", ACCEPT_WHOLE, decoded, given, "texts")
         vectors = None
         if source is None:
             others = {name: value for name, value in given.items() if name not in ("texts", "function")}
-            vectors = call_of("/encode", ACCEPT_WHOLE, encoded, {**others, "inputs": given["texts"]})
+            inputs = {**others, "inputs": given["texts"]}
+            vectors = replace(call_of("/encode", ACCEPT_WHOLE, encoded, inputs), called="texts")
         return self._fetch(
             SimilarityCall(**vars(call) | {"merge": concatenated}, vectors=vectors, function=function)
         )

@@ -13,9 +13,7 @@ from headlight_client.answers import Answer, Encoded, FloatArray, joined
 from headlight_client.calls import Call, check_count, readable, unpack
 from headlight_client.frames import similarity_frame
 
-_COSINE = "cosine"
-"""The function of a model that names none, and of a service that does not say."""
-_FUNCTIONS = (_COSINE, "dot", "euclidean", "manhattan")
+_FUNCTIONS = ("cosine", "dot", "euclidean", "manhattan")
 _TINY = np.finfo(np.float32).tiny
 # Differences of this many numbers (one megabyte) stay in the cache of a core.
 _BLOCK_NUMBERS = 2**18
@@ -65,17 +63,31 @@ class SimilarityCall(Call[Any]):
     def in_parts(self, info: Mapping[str, Any]) -> Call[Any]:
         """Return this call, or for texts without a source one that encodes them and compares them here.
 
-        Raises ValueError for a function that this client does not have.
+        Raises ValueError for a function that this client does not have, and if neither the call nor `info`
+        names one.
         """
         if self.vectors is None:
             return self
-        models: Sequence[Mapping[str, Any]] = info.get("models") or []
-        own = [one.get("similarity") for one in models if self.model in (None, one.get("name"))]
-        function = self.function or (own and own[0]) or _COSINE
+        function = self.function or self._own(info)
         if function not in _FUNCTIONS:
             raise ValueError(f"function is {function!r}: use {', '.join(_FUNCTIONS)}.")
         merge: Any = partial(_compared, function)
         return replace(self.vectors, merge=merge)
+
+    def _own(self, info: Mapping[str, Any]) -> str:
+        """Return the function of the model; raises ValueError if the service does not say which one it is."""
+        models: Sequence[Mapping[str, Any]] = info.get("models") or []
+        served = [one for one in models if self.model in (None, one.get("name"))]
+        if models and not served:
+            return _FUNCTIONS[0]  # not used: the service refuses the request for the vectors of such a model
+        own = served[0].get("similarity") if served else None
+        if own is None:
+            raise ValueError(
+                f"{len(self.inputs)} texts are too many for one request, so they are compared here, and the "
+                "service does not say in /info how: pass the model's function, one of "
+                f"{', '.join(_FUNCTIONS)}."
+            )
+        return str(own)
 
 
 def concatenated(parts: Sequence[Similarities]) -> Similarities:

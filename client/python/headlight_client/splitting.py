@@ -62,14 +62,23 @@ class Parts(Iterator[range]):
     """The parts of a call, one per request; after one is refused as too large, later ones are smaller.
 
     `sizes` are the bytes of each input as JSON, `frame_bytes` those of the rest of a body. `concurrency`
-    tasks of one event loop may take parts concurrently.
+    tasks of one event loop may take parts concurrently. `called` is the caller's name of the inputs, for
+    errors, if that is another than the service's.
     """
 
-    def __init__(self, sizes: Sequence[int], limits: Limits, frame_bytes: int, concurrency: int) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        limits: Limits,
+        frame_bytes: int,
+        concurrency: int,
+        called: str | None = None,
+    ) -> None:
         self._sizes = sizes
         self._limits = limits
         self._frame_bytes = frame_bytes
         self._tokens = max(1, limits.queue_tokens // (SHARE * concurrency))
+        self._called = called
         self._start = 0
         self._again: deque[range] = deque()
 
@@ -96,6 +105,8 @@ class Parts(Iterator[range]):
         """Record in an error which inputs it concerns, unless they are all of the call."""
         if len(part) < len(self._sizes):
             error.place(part)
+        if self._called is not None:
+            error.rename(self._called)
 
     def learn(self, error: HeadlightError, count: int) -> int | None:
         """Return how many inputs to send per request if `count` were too many; None for any other error."""

@@ -37,6 +37,8 @@ _COPIES = 2
 _BETWEEN_PAIR = " ||| "
 MAX_TOKENS = 2 * MAX_VALUES
 """Tokens of a request with `is_tokenized`, as strings: they are read in five milliseconds at worst."""
+FEWER_TOKENS = "send fewer texts, or fewer tokens of a text"
+"""What to do about more."""
 _MISSING = object()
 # Marks a token that continues the word before it.
 _CONTINUES = " ##"
@@ -69,6 +71,7 @@ class BertEncodeRequest(BaseModel):
     listed: ClassVar[str] = "texts"
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_values: ClassVar[int] = MAX_TOKENS
+    fewer_values: ClassVar[str] = FEWER_TOKENS
 
     # Null is a value, too.
     id: Any = Field(_MISSING, description="Any value: the response repeats it.")

@@ -43,8 +43,11 @@ _COPIES = 2
 
 
 def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not value:
         raise invalid("texts", "must be a list of at least one string")
+    wrong = next((i for i, one in enumerate(value) if not isinstance(one, str)), None)
+    if wrong is not None:
+        raise invalid(f"texts.{wrong}", "must be a string")
     return value
 
 

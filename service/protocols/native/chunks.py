@@ -15,7 +15,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from model.contract import ChunksWant, Encoding
 from model.tokenization.sentences import sentences
-from service.http.json_body import MAX_INDICES
+from service.http.json_body import MAX_INDICES, REST
 from service.problems import Problem, cut
 from service.protocols.native.fields import invalid, whole_number
 
@@ -47,7 +47,7 @@ def _chunking(value: object) -> Chunking:
         return _windows(value)
     if isinstance(value, list) and value:
         if len(value) > MAX_INDICES:
-            raise invalid("chunks", f"has {len(value)} items and the limit is {MAX_INDICES}")
+            raise invalid("chunks", f"has {len(value)} items and the limit is {MAX_INDICES}: {REST}")
         return tuple(_span(i, span) for i, span in enumerate(value))
     raise invalid(
         "chunks",

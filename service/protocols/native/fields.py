@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, Wit
 from pydantic_core import PydanticCustomError
 
 from model.tokenization.tokenizer import Text
-from service.http.json_body import MAX_INDICES, MAX_VALUES
+from service.http.json_body import MAX_INDICES, MAX_VALUES, REST
 
 Indices = tuple[int, ...]
 MAX_IDS = MAX_VALUES
@@ -36,7 +36,7 @@ def _indices(value: object, info: ValidationInfo) -> Indices:
     if not isinstance(value, list) or not value:
         raise invalid(field, "must be a list of at least one integer")
     if len(value) > MAX_INDICES:
-        raise invalid(field, f"has {len(value)} items and the limit is {MAX_INDICES}")
+        raise invalid(field, f"has {len(value)} items and the limit is {MAX_INDICES}: {REST}")
     return tuple(whole_number(item, f"{field}.{i}") for i, item in enumerate(value))
 
 

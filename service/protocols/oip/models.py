@@ -3,17 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from service.engine.engine import Engine
+from service.http.request_body import parse_body, receive_body
 from service.http.request_context import context_of
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
-from service.problems import Problem, cut
+from service.problems import Problem, cut, from_validation_error
 from service.protocols.oip.body import OUTPUT
 from service.protocols.oip.schemas import (
     IndexedModel,
+    IndexRequest,
     Live,
     ModelMetadata,
     ModelNames,
@@ -51,7 +54,17 @@ async def models(request: Request) -> ModelNames:
 
 
 async def index(request: Request) -> list[IndexedModel]:
-    """List the served models. All of them are ready, so a body, which may ask for these only, is not read."""
+    """List the served models. All of them are ready, whether or not a body asks for these only.
+
+    Raises the 400 for a body that is not valid, as for one of `…/infer`.
+    """
+    content = await receive_body(request, queued=False)
+    if content:
+        parsed = await parse_body(request, content, 0)
+        try:
+            IndexRequest.model_validate(parsed.value)
+        except ValidationError as error:
+            raise from_validation_error(error, IndexRequest) from None
     return [IndexedModel(name=name, version=VERSION) for name in _engines(request)]
 
 

@@ -102,6 +102,7 @@ _NOT_SERVED = (
 )
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _LISTS = ("unauthorized", "not-ready")
+_READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeout", "overloaded")
 _FINDS = (*_LISTS, "model-not-found")
 
 ENDPOINTS = (
@@ -110,7 +111,12 @@ ENDPOINTS = (
     _operation("/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready"),
     _operation("/v2/models", models.models, "The names of the served models", *_LISTS),
     _operation(
-        "/v2/repository/index", models.index, "The served models and their state", *_LISTS, methods=("POST",)
+        "/v2/repository/index",
+        models.index,
+        "The served models and their state",
+        *_LISTS,
+        *_READS,
+        methods=("POST",),
     ),
     *(
         _operation(

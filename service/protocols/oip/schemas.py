@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
+from pydantic_core import PydanticCustomError
 
 from service.protocols.lenient import Fields
 from service.protocols.native.fields import PositiveNumber
@@ -11,7 +12,17 @@ from service.protocols.native.fields import PositiveNumber
 _MOST_TENSORS = 16
 
 Parameters = dict[str, Any]
-Length = Annotated[StrictInt, Field(ge=0)]
+
+
+def _whole(value: object) -> object:
+    """Refuse a whole number that is written as a float, as Triton does, with a sentence of its own."""
+    if isinstance(value, float) and value.is_integer():
+        message = f"must be an integer, and {value} is written as a float: leave out the fraction"
+        raise PydanticCustomError("invalid", "{message}", {"message": message})
+    return value
+
+
+Length = Annotated[StrictInt, Field(ge=0), BeforeValidator(_whole)]
 
 
 class TensorParameters(Fields):
@@ -62,6 +73,17 @@ class InferenceParameters(Fields):
     binary_data_output: StrictBool = Field(
         False,  # noqa: FBT003
         description="Return the outputs as bytes after the JSON, if `outputs` names none.",
+    )
+
+
+class IndexRequest(Fields):
+    """What `/v2/repository/index` may be asked for. Unknown fields are ignored."""
+
+    example: ClassVar[str] = '{"ready": true}'
+
+    ready: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="List only models that are ready, which all are.",
     )
 
 

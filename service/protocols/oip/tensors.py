@@ -258,7 +258,7 @@ def _listed(sent: Sent, rows: int, columns: int) -> list[Any]:
     if set(map(type, values)) != {int} or max(values) >= 2**63:
         at = next(i for i, one in enumerate(values) if type(one) is not int or one >= 2**63)
         place = f"{sent.name}.{at // columns}.{at % columns}"
-        raise invalid(place, f"{place} must be a whole number of 64 bits.")
+        raise invalid(place, f"{place} must be a whole number of 64 bits, without a fraction.")
     return values
 
 

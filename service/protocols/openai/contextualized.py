@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, ModelInfo
+from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
@@ -18,7 +19,14 @@ from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.fields import PositiveNumber, invalid
 from service.protocols.native.schemas import EmbeddingOptions, FieldNames, PromptRequest
-from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
+from service.protocols.openai.embeddings import (
+    ITEM_BYTES,
+    OpenAIEmbedding,
+    frame,
+    no_tokens,
+    too_long,
+    write_parts,
+)
 from service.protocols.openai.fields import Numbers
 from service.protocols.purposes import find_prompt
 from service.protocols.view import View
@@ -36,8 +44,11 @@ def _documents(value: object) -> Sequence[Sequence[str]]:
     if not isinstance(value, list) or not value:
         raise invalid("inputs", "must be a list of at least one document, each a list of its parts")
     for i, parts in enumerate(value):
-        if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
+        if not isinstance(parts, list) or not parts:
             raise invalid(f"inputs.{i}", "must be a list of at least one string, the parts of a document")
+        wrong = next((j for j, part in enumerate(parts) if not isinstance(part, str)), None)
+        if wrong is not None:
+            raise invalid(f"inputs.{i}.{wrong}", "must be a string, a part of the document")
     return value
 
 
@@ -65,6 +76,7 @@ class ContextualizedRequest(Fields):
     listed: ClassVar[str] = "inputs"
     example: ClassVar[str] = '{"inputs": [["a part", " and another"]]}'
     formats: ClassVar[tuple[Format, ...]] = ("json",)
+    fewer_values: ClassVar[str] = "send fewer documents, or a document with many parts as several"
 
     model: StrictStr | None = Field(None, description="One of the served models; the first by default.")
     inputs: Documents = Field(description="For each document the list of its parts, in order.")
@@ -118,7 +130,12 @@ async def contextualized(request: Request) -> Response:
 async def _embed(exchange: Exchange, body: ContextualizedRequest) -> Response:
     info = exchange.engine.info
     wholes = ["".join(parts) for parts in body.inputs]
-    encodings = await exchange.tokenize(wholes, _WHOLE, _choose_prompt(body, info))
+    try:
+        encodings = await exchange.tokenize(wholes, _WHOLE, _choose_prompt(body, info))
+    except InputTooLong as error:
+        if len(body.inputs[int(error.field.rpartition(".")[2])]) == 1:
+            raise
+        raise too_long(error, "its parts run as one text, so send them as several documents") from None
     views = await exchange.off_loop(
         lambda: [_plan(i, one, body, info) for i, one in enumerate(encodings)],
         steps=_STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_PART * sum(map(len, body.inputs)),

@@ -13,22 +13,25 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, ModelInfo
-from model.errors import OutOfRange
+from model.contract import Encoding, ModelInfo, Role
+from model.errors import InputTooLong, OutOfRange
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
 from service.problems import Problem, cut
-from service.protocols.exchange import Exchange
+from service.protocols.exchange import SEVERAL, Exchange
 from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
+from service.protocols.native.heads.token_vectors import plan_token_vectors
 from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
 from service.protocols.openai.fields import EmbeddingsRequest
-from service.protocols.purposes import find_prompt
+from service.protocols.purposes import find_prompt, role_of
 from service.protocols.texts_or_ids import Listed, TextOrIds, check_inputs, tokenize_inputs
 from service.protocols.view import View
 from service.serialization.items import Expected, Item
+from service.serialization.json_arrays import array_text
 
 _FEWER = "send fewer inputs, or ask for fewer `dimensions`"
+_JOIN = "join some of them, or send the text to /encode with `chunks`"
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""
 # Python steps to plan an input.
@@ -54,23 +57,37 @@ class OpenAIEmbedding(BaseModel):
     embedding: list[float] | str = Field(description="The numbers, or their bytes in base64.")
 
 
+class TokenEmbeddings(BaseModel):
+    """With `return_multivector`, the vectors of an input's tokens."""
+
+    object: str = "embedding"
+    index: int
+    embeddings: list[list[float]] = Field(description="One for each token that the model compares.")
+
+
 class EmbeddingsResponse(BaseModel):
     """The vectors of all inputs, in their order."""
 
     object: str = "list"
-    data: list[OpenAIEmbedding]
+    data: list[OpenAIEmbedding | TokenEmbeddings]
     model: str
     usage: OpenAIUsage
 
 
 async def embeddings(request: Request) -> Response:
-    """Return the vector of each input; with `late_chunking` inputs are parts of one text."""
+    """Return the vector of each input; with `late_chunking` inputs are parts of one text.
+
+    With `return_multivector` return the vectors of its tokens.
+    """
     parsed = await read_request(request, EmbeddingsRequest)
     body = parsed.body
-    check_inputs(body.input, parsed.count, request.app.state.service.settings, "input")
+    way_out = _JOIN if body.late_chunking else SEVERAL
+    check_inputs(body.input, parsed.count, request.app.state.service.settings, "input", way_out)
     exchange = Exchange.open(request, parsed)
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.cutting = body.cutting
+    if body.return_multivector:
+        return await exchange.in_time(_embed_tokens(exchange, body))
     work = _embed_parts(exchange, body) if body.late_chunking else _embed(exchange, body)
     return await exchange.in_time(work)
 
@@ -102,17 +119,43 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     return _count_truncated(response, encodings)
 
 
-async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
-    """Run all texts as one, and return the vector of each."""
-    texts = body.input.inputs
-    if not all(isinstance(one, str) for one in texts):
+async def _embed_tokens(exchange: Exchange, body: EmbeddingsRequest) -> Response:
+    """Return the vectors of each text's tokens, for late interaction."""
+    texts, info, engines = _texts(body, "return_multivector"), exchange.engine.info, exchange.state.engines
+    plan = plan_token_vectors(exchange.engine, engines, _choose_task(body, info), "return_multivector")
+    prompt, role, truncation = (
+        _choose_prompt(body, info),
+        _choose_role(body),
+        Truncation(allowed=body.may_truncate),
+    )
+    encodings = await exchange.tokenize(
+        texts, truncation, prompt, partial(body.input.place, "input"), role=role
+    )
+    views = await exchange.off_loop(
+        lambda: [plan.bare_view(i, one, ITEM_BYTES) for i, one in enumerate(encodings)],
+        steps=_STEPS_PER_INPUT * len(encodings),
+    )
+    exchange.value = _token_vectors
+    response = await exchange.answer(exchange.style(), encodings, views, "send fewer or shorter inputs")
+    return _count_truncated(response, encodings)
+
+
+def _texts(body: EmbeddingsRequest, field: str) -> list[str]:
+    """Return the inputs of a request whose `field` is of texts; raises the 400 for token ids."""
+    texts = [one for one in body.input.inputs if isinstance(one, str)]
+    if len(texts) < len(body.input):
         raise Problem(
             "invalid-request",
-            "late_chunking is of texts, and input has token ids: leave it out or send texts.",
-            members={"field": "late_chunking"},
+            f"{field} is of texts, and input has token ids: leave it out or send texts.",
+            members={"field": field},
         )
-    info, spans = exchange.engine.info, tuple(pairwise(accumulate(map(len, texts), initial=0)))
-    parts = [one for one in texts if isinstance(one, str)]
+    return texts
+
+
+async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
+    """Run all texts as one, and return the vector of each."""
+    parts = _texts(body, "late_chunking")
+    info, spans = exchange.engine.info, tuple(pairwise(accumulate(map(len, parts), initial=0)))
     whole = "".join(parts)
     options = EmbeddingOptions(
         (),
@@ -125,7 +168,15 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     truncation = Truncation(allowed=body.may_truncate)
-    encodings = await exchange.tokenize([whole], truncation, _choose_prompt(body, info), lambda _: "input")
+    try:
+        encodings = await exchange.tokenize(
+            [whole], truncation, _choose_prompt(body, info), lambda _: "input"
+        )
+    except InputTooLong as error:
+        if len(parts) == 1:
+            raise
+        together = "with late_chunking they run as one text, so send them in several requests"
+        raise too_long(error, together) from None
     try:
         view = plan.view(0, encodings[0], whole)
     except NoTokens as error:
@@ -136,6 +187,15 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     views = [View(view.want, {}, size, precision=plan.precision)]
     response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
     return _count_truncated(response, encodings)
+
+
+def too_long(error: InputTooLong, way_out: str) -> Problem:
+    """Say what to do about parts that are too long together."""
+    return Problem(
+        "input-too-long",
+        f"{error.field} is {error.actual} tokens long and the model reads {error.limit}: {way_out}.",
+        members={"field": error.field, "limit": error.limit, "actual": error.actual},
+    )
 
 
 def no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:
@@ -172,6 +232,21 @@ def _choose_prompt(body: EmbeddingsRequest, info: ModelInfo) -> str:
         prompt = info.prompts[name] if (name := next(filter(None, names.values()), None)) else ""
     _check_agreement({field: name for field, name in names.items() if name is not None}, body)
     return prompt
+
+
+def _choose_role(body: EmbeddingsRequest) -> Role:
+    """Return whether texts are queries; raises the 400 if two fields say different things."""
+    purposes = {"input_type": body.input_type, "task": body.task}
+    roles = [(field, purpose, role_of(purpose)) for field, purpose in purposes.items() if purpose is not None]
+    for (first, one, role), (second, two, other) in pairwise(roles):
+        if role != other:
+            raise Problem(
+                "invalid-request",
+                f'{second} is "{cut(two)}" and {first} is "{cut(one)}", which are different roles: send one '
+                "of the two.",
+                members={"field": second},
+            )
+    return roles[0][2] if roles else "document"
 
 
 def _check_agreement(names: Mapping[str, str], body: EmbeddingsRequest) -> None:
@@ -238,6 +313,12 @@ def frame(model: str, tokens: int) -> tuple[bytes, bytes]:
 
 def _embedding(item: Item, *, base64: bool) -> dict[str, Any]:
     return _one(item.columns["index"], item.arrays["embedding"], base64=base64)
+
+
+def _token_vectors(item: Item) -> dict[str, Any]:
+    """Write the vectors of a text's tokens, in pieces: writing holds the interpreter lock."""
+    written = orjson.Fragment(b"".join(array_text(item.arrays["token_embeddings"][0], None)))
+    return {"object": "embedding", "index": item.columns["index"], "embeddings": written}
 
 
 def write_parts(item: Item, *, base64: bool) -> list[dict[str, Any]]:

@@ -54,15 +54,6 @@ def _only(value: object, info: ValidationInfo) -> object:
     return value[0]
 
 
-def _one_vector(value: object) -> object:
-    """Accept only `false`: a request for vectors of tokens must not get one of the text."""
-    if value is not False:
-        detail = "must be false: for the vectors of tokens, send the texts to /encode with a `role`"
-        raise invalid("return_multivector", detail)
-    return value
-
-
-OneVector = Annotated[bool, PlainValidator(_one_vector), WithJsonSchema({"type": "boolean", "const": False})]
 _Type = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 Input = Annotated[Listed[TextOrIds], PlainValidator(_input), WithJsonSchema(TEXTS_OR_IDS)]
 OneType = Annotated[_Type, BeforeValidator(_only)]
@@ -104,10 +95,10 @@ class EmbeddingsRequest(Fields):
         description="The texts are parts of one, which runs as a whole; each part's vector is the mean of "
         "its tokens.",
     )
-    return_multivector: OneVector = Field(
+    return_multivector: StrictBool = Field(
         False,  # noqa: FBT003
-        description="Only `false`: for the vectors of tokens of a model of late interaction see `role` of "
-        "`/encode`.",
+        description="Jina's: of each text a list of vectors, those of its tokens, from a model of late "
+        "interaction. `input_type` or `task` says if texts are queries; by default they are documents.",
     )
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `query` or `document`: chooses the model's prompt."
@@ -116,6 +107,23 @@ class EmbeddingsRequest(Fields):
         None, description="Jina's name of it, such as `retrieval.query`; also chooses the model's adapter."
     )
     prompt_name: StrictStr | None = Field(None, description="One of the model's prompts.")
+
+    @model_validator(mode="after")
+    def _without_effect(self) -> "EmbeddingsRequest":
+        """Refuse what vectors of tokens, which are of one size, unit norm and type, do not have."""
+        if self.return_multivector:
+            kind = "base64" if self.base64 else self.precision
+            refused = {
+                "late_chunking": self.late_chunking,
+                "dimensions": self.dimensions is not None,
+                "output_dimension": self.output_dimension is not None,
+                f'"{kind}"': kind != "float32",
+                '"normalized": false': not self.normalized,
+            }
+            for what, sent in refused.items():
+                if sent:
+                    raise invalid("return_multivector", f"cannot be combined with {what}: leave one out")
+        return self
 
     @model_validator(mode="after")
     def _agree(self) -> "EmbeddingsRequest":

@@ -29,19 +29,26 @@ class TokenVectorsPlan:
 
     def view(self, index: int, encoding: Encoding) -> View:
         """Plan one input, which was tokenized for its role."""
-        rows = encoding.vector_rows
-        shapes = {"token_embeddings": (1, len(rows), self.size)}
-        return TokenVectorsView(
-            replace(want_vectors(encoding), task=self.task),
-            {**columns(index, encoding), "token_rows": rows},
-            Expected(shapes, labels=len(rows)),
+        bare, rows = self.bare_view(index, encoding), encoding.vector_rows
+        return replace(
+            bare,
+            columns={**columns(index, encoding), "token_rows": rows},
+            expected=replace(bare.expected, labels=len(rows)),
         )
 
+    def bare_view(self, index: int, encoding: Encoding, column_bytes: int = 0) -> View:
+        """Plan one input whose item has no columns but its index, in at most `column_bytes` of JSON."""
+        shapes = {"token_embeddings": (1, len(encoding.vector_rows), self.size)}
+        expected = Expected(shapes, column_bytes=column_bytes)
+        return TokenVectorsView(replace(want_vectors(encoding), task=self.task), {"index": index}, expected)
 
-def plan_token_vectors(engine: Engine, engines: Mapping[str, Engine], task: str | None) -> TokenVectorsPlan:
+
+def plan_token_vectors(
+    engine: Engine, engines: Mapping[str, Engine], task: str | None, needs: str = "role"
+) -> TokenVectorsPlan:
     """Check that a model is one of late interaction; raises Unsupported, naming those of `engines` that are.
 
-    `task` is as `choose_task` returns it.
+    `task` is as `choose_task` returns it, and `needs` names the field that needs such a model.
     """
-    head = check_head(engine, engines, "late_interaction", needs="role")
+    head = check_head(engine, engines, "late_interaction", needs=needs)
     return TokenVectorsPlan(head.size or 0, task)
