@@ -20,10 +20,10 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
 
 # The environments of `make test-clients`.
 CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/clients/environments/*.txt))
-# Those that are installed in seconds; `make test-rest` and `make test-once` run the tests of all that are installed.
+# Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
 QUICK_CLIENTS := openai cohere huggingface_hub voyageai tritonclient
 
-.PHONY: serve check test test-once test-alone test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
+.PHONY: serve check test test-alone test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -40,11 +40,6 @@ test: check
 # The rest: more of the same with other backends, and what is timed so closely that nothing else may run beside it.
 test-rest: $(VENV)/.test
 	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy and not repeated"
-	@$(MAKE) test-alone
-
-# The tests of `make test` and `make test-rest`, collected once, with services that are started once for both.
-test-once: check
-	$(BIN)/pytest -n 2 --dist loadfile --durations=20 -m "not deploy and not alone and not repeated"
 	@$(MAKE) test-alone
 
 # Only files that contain the mark are collected, because to collect all of them takes ten seconds.
