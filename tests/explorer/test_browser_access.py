@@ -143,6 +143,26 @@ def test_an_edge_fades_where_there_is_more(browser: Any, served: Service) -> Non
     context.close()
 
 
+def test_names_of_rows_stay_in_view(browser: Any, served: Service) -> None:
+    """However far a table is moved to the side; and the page's last line lies over what is below it."""
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    tab = Explorer(context.new_page(), served.url)
+    tab.open(**FIELDS, view="table")
+    name = tab.page.locator(".heads-table tbody th").first
+    before = name.bounding_box()["x"]
+    tab.page.locator(".scroll").evaluate("one => { one.scrollLeft = one.scrollWidth }")
+    assert name.bounding_box()["x"] == pytest.approx(
+        before, abs=4
+    )  # pixels: the frame has padding
+    on_top = """one => {
+      const { left, top } = one.getBoundingClientRect();
+      return document.elementFromPoint(left + 8, top + 20)?.closest(".footer, .heads-table")?.className;
+    }"""
+    tab.page.set_viewport_size({"width": 1440, "height": 800})
+    assert tab.page.locator(".footer").evaluate(on_top) == "footer"
+    context.close()
+
+
 def test_images_have_summaries(tab: Explorer) -> None:
     """A canvas is an image with a label, or is hidden beside what says the same."""
     tab.open(**FIELDS)
