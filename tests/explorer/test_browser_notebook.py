@@ -112,6 +112,11 @@ def test_the_styles_of_a_notebook_do_not_reach_the_explorer(notebook: Explorer) 
       return name.right > value.left || Math.abs(name.top - value.top) > 4 || name.bottom - name.top < 16;
     }).length"""
     assert pairs.evaluate_all(overlapping) == 0
+    widths = "all => all.map(one => [...one.children].map(part => part.getBoundingClientRect().width))"
+    before = pairs.evaluate_all(widths)
+    # As notebooks have them for rendered Markdown, some for everything.
+    notebook.page.add_style_tag(content="dl, dt, dd { float: left; width: 20%; margin: 1em; padding: 1em }")
+    assert pairs.evaluate_all(widths) == before
 
 
 def test_a_notebook_shows_the_explorer(notebook: Explorer, guarded: Service, tmp_path: Path) -> None:
