@@ -17,6 +17,14 @@ SPILL = """() => [...document.querySelectorAll("body *")]
   .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
   .map(one => one.outerHTML.slice(0, 120))"""
 
+HIGHLIGHT = """() => {
+  const one = document.body.appendChild(document.createElement("i"));
+  Object.assign(one.style, { backgroundColor: "Highlight", forcedColorAdjust: "none" });
+  const { backgroundColor } = getComputedStyle(one);
+  one.remove();
+  return backgroundColor;
+}"""
+
 
 @pytest.fixture(scope="module")
 def axe(browser: Any) -> str:
@@ -91,9 +99,10 @@ def test_forced_colours_show_what_is_chosen(browser: Any, served: Service) -> No
     tab.open(**FIELDS)
     ground = "one => getComputedStyle(one).backgroundColor"
     text, heads = (tab.page.get_by_role("tab", name=name) for name in ("Text", "All heads"))
-    assert text.evaluate(ground) != heads.evaluate(ground)
     one, other = (tab.page.locator(".switch label > span").nth(i) for i in range(2))
-    assert one.evaluate(ground) != other.evaluate(ground)
+    highlight = tab.page.evaluate(HIGHLIGHT)
+    assert [part.evaluate(ground) for part in (text, one)] == [highlight] * 2
+    assert highlight not in [part.evaluate(ground) for part in (heads, other)]
     edge = "one => getComputedStyle(one).border"
     assert "0px" not in tab.page.get_by_role("button", name="Export").evaluate(edge)
     tab.page.keyboard.press("Tab")
