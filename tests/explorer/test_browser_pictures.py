@@ -125,7 +125,9 @@ def different(one: NDArray[np.int16], other: NDArray[np.int16]) -> float:
 def test_the_other_theme_is_another_picture() -> None:
     """What is compared above differs where the page does."""
     assert different(*(pixels(picture("text", theme, 1440)) for theme in THEMES)) > 0.5
-    assert different(pixels(picture("text", "light", 1440)), pixels(picture("heads", "light", 1440))) > SHARE
+    views = [pixels(picture(view, "light", 1440)) for view in ("text", "heads")]
+    height = min(len(view) for view in views)
+    assert different(*(view[:height] for view in views)) > SHARE
 
 
 def test_pictures_are_small() -> None:
