@@ -120,6 +120,15 @@ def test_maps_come_as_buffers(client: Headlight, sent: list[tuple[Any, list[byte
     assert b"F16" in content[:4000]
 
 
+def test_similarities_come_through_the_kernel(client: Headlight, sent: list[tuple[Any, list[bytes]]]) -> None:
+    """Of the texts, as the table of heads asks for them."""
+    ask(Explorer(client, TEXT).widget, "/similarity", json.dumps({"texts": [TEXT, "a dog"]}))
+    ((answer, (content,)),) = sent
+    assert answer["status"] == 200
+    expected = client.similarity([TEXT, "a dog"]).similarities
+    assert json.loads(content)["similarities"] == pytest.approx(expected, abs=1e-6)
+
+
 def test_refusals_reach_the_page(client: Headlight, sent: list[tuple[Any, list[bytes]]]) -> None:
     """Those of the service as they are; and routes that the explorer does not ask are not asked."""
     widget = Explorer(client, TEXT).widget

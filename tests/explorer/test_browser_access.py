@@ -17,6 +17,14 @@ SPILL = """() => [...document.querySelectorAll("body *")]
   .filter(one => one.getBoundingClientRect().right > innerWidth + 1)
   .map(one => one.outerHTML.slice(0, 120))"""
 
+HIGHLIGHT = """() => {
+  const one = document.body.appendChild(document.createElement("i"));
+  Object.assign(one.style, { backgroundColor: "Highlight", forcedColorAdjust: "none" });
+  const { backgroundColor } = getComputedStyle(one);
+  one.remove();
+  return backgroundColor;
+}"""
+
 
 @pytest.fixture(scope="module")
 def axe(browser: Any) -> str:
@@ -91,9 +99,10 @@ def test_forced_colours_show_what_is_chosen(browser: Any, served: Service) -> No
     tab.open(**FIELDS)
     ground = "one => getComputedStyle(one).backgroundColor"
     text, heads = (tab.page.get_by_role("tab", name=name) for name in ("Text", "All heads"))
-    assert text.evaluate(ground) != heads.evaluate(ground)
     one, other = (tab.page.locator(".switch label > span").nth(i) for i in range(2))
-    assert one.evaluate(ground) != other.evaluate(ground)
+    highlight = tab.page.evaluate(HIGHLIGHT)
+    assert [part.evaluate(ground) for part in (text, one)] == [highlight] * 2
+    assert highlight not in [part.evaluate(ground) for part in (heads, other)]
     edge = "one => getComputedStyle(one).border"
     assert "0px" not in tab.page.get_by_role("button", name="Export").evaluate(edge)
     tab.page.keyboard.press("Tab")
@@ -140,6 +149,25 @@ def test_an_edge_fades_where_there_is_more(browser: Any, served: Service) -> Non
         tab.becomes(lambda: wide.evaluate_all(masks), [place, place])
     tab.page.set_viewport_size({"width": 1440, "height": 800})
     tab.becomes(lambda: wide.evaluate_all(masks), ["", ""])
+    context.close()
+
+
+def test_names_of_rows_stay_in_view(browser: Any, served: Service) -> None:
+    """However far a table is moved to the side; and the page's last line lies over what is below it."""
+    context = browser.new_context(viewport={"width": 360, "height": 800})
+    tab = Explorer(context.new_page(), served.url)
+    tab.open(**FIELDS, view="table")
+    name = tab.page.locator(".heads-table tbody th").first
+    before = name.bounding_box()["x"]
+    tab.page.locator(".scroll").evaluate("one => { one.scrollLeft = one.scrollWidth }")
+    padding = 3  # of the frame, which moves with what is in it
+    assert abs(name.bounding_box()["x"] - before) <= padding
+    on_top = """one => {
+      const { left, top } = one.getBoundingClientRect();
+      return document.elementFromPoint(left + 8, top + 20)?.closest(".footer, .heads-table")?.className;
+    }"""
+    tab.page.set_viewport_size({"width": 1440, "height": 800})
+    assert tab.page.locator(".footer").evaluate(on_top) == "footer"
     context.close()
 
 

@@ -74,6 +74,27 @@ def test_an_svg_has_texts_as_texts(dialog: Explorer) -> None:
     assert set(rows) <= set(texts)
 
 
+def test_an_svg_has_the_bars_below_tokens(tab: Explorer) -> None:
+    """As high as on the page, each above a line of the token's own ground."""
+    tab.open(text=TEXT, heads=[[1, 2]], pinned=[2])
+    tab.page.locator(".row-table tbody tr").first.wait_for()
+    heights = [
+        max(map(float, re.findall(r"-([\d.]+)px", shadow)))
+        for shadow in tab.page.locator(".token").evaluate_all(
+            "all => all.map(one => getComputedStyle(one).boxShadow)"
+        )
+        if shadow != "none"
+    ]
+    assert max(heights) == 5
+    tab.page.get_by_role("button", name="Export").click()
+    with tab.page.expect_download() as download:
+        tab.page.get_by_role("button", name="SVG", exact=True).click()
+    root = ElementTree.parse(download.value.path()).getroot()  # noqa: S314
+    found = [float(one.attrib["height"]) for one in root.iter(f"{SVG}rect")]
+    assert found.count(1) >= len(heights)
+    assert sorted(one for one in found if 1 < one <= 5) == sorted(heights)
+
+
 def test_an_npz_is_the_answer_of_the_service(dialog: Explorer, served: Service) -> None:
     """All layers, in single precision."""
     dialog.page.get_by_role("combobox", name="Layers").select_option("all")

@@ -183,6 +183,24 @@ def test_the_table_has_every_statistic_of_every_head(tab: Explorer, served: Serv
     )
 
 
+def test_the_table_has_the_similarities_of_the_texts(tab: Explorer, served: Service) -> None:
+    """Of every two that were entered, by the vectors of the chosen model; of one text there are none."""
+    texts = [TEXT, "A dog ran.", "The dog sat on the mat."]
+    tab.open(text=TEXT, view="table", model="other")
+    tab.page.locator(".heads-table").wait_for()
+    table = tab.page.locator(".similarities")
+    assert table.count() == 0
+    tab.open(text=TEXT, pair=texts[1], besideText=texts[2], view="table", model="other")
+    answer = served.http.post("/similarity", json={"texts": texts, "model": "other"}).json()
+    rows = table.locator("tbody tr").evaluate_all(
+        "all => all.map(row => [...row.cells].map(c => c.innerText))"
+    )
+    assert rows == [
+        [texts[i], texts[j], weight_text(answer["similarities"][i][j])] for i, j in ((0, 1), (0, 2), (1, 2))
+    ]
+    tab.expect(table.locator("caption")).to_contain_text("cosine of the sentence vectors of other")
+
+
 def test_fingerprints_stand_where_their_statistics_are(tab: Explorer, served: Service) -> None:
     """A box over the right end chooses the heads that look farthest, and pointing tells a head's numbers."""
     tab.open(text=TEXT, view="fingerprints")

@@ -30,23 +30,30 @@ VIEWS: dict[str, dict[str, Any]] = {
     "lines": {**COMMON, "pinned": []},
     "matrix": COMMON,
     "flow": COMMON,
-    "table": {**COMMON, "sort": "-entropy"},
+    "table": {**COMMON, "sort": "-entropy", "besideText": OTHER},
     "compare": {**COMMON, "besideText": OTHER},
     "pairs": {**COMMON, "text": "Who wrote Hamlet?", "pair": "Shakespeare wrote Hamlet.", "pinned": []},
 }
-HEIGHTS = {360: 1700, 768: 1400, 1440: 940}
-COLOURS = 128
-"""Of the pictures: they are small, and only gradients show it."""
+TALLEST = {360: 1700, 768: 1400, 1440: 1250}
+"""Pixels, by width. A picture is as high as its view, up to here."""
 NEAR, SHARE = 24, 0.01
 """Of 255, what a pixel may differ by; and the share of pixels that may differ by more: fonts, and times."""
+COMMON_COLOURS, COLOURS = 64, 160
+"""What a picture has, which makes it small: the page's most common colours, and in all."""
 _FRAMES = "async () => { for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame) }"
+_HEIGHT = """() => {
+  const footer = document.querySelector(".footer");
+  const above = parseFloat(getComputedStyle(footer).marginTop);
+  const { bottom } = document.querySelector("#view").getBoundingClientRect();
+  return Math.ceil(bottom + above + footer.offsetHeight);
+}"""
 _TIMING = "one => { one.firstChild.data = '15 tokens, 9 ms'; scrollTo(0, 0) }"
 
 
 def shots(browser: Any, url: str, theme: str, width: int) -> Iterator[tuple[str, bytes]]:
     """All views as they look at a width in a theme, at rest: in one tab, which takes less time than many."""
     context = browser.new_context(
-        viewport={"width": width, "height": HEIGHTS[width]}, color_scheme=theme, reduced_motion="reduce"
+        viewport={"width": width, "height": TALLEST[width]}, color_scheme=theme, reduced_motion="reduce"
     )
     tab = Explorer(context.new_page(), url)
     tab.open(text=TEXT)
@@ -59,12 +66,24 @@ def shots(browser: Any, url: str, theme: str, width: int) -> Iterator[tuple[str,
             tab.settle()
             tab.expect(tab.page.locator("#view progress")).to_have_count(0)
             tab.page.evaluate(_FRAMES)
+        fit(tab, width)
         tab.page.locator(".timing").evaluate(_TIMING)
         yield view, tab.page.screenshot()
         # The page writes its own form of the link, which must not come after the next one.
         tab.page.wait_for_function("link => location.hash !== `#${link}`", arg=link)
     assert tab.found() == []
     context.close()
+
+
+def fit(tab: Explorer, width: int) -> None:
+    """Make the window as high as the view, of which some parts are as high as the window."""
+    for _ in range(5):
+        height = min(tab.page.evaluate(_HEIGHT), TALLEST[width])
+        if tab.page.viewport_size["height"] == height:
+            return
+        tab.page.set_viewport_size({"width": width, "height": height})
+        tab.page.evaluate(_FRAMES)
+    raise AssertionError(f"The view is still {height} pixels high.")
 
 
 def picture(view: str, theme: str, width: int) -> Path:
@@ -106,7 +125,9 @@ def different(one: NDArray[np.int16], other: NDArray[np.int16]) -> float:
 def test_the_other_theme_is_another_picture() -> None:
     """What is compared above differs where the page does."""
     assert different(*(pixels(picture("text", theme, 1440)) for theme in THEMES)) > 0.5
-    assert different(pixels(picture("text", "light", 1440)), pixels(picture("heads", "light", 1440))) > SHARE
+    views = [pixels(picture(view, "light", 1440)) for view in ("text", "heads")]
+    height = min(len(view) for view in views)
+    assert different(*(view[:height] for view in views)) > SHARE
 
 
 def test_pictures_are_small() -> None:
@@ -114,6 +135,23 @@ def test_pictures_are_small() -> None:
     names = {picture(*one) for one in product(VIEWS, THEMES, WIDTHS)}
     assert set(FOLDER.glob("*.png")) == names
     assert sum(path.stat().st_size for path in names) < 3e6
+
+
+def reduced(image: NDArray[np.int16]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """A palette, (colours, 3), and of each pixel the index of the nearest colour in it, (height, width).
+
+    After the most common colours come those farthest from all before: a few pixels of a legend keep theirs.
+    """
+    own, pixel, counts = np.unique(image.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
+    chosen = [int(one) for one in np.argsort(-counts)[:COMMON_COLOURS]]
+    distances = [np.abs(own - own[one]).max(axis=1) for one in chosen]  # each (own,)
+    nearest = np.min(distances, axis=0)
+    while len(chosen) < COLOURS:
+        chosen.append(int(nearest.argmax()))
+        distances.append(np.abs(own - own[chosen[-1]]).max(axis=1))
+        nearest = np.minimum(nearest, distances[-1])
+    indices = np.argmin(distances, axis=0).astype(np.uint8)
+    return own[chosen].astype(np.uint8), indices[pixel].reshape(image.shape[:2])
 
 
 def draw(folder: Path) -> None:
@@ -124,9 +162,10 @@ def draw(folder: Path) -> None:
     with serve() as service, chromium() as browser:
         for theme, width in product(THEMES, WIDTHS):
             for view, content in shots(browser, service.url, theme, width):
-                with Image.open(BytesIO(content)) as image:
-                    small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-                    small.save(folder / picture(view, theme, width).name, optimize=True)
+                palette, indices = reduced(pixels(content))
+                image = Image.fromarray(indices, mode="P")
+                image.putpalette(palette.tobytes())
+                image.save(folder / picture(view, theme, width).name, optimize=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import { type LayerMaps, type Rows, readRows } from "./maps.js";
 import { type Overview, readOverview } from "./overview.js";
 import type { Direction, Subject } from "./requests.js";
 import * as requests from "./requests.js";
-import type { Answer, Source } from "./source.js";
+import type { Answer, Similarities, Source } from "./source.js";
 
 export type Loaded<T> =
   | { readonly state: "loading" }
@@ -80,6 +80,14 @@ export class Loader {
       const all = { ...requests.textFields(subject), ...requests.weightFields(subject), ...fields };
       const item = await this.#ask(subject, all, signal);
       return [item, item.attention?.data.byteLength ?? 0];
+    });
+  }
+
+  /** How similar texts are to each other, if the source can be asked for it. */
+  similarities(subject: Subject, texts: readonly string[]): ReadonlySignal<Loaded<Similarities>> {
+    return this.#load(subject, `similarities ${JSON.stringify(texts)}`, async (signal) => {
+      const fields = { ...requests.textFields(subject), signal };
+      return [await this.source.similarity!(texts, fields), 0];
     });
   }
 

@@ -8,7 +8,7 @@ import { FILE, JSON_ONLY, unpack } from "../../../client/js/src/calls.js";
 import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/index.js";
 import { type Connection, fetchWhole, type Wire } from "../../../client/js/src/sending.js";
 import { type Labels, readLayer } from "./maps.js";
-import type { Answer, TokenizeFields } from "./source.js";
+import type { Answer, Similarities, TextFields } from "./source.js";
 
 const NPZ = "application/x-npz";
 /** A busy service is asked again for this long; then the page says so. */
@@ -21,7 +21,7 @@ export abstract class ServiceSource {
 
   info(): Promise<Info> {
     return fetchWhole(this.connection, { path: "/info" }, undefined, (_, content) => {
-      const info = JSON.parse(new TextDecoder().decode(content)) as Info;
+      const info = parsed(content) as Info;
       if (!Array.isArray(info.models)) throw new Error("models is missing");
       return info;
     });
@@ -40,8 +40,17 @@ export abstract class ServiceSource {
     );
   }
 
-  tokenize(inputs: Inputs, options: TokenizeFields) {
+  tokenize(inputs: Inputs, options: TextFields) {
     return this.#ask(wireOf("/tokenize", JSON_ONLY, inputs, options), options.signal, tokens);
+  }
+
+  similarity(texts: readonly string[], { signal, ...fields }: TextFields): Promise<Similarities> {
+    const wire = { path: "/similarity", accept: JSON_ONLY, body: JSON.stringify({ texts, ...fields }) };
+    return fetchWhole(this.connection, wire, signal, (_, content) => {
+      const answer = parsed(content) as Similarities;
+      if (!Array.isArray(answer.similarities)) throw new Error("similarities is missing");
+      return answer;
+    });
   }
 
   npz(inputs: Inputs, options: AttentionOptions): Promise<Blob> {
@@ -63,6 +72,10 @@ export abstract class ServiceSource {
       return { items, usage: meta["usage"] };
     });
   }
+}
+
+function parsed(content: Uint8Array): unknown {
+  return JSON.parse(new TextDecoder().decode(content));
 }
 
 /** How to reach a service, without a slash at the end of its URL. */

@@ -22,7 +22,9 @@ export interface Source {
   /** The same for all maps of one layer, in half precision. */
   layer(inputs: Inputs, options: AttentionOptions): Promise<Answer<LayerMaps>>;
   /** `POST /tokenize` of one text or one pair. */
-  tokenize(inputs: Inputs, options: TokenizeFields): Promise<Answer<Tokens>>;
+  tokenize(inputs: Inputs, options: TextFields): Promise<Answer<Tokens>>;
+  /** `POST /similarity` of all texts to each other; a file that holds maps cannot ask for it. */
+  similarity?(texts: readonly string[], options: TextFields): Promise<Similarities>;
   /** Go on with an API key, where there are keys. */
   useKey?(key: string): void;
   /** The same answer as a file of numpy; a file that holds maps cannot ask for one. */
@@ -41,7 +43,14 @@ export interface Assets {
   readonly style: string;
 }
 
-export interface TokenizeFields {
+/** How similar texts are to each other, (texts, texts), by the model's own function. */
+export interface Similarities {
+  readonly function: string;
+  readonly similarities: readonly (readonly number[])[];
+}
+
+/** Which tokens run. */
+export interface TextFields {
   model?: string;
   prompt?: string;
   prompt_name?: string;

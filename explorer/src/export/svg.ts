@@ -14,6 +14,8 @@ export interface Picture {
 const LEFT_OUT =
   ".view-tools, form, input, select, textarea, progress, .unseen, noscript, button:not(.cell, table button)";
 const MARGIN = 16;
+/** A shadow within an element along its lower edge. */
+const BAR = /(rgba?\([^)]*\)) 0px -([\d.]+)px 0px 0px inset/g;
 
 /** Draw an element with all that it contains; canvases that become images have `density` pixels a CSS pixel. */
 export async function pictureOf(element: HTMLElement, density: number, vectors: boolean): Promise<Picture> {
@@ -102,18 +104,18 @@ class Walk {
     }
   }
 
-  /** The ground of an element, its lines, and the bar of a token. */
+  /** The ground of an element, its lines, and the bars of a token. */
   #boxes(element: Element, style: CSSStyleDeclaration): void {
-    const bar = /inset/.test(style.boxShadow)
-      ? Number(/(-?[\d.]+)px -([\d.]+)px/.exec(style.boxShadow)?.[2] ?? 0)
-      : 0;
+    // The last shadow is the lowest.
+    const bars = [...style.boxShadow.matchAll(BAR)].reverse();
     const outline = style.outlineStyle === "solid" ? Number.parseFloat(style.outlineWidth) : 0;
     const radius = Number.parseFloat(style.borderTopLeftRadius) || 0;
     for (const { left: x, top: y, width, height } of element.getClientRects()) {
       if (!/^rgba\(.*, 0\)$|^transparent$/.test(style.backgroundColor)) {
         this.#rect([x, y, width, height], `rx="${radius}" fill="${style.backgroundColor}"`);
       }
-      if (bar > 0) this.#rect([x, y + height - bar, width, bar], `fill="${style.color}"`);
+      for (const [, colour, bar] of bars)
+        this.#rect([x, y + height - Number(bar), width, Number(bar)], `fill="${colour}"`);
       if (outline > 0) {
         const around = outline / 2 + (Number.parseFloat(style.outlineOffset) || 0);
         this.#rect(

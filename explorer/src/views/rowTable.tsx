@@ -30,7 +30,9 @@ export function RowTable({ overview, store }: { overview: Overview; store: Store
         </caption>
         <thead>
           <tr>
-            <th scope="col">Position</th>
+            <th scope="col" class="number">
+              Position
+            </th>
             <th scope="col">{overview.subject.level === "word" ? "Word" : "Token"}</th>
             <th scope="col" class="number">
               Weight

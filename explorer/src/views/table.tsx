@@ -9,6 +9,7 @@ import type { HeadId } from "../state/fields.js";
 import { headName, sameHead } from "../state/store.js";
 import { BLOCK_TITLES } from "./pairs/pairs.js";
 import { blockOf, useBlocks } from "./pairs/useBlocks.js";
+import { SimilarityTable } from "./similarities.js";
 import type { ViewProps } from "./view.js";
 
 export function TableView({ overview }: ViewProps) {
@@ -21,6 +22,7 @@ export function TableView({ overview }: ViewProps) {
   const chosen = store.heads.value;
   return (
     <>
+      <SimilarityTable overview={overview} />
       <p class="note table-note">
         Means over all rows of the probabilities. Click a title to sort; click a head to open it, Shift-click to add
         it.

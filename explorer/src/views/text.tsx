@@ -210,9 +210,11 @@ function stepClass(list: HTMLElement, colours: State["colours"], dark: boolean):
     sheet = new CSSStyleSheet();
     const inks = highlights(colours, dark);
     const rules = inks.map(({ background, ink }, step) => {
-      // The bar repeats the weight for those who cannot tell the colours apart.
+      // The bar repeats the weight for those who cannot tell the colours apart. Below it a line of the background is
+      // left: the largest weights have ink of the page's own colour, in which the token would end above the bar.
       const bar = Math.round((4 * step) / inks.length);
-      return `.token.${name}${step}{background:${background};color:${ink};box-shadow:inset 0 -${bar}px 0 0 currentColor}`;
+      const shadow = `inset 0 -1px 0 0 ${background},inset 0 -${bar + 1}px 0 0 currentColor`;
+      return `.token.${name}${step}{background:${background};color:${ink}${bar > 0 ? `;box-shadow:${shadow}` : ""}}`;
     });
     sheet.replaceSync(rules.join(""));
     sheets.set(name, sheet);

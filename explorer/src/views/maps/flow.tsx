@@ -180,7 +180,9 @@ function FlowTable({ overview, flow, rollout }: FlowTableProps) {
         </caption>
         <thead>
           <tr>
-            <th scope="col">Position</th>
+            <th scope="col" class="number">
+              Position
+            </th>
             <th scope="col">{subject.level === "word" ? "Word" : "Token"}</th>
             <th scope="col" class="number">
               Flow
