@@ -208,7 +208,7 @@ def test_clients_of_jina_get_the_vectors_of_late_interaction(
         ({"embedding_type": "ubinary"}, "return_multivector", 'cannot be combined with "ubinary"'),
         ({"encoding_format": "base64"}, "return_multivector", 'cannot be combined with "base64"'),
         ({"normalized": False}, "return_multivector", 'cannot be combined with "normalized": false'),
-        ({"input": [[101, 102]]}, "return_multivector", "is of texts, and input has token ids"),
+        ({"input": [[101, 102]]}, "return_multivector", "needs texts, and input has token ids"),
         ({"task": "retrieval.query", "input_type": "document"}, "task", "which are different roles"),
         (
             {"input": ["a", LONG_QUERY], "task": "retrieval.query", "truncate": False},

@@ -114,12 +114,17 @@ def multiply(
     check(products.multiply(byref(product)))
 
 
+def thread_number() -> int:
+    """The number of the calling thread among those that run a pass, from 0."""
+    return int(_OPENMP.omp_get_thread_num())
+
+
 def whole_step(step: Callable[[int], int]) -> Any:
     """Make a step of a pass that its first thread takes alone."""
 
     @CFUNCTYPE(c_int, c_void_p)
     def take(address: int) -> int:
-        return 0 if _OPENMP.omp_get_thread_num() else step(address)
+        return 0 if thread_number() else step(address)
 
     return take
 

@@ -141,12 +141,12 @@ async def _embed_tokens(exchange: Exchange, body: EmbeddingsRequest) -> Response
 
 
 def _texts(body: EmbeddingsRequest, field: str) -> list[str]:
-    """Return the inputs of a request whose `field` is of texts; raises the 400 for token ids."""
+    """Return the inputs of a request whose `field` needs texts; raises the 400 for token ids."""
     texts = [one for one in body.input.inputs if isinstance(one, str)]
     if len(texts) < len(body.input):
         raise Problem(
             "invalid-request",
-            f"{field} is of texts, and input has token ids: leave it out or send texts.",
+            f"{field} needs texts, and input has token ids: leave it out or send texts.",
             members={"field": field},
         )
     return texts
