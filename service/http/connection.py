@@ -82,6 +82,7 @@ class Protocol(HttpToolsProtocol):
         """Set up; a connection on which no request arrives is closed."""
         super().connection_made(transport)
         self.flow = self._reading = _Reading(transport)
+        self._writes = JoinedWrites(transport)
         self._reader = Reader(
             transport,
             self._state.readers,
@@ -115,7 +116,8 @@ class Protocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
-        cycle.transport = JoinedWrites(cycle, self.transport)
+        cycle.transport = self._writes
+        self._writes.begin()
         self._reader.begin()
         super()._start_asgi_task(cycle, app)
 
@@ -231,8 +233,7 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Continue with the next request, or send the pending refusal."""
         answered = self._served
-        if answered is not None:
-            answered.transport.flush()  # of a response without a body
+        self._writes.flush()  # the head of a response without a body
         super().on_response_complete()  # may start serving another request
         self._idle_since = time.monotonic()
         if self._head.open:

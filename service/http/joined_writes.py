@@ -1,39 +1,37 @@
 """Sends the head of a response together with the first bytes of its body."""
 
 import asyncio
-from typing import Protocol
 
-
-class Responding(Protocol):
-    """The part of uvicorn's request-response cycle that is used here."""
-
-    response_started: bool
+# An interim response, which uvicorn writes for `Expect: 100-continue`.
+_CONTINUE = b"HTTP/1.1 100 "
 
 
 class JoinedWrites:
-    """What one response is written to: the transport of its connection, but its head waits for its body.
+    """What the responses of one connection are written to: its transport, but a head waits for its body.
 
     uvicorn writes head and body one after the other; the client would be woken by each. A head without a body
     in the same iteration of the event loop, as that of a stream, goes out by itself at its end.
+
+    It knows no response: a cycle of references would keep each request in memory until a garbage collection.
     """
 
-    def __init__(self, response: Responding, transport: asyncio.Transport) -> None:
-        self._response = response
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._head: bytes | None = None
         self._head_seen = False
         self.is_closing = transport.is_closing
 
-    def write(self, data: bytes) -> None:
-        """Write bytes: the first ones of the response, its head, only with the next ones.
+    def begin(self) -> None:
+        """Begin a response: the next bytes are its head."""
+        self._head_seen = False
 
-        What is written before the response starts is `100 Continue`, which is sent at once.
-        """
+    def write(self, data: bytes) -> None:
+        """Write bytes of a response: those of its head only with the next ones."""
         if self._head is not None:
             head, self._head = self._head, None
             self._transport.writelines((head, data))
-        elif self._head_seen or not self._response.response_started:
+        elif self._head_seen or data.startswith(_CONTINUE):
             self._transport.write(data)
         else:
             self._head, self._head_seen = data, True

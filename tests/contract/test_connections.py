@@ -185,3 +185,14 @@ def test_the_head_arrives_with_the_body(service: Service) -> None:
             head, _, body = connection.recv(65_536).partition(b"\r\n\r\n")
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
             assert len(body) == int(length.partition(b":")[2])
+
+
+def test_a_refusal_follows_a_response_without_a_body(service: Service) -> None:
+    """The head of the response waits for no body, and comes before the refusal of what follows it."""
+    with service.connect() as connection:
+        connection.sendall(b"HEAD /livez HTTP/1.1\r\nHost: a\r\n\r\n" + b"nonsense\r\n\r\n")
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+    statuses = [line.split()[1] for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+    assert statuses == [b"200", b"400"]
