@@ -35,12 +35,19 @@ class InputTooLong(InputError):
     """An input of `actual` tokens for a model that reads at most `limit`.
 
     `advice` says how to have it cut, for callers with another option than `truncate`; "" if they have none.
+    `way_out` says what to do instead of shortening or cutting it.
     """
 
     def __init__(
-        self, *, field: str, actual: int, limit: int, advice: str = 'leave out "truncate": false'
+        self,
+        *,
+        field: str,
+        actual: int,
+        limit: int,
+        advice: str = 'leave out "truncate": false',
+        way_out: str = "",
     ) -> None:
-        way_out = f"shorten it, or {advice} to have it cut" if advice else "shorten it"
+        way_out = way_out or (f"shorten it, or {advice} to have it cut" if advice else "shorten it")
         super().__init__(
             f"{field} is {actual} tokens long and the model reads {limit}: {way_out}.", field=field
         )

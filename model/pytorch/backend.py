@@ -215,27 +215,24 @@ class TorchBackend:
 
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
-        if self.info.dtype == "int8":
-            return self._run_rounded(batch)
+        if self.info.dtype == "int8" and any(_observes(want) for want in batch.wants):
+            return self._run_in_two_passes(batch)
         # Sequences with adapters run apart from the others, which keep the native kernels.
-        adapted = [want.task is not None for want in batch.wants] if self._tasks else [False] * len(batch)
+        adapted = [want.task is not None for want in batch.wants]
         outputs: dict[int, Output] = {}
         for kind in {*adapted}:
             outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind])
         return [outputs[number] for number in range(len(batch))]
 
-    def _run_rounded(self, batch: Batch) -> list[Output]:
-        """Run a batch in eight bits, and what is observed of it in a precise pass of its own.
+    def _run_in_two_passes(self, batch: Batch) -> list[Output]:
+        """Run a batch in eight bits, and what is observed of it in a precise pass.
 
         Rounded to eight bits, hidden states would change attention weights by a tenth. And a sequence has the
         same vectors whether it is observed or not.
         """
-        if not any(_observes(want) for want in batch.wants):
-            outputs = self._run_some(batch, range(len(batch)))
-            return [outputs[number] for number in range(len(batch))]
         observed = [replace(want, sentence=None, token_layers=(), heads=()) for want in batch.wants]
         others = [replace(want, attention=None, summary=None) for want in batch.wants]
-        outputs = {}
+        outputs: dict[int, Output] = {}
         for wants, needed in ((others, lambda want: want.states(self.info.layers)), (observed, _observes)):
             members = [i for i, want in enumerate(wants) if needed(want)]
             if members:

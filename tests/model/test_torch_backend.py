@@ -71,7 +71,7 @@ def test_a_batch_runs_no_deeper_than_its_deepest_want(
             return int(of(c_void_p(arguments)))
 
         told = native.kernels._replace(add_norm=CFUNCTYPE(c_int, c_void_p)(add_norm))
-        monkeypatch.setattr(native, "_own", native._way(told, native._own.dtype))
+        monkeypatch.setattr(native, "_unobserved", native._prepare(told, native._unobserved.dtype))
     run(small(kind).backend, encode("the man", "boy", "a"), [Want(token_layers=(0,)), want, Want()])
     assert len(norms) == 2 * blocks
 

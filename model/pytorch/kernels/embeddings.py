@@ -23,7 +23,7 @@ class NativeEmbeddings:
         positions: Tensor | None = None if position is None else position[offset:]
         self._tables = (embeddings.token, positions, embeddings.segment)
         norm = cast(nn.LayerNorm, embeddings.norm)
-        self._same = Embedding(
+        self._constants = Embedding(
             size=embeddings.token.shape[1],
             gain=norm.weight.data_ptr(),
             bias=norm.bias.data_ptr(),
@@ -31,8 +31,8 @@ class NativeEmbeddings:
         )
         for name, table in zip(("token", "position", "segment"), self._tables, strict=True):
             if table is not None:
-                setattr(self._same, f"{name}_table", table.data_ptr())
-                setattr(self._same, f"{name}_count", len(table))
+                setattr(self._constants, f"{name}_table", table.data_ptr())
+                setattr(self._constants, f"{name}_count", len(table))
 
     @staticmethod
     def supports(embeddings: Embeddings) -> bool:
@@ -52,7 +52,7 @@ class NativeEmbeddings:
             # The tokens after it are at other positions than their places in the sequence.
             return embed_packed(self._embeddings, input_ids, segment_ids, packing)
         x = torch.empty(len(input_ids), self._tables[0].shape[1])
-        arguments = Embedding.from_buffer_copy(self._same)
+        arguments = Embedding.from_buffer_copy(self._constants)
         arguments.tokens, arguments.segments = input_ids.data_ptr(), segment_ids.data_ptr()
         arguments.starts, arguments.sequences = packing.offsets.ctypes.data, len(packing.lengths)
         arguments.output, arguments.rows = x.data_ptr(), len(x)

@@ -78,13 +78,13 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
             start, waiting = layer + 1, 0
 
 
-class _Way(NamedTuple):
+class _PassKernels(NamedTuple):
     """Kernels that can run a pass, and the precision of what is between its products."""
 
     kernels: Kernels
     dtype: torch.dtype
-    same: structures.Layers
-    """What is the same in every pass."""
+    constants: structures.Layers
+    """What is the same in every pass; the other fields are null."""
 
 
 class NativeStack:
@@ -121,16 +121,16 @@ class NativeStack:
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
         self._inputs.clear()
-        self._own = self._way(kernels, self._dtype)
+        self._unobserved = self._prepare(kernels, self._dtype)
         observing = self._choose_observing()
-        self._observing = self._way(observing, torch.float32) if observing else None
+        self._observing = self._prepare(observing, torch.float32) if observing else None
 
-    def _way(self, kernels: Kernels, dtype: torch.dtype) -> _Way:
+    def _prepare(self, kernels: Kernels, dtype: torch.dtype) -> _PassKernels:
         config, products = self._config, kernels.products
         steps = {name: getattr(kernels, name) for name in _STEPS}
         if products is not None:
             steps["multiply"] = products.multiply
-        same = structures.Layers(
+        constants = structures.Layers(
             torch=self._torch and addressof(self._torch),
             element=dtype.itemsize,
             epsilon=config.norm_eps,
@@ -140,7 +140,7 @@ class NativeStack:
             rms=config.norm_kind == "rms",
             **{name: cast(step, c_void_p) for name, step in steps.items()},
         )
-        return _Way(kernels, dtype, same)
+        return _PassKernels(kernels, dtype, constants)
 
     def _choose_observing(self) -> Kernels | None:
         """Choose what runs observed attention where all weights have eight bits: kernels in float32."""
@@ -191,13 +191,15 @@ class NativeStack:
         last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
         observes = bool(plan.observers or plan.in_kernels)
-        way = (self._observing if observes else None) or self._own
-        room = Room(x, packing, way.dtype, self._config, self._widest, self._gated)
+        pass_kernels = (self._observing if observes else None) or self._unobserved
+        room = Room(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
         positions = PassPositions(self._encoder, packing, len(x), self._vectors)
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
-            self._run(way, room, positions, some, states, projections, plan, ends_observing=ends_observing)
+            self._run(
+                pass_kernels, room, positions, some, states, projections, plan, ends_observing=ends_observing
+            )
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
@@ -210,7 +212,7 @@ class NativeStack:
 
     def _run(
         self,
-        way: _Way,
+        pass_kernels: _PassKernels,
         room: Room,
         positions: PassPositions,
         some: range,
@@ -241,7 +243,7 @@ class NativeStack:
         blocks = [self._blocks[number] for number in some]
         angles, biases = positions.angles(blocks), positions.biases(blocks)
         distances = positions.distances(blocks)
-        layers = structures.Layers.from_buffer_copy(way.same)
+        layers = structures.Layers.from_buffer_copy(pass_kernels.constants)
         layers.layers = addressof(self.layers[some.start])
         layers.count, layers.tokens, layers.size = len(some), tokens, size
         layers.x, layers.stream = room.x.data_ptr(), room.stream.data_ptr()
@@ -254,7 +256,7 @@ class NativeStack:
         layers.biases = biases and addressof(biases)
         layers.distances = distances and addressof(distances)
         layers.precise = bool(plan.observers or plan.in_kernels)
-        check(way.kernels.run_layers(byref(layers)))
+        check(pass_kernels.kernels.run_layers(byref(layers)))
         room.x = states.get(some.stop, room.stream)
 
     def _layer(self, block: Any) -> structures.Layer:

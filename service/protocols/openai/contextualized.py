@@ -19,14 +19,7 @@ from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
 from service.protocols.native.fields import PositiveNumber, invalid
 from service.protocols.native.schemas import EmbeddingOptions, FieldNames, PromptRequest
-from service.protocols.openai.embeddings import (
-    ITEM_BYTES,
-    OpenAIEmbedding,
-    frame,
-    no_tokens,
-    too_long,
-    write_parts,
-)
+from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
 from service.protocols.openai.fields import Numbers
 from service.protocols.purposes import find_prompt
 from service.protocols.view import View
@@ -135,7 +128,10 @@ async def _embed(exchange: Exchange, body: ContextualizedRequest) -> Response:
     except InputTooLong as error:
         if len(body.inputs[int(error.field.rpartition(".")[2])]) == 1:
             raise
-        raise too_long(error, "its parts run as one text, so send them as several documents") from None
+        way_out = "its parts run as one text, so send them as several documents"
+        raise InputTooLong(
+            field=error.field, actual=error.actual, limit=error.limit, way_out=way_out
+        ) from None
     views = await exchange.off_loop(
         lambda: [_plan(i, one, body, info) for i, one in enumerate(encodings)],
         steps=_STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_PART * sum(map(len, body.inputs)),

@@ -123,13 +123,12 @@ async def _embed_tokens(exchange: Exchange, body: EmbeddingsRequest) -> Response
     """Return the vectors of each text's tokens, for late interaction."""
     texts, info, engines = _texts(body, "return_multivector"), exchange.engine.info, exchange.state.engines
     plan = plan_token_vectors(exchange.engine, engines, _choose_task(body, info), "return_multivector")
-    prompt, role, truncation = (
-        _choose_prompt(body, info),
-        _choose_role(body),
-        Truncation(allowed=body.may_truncate),
-    )
     encodings = await exchange.tokenize(
-        texts, truncation, prompt, partial(body.input.place, "input"), role=role
+        texts,
+        Truncation(allowed=body.may_truncate),
+        _choose_prompt(body, info),
+        partial(body.input.place, "input"),
+        role=_choose_role(body),
     )
     views = await exchange.off_loop(
         lambda: [plan.bare_view(i, one, ITEM_BYTES) for i, one in enumerate(encodings)],
@@ -175,8 +174,10 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     except InputTooLong as error:
         if len(parts) == 1:
             raise
-        together = "with late_chunking they run as one text, so send them in several requests"
-        raise too_long(error, together) from None
+        way_out = "with late_chunking they run as one text, so send them in several requests"
+        raise InputTooLong(
+            field=error.field, actual=error.actual, limit=error.limit, way_out=way_out
+        ) from None
     try:
         view = plan.view(0, encodings[0], whole)
     except NoTokens as error:
@@ -187,15 +188,6 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     views = [View(view.want, {}, size, precision=plan.precision)]
     response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
     return _count_truncated(response, encodings)
-
-
-def too_long(error: InputTooLong, way_out: str) -> Problem:
-    """Say what to do about parts that are too long together."""
-    return Problem(
-        "input-too-long",
-        f"{error.field} is {error.actual} tokens long and the model reads {error.limit}: {way_out}.",
-        members={"field": error.field, "limit": error.limit, "actual": error.actual},
-    )
 
 
 def no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:

@@ -129,7 +129,7 @@ class Run {
         if (outcome != DONE || only_observed) return outcome;
 
         Result added(products_, all_.narrow);
-        if ((outcome = settle(added.compute(layer.output, products_.mixed()))) != DONE) return outcome;
+        if ((outcome = synchronize(added.compute(layer.output, products_.mixed()))) != DONE) return outcome;
         outcome = all_.norms_input
                       ? norm(added.data(), layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
                       : norm(added.data(), layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
@@ -155,20 +155,20 @@ class Run {
 
     // The feed-forward network.
     int feed(const Layer &layer, Result &inner, Result &outer) {
-        int outcome = settle(inner.compute(layer.inner, products_.input(input_)));
+        int outcome = synchronize(inner.compute(layer.inner, products_.input(input_)));
         if (outcome != DONE) return outcome;
-        if (!layer.gated || layer.inner.gated) return settle(outer.compute(layer.outer, inner.get()));
+        if (!layer.gated || layer.inner.gated) return synchronize(outer.compute(layer.outer, inner.get()));
         const Gate gate{inner.data(), products_.gated_data(), all_.tokens, layer.outer.inputs, layer.activation};
-        outcome = settle(all_.gate(&gate));
-        return outcome == DONE ? settle(outer.compute(layer.outer, products_.gated())) : outcome;
+        outcome = synchronize(all_.gate(&gate));
+        return outcome == DONE ? synchronize(outer.compute(layer.outer, products_.gated())) : outcome;
     }
 
     // The mixture of experts, into `narrow`: each computes its tokens alone.
     int mix(const Experts &experts) {
         const auto *input = (const char *)products_.input(input_);
         const int64_t size = all_.size, width = size * all_.element;
-        int outcome = settle(multiply(all_, experts.router, input, all_.wide, all_.tokens));
-        if (outcome == DONE) outcome = settle(member_.leads ? route(experts) : DONE);
+        int outcome = synchronize(multiply(all_, experts.router, input, all_.wide, all_.tokens));
+        if (outcome == DONE) outcome = synchronize(member_.leads ? route(experts) : DONE);
         for (int64_t e = 0; e < experts.count && outcome == DONE; e++) {
             int64_t count = 0;
             for (int64_t row = 0; row < all_.tokens; row++) {
@@ -179,14 +179,14 @@ class Run {
                 }
                 count++;
             }
-            settle(DONE);  // the rows are gathered
-            outcome = settle(multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
-            if (outcome == DONE) outcome = settle(multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
+            synchronize(DONE);  // the rows are gathered
+            outcome = synchronize(multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
+            if (outcome == DONE) outcome = synchronize(multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
             const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
-            if (outcome == DONE) outcome = settle(all_.collect(&collection));
+            if (outcome == DONE) outcome = synchronize(all_.collect(&collection));
         }
         const Norm rounding{all_.sums, nullptr, nullptr, nullptr, nullptr, all_.narrow, all_.tokens, size, 0, nullptr, 0};
-        return outcome == DONE ? settle(all_.add_norm(&rounding)) : outcome;
+        return outcome == DONE ? synchronize(all_.add_norm(&rounding)) : outcome;
     }
 
     // Find the shares of the experts in each token, and begin its sums.
@@ -200,7 +200,7 @@ class Run {
     // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
     int attend(int64_t i, const Layer &layer, bool only_observed) {
         Result qkv(products_, all_.wide);
-        int outcome = settle(qkv.compute(layer.qkv, products_.input(input_)));
+        int outcome = synchronize(qkv.compute(layer.qkv, products_.input(input_)));
         if (outcome != DONE) return outcome;
         Attention attention = *all_.attention;
         const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
@@ -211,7 +211,7 @@ class Run {
             const Rotation rotation{qkv.data(),          angles.cos,             angles.sin,
                                     all_.tokens,         attention.token_stride, attention.heads + key_heads,
                                     attention.head_size, angles.pairs,           angles.interleaved};
-            if ((outcome = settle(all_.rotate(&rotation))) != DONE) return outcome;
+            if ((outcome = synchronize(all_.rotate(&rotation))) != DONE) return outcome;
         }
         if (all_.projections[i] && member_.leads)
             std::memcpy(all_.projections[i], qkv.data(), all_.tokens * attention.token_stride * all_.element);
@@ -224,7 +224,7 @@ class Run {
         attention.window = layer.window;
         attention.bias = all_.biases ? all_.biases[i] : nullptr;
         attention.distances = all_.distances ? all_.distances[i] : nullptr;
-        return settle(all_.attend(&attention));
+        return synchronize(all_.attend(&attention));
     }
 
     // Add to the residual stream, into `sum`, and normalise it, into `output`; each may be null. Products then read
@@ -235,11 +235,11 @@ class Run {
         if (sum) x_ = sum;
         if (output) input_ = output;
         if (output && !all_.norms_input) x_ = output;
-        return settle(all_.add_norm(&norm));
+        return synchronize(all_.add_norm(&norm));
     }
 
     // Wait for the other threads after a step; returns its outcome on all of them.
-    int settle(int outcome) const { return member_.settle(outcome); }
+    int synchronize(int outcome) const { return member_.synchronize(outcome); }
 
     const Layers &all_;
     const Member member_;
@@ -293,11 +293,11 @@ bool fits(const Layers &all) {
 
 // Products of our own: one parallel region, in which each thread goes through all steps.
 int run_together(const Layers &all) {
-    Meeting meeting;
+    Barrier barrier;
     int outcome = DONE;
 #pragma omp parallel
     {
-        const Member member(meeting, omp_get_thread_num(), omp_get_num_threads());
+        const Member member(barrier, omp_get_thread_num(), omp_get_num_threads());
         const int found = Run<Own>(all, member).run();
         if (member.leads) outcome = found;  // the same on all
     }
@@ -306,8 +306,8 @@ int run_together(const Layers &all) {
 
 // Products by PyTorch, which starts threads of its own: the other steps do, too.
 int run_with_pytorch(const Layers &all) {
-    Meeting meeting;
-    return Run<PyTorch>(all, Member(meeting, 0, 1)).run();
+    Barrier barrier;
+    return Run<PyTorch>(all, Member(barrier, 0, 1)).run();
 }
 
 }  // namespace
