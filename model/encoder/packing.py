@@ -1,6 +1,6 @@
 """Describes how sequences of different lengths are packed into one tensor without padding."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -76,6 +76,21 @@ class Packing:
     def padded_runs(self) -> list[PaddedRun]:
         """Consecutive sequences of similar length, grouped and padded to one length."""
         return make_padded_runs(self.lengths)
+
+    def parts(self, tokens: int) -> Iterator[tuple[int, "Packing"]]:
+        """Cut the batch into parts of about `tokens` each: the first sequence of each part, and its packing.
+
+        Parts are of whole sequences, so a long one is a part of its own.
+        """
+        count = round(self.tokens / tokens)
+        if count < 2:
+            yield 0, self
+            return
+        most, first = self.tokens / count, 0
+        for last in range(1, len(self.lengths) + 1):
+            if last == len(self.lengths) or self.starts[last + 1] - self.starts[first] > most:
+                yield first, Packing(self.lengths[first:last], self.unattended[first:last])
+                first = last
 
     @property
     def tokens(self) -> int:

@@ -354,10 +354,31 @@ def test_it_does_not_matter_in_how_many_calls_layers_run(
     aggregated = AttentionWant((0, 1, 2), (0, 1, 2, 3), aggregate="mean")
     wants = [replace(want_all(model.backend), attention=aggregated), want_all(model.backend)]
     expected = run(model.backend, encodings, wants)
-    monkeypatch.setattr("model.pytorch.kernels.stack._ROOM", 1)
+    monkeypatch.setattr("model.pytorch.kernels.room._ROOM", 1)
     for one, other in zip(run(model.backend, encodings, wants), expected, strict=True):
         assert distance(one.tokens, other.tokens) == 0
         assert distance(one.attention, other.attention) == 0
+
+
+def test_it_does_not_matter_in_how_many_parts_a_batch_runs(
+    model: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large batch goes through the layers in parts; each sequence has its own results."""
+    encodings = model.tokenizer.encode(["the man", "a boy and a woman", "a", "a man and a boy", "the woman"])
+    summary = SummaryWant((0, 2), (1, 3), special=(0,))
+    sentence = SentenceWant(layers=(2,))
+    wants = [replace(want_all(model.backend), sentence=sentence, summary=summary) for _ in encodings]
+    expected = run(model.backend, encodings, wants)
+    for tokens in (1, 8, 12):
+        monkeypatch.setattr("model.pytorch.kernels.stack._PART", tokens)
+        for one, other in zip(run(model.backend, encodings, wants), expected, strict=True):
+            assert distance(one.sentence, other.sentence) == 0
+            assert distance(one.tokens, other.tokens) == 0
+            assert distance(one.attention, other.attention) == 0
+            assert one.summary is not None
+            assert other.summary is not None
+            for name, values in one.summary.items():
+                assert distance(values, other.summary[name]) == 0
 
 
 def test_a_backend_says_what_it_serves(model: Small, backend: str) -> None:

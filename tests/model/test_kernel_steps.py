@@ -29,10 +29,11 @@ from model.encoder.parts import (
     Rotary,
 )
 from model.encoder.plan import Plan
-from model.pytorch.kernels import stack
+from model.pytorch.kernels import room, stack
 from model.pytorch.kernels.library import NoKernels, find_kernels
 from model.pytorch.kernels.observations import Observations
-from model.pytorch.kernels.stack import NativeStack, steps
+from model.pytorch.kernels.room import steps
+from model.pytorch.kernels.stack import NativeStack
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
 from tests.support.kernel import kernels_of, needs_kernels, stand_ins, whole_step
@@ -345,10 +346,10 @@ def test_each_layer_is_in_one_call(last: int, observed: set[int], numbers: int) 
     assert [layer for call in calls for layer in call] == list(range(last))
     for call in calls:
         kept = len(observed & {*call})
-        assert kept <= 1 or numbers * kept <= stack._ROOM
+        assert kept <= 1 or numbers * kept <= room._ROOM
 
 
 @pytest.mark.parametrize(("observed", "calls"), [(set(), 1), ({0}, 1), ({0, 5}, 1), ({0, 1, 2, 3, 4, 5}, 3)])
 def test_calls_are_as_few_as_that_allows(observed: set[int], calls: int) -> None:
     """A layer that is not observed is never a reason for another call."""
-    assert len(list(steps(6, observed, stack._ROOM // 2))) == calls
+    assert len(list(steps(6, observed, room._ROOM // 2))) == calls

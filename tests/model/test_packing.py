@@ -38,3 +38,22 @@ def test_positions_count_from_the_start_of_each_sequence(lengths: list[int]) -> 
     covered = [token for run in packing.runs for token in range(run.start, run.stop)]
     assert covered == list(range(sum(lengths)))
     assert sum(run.count for run in packing.runs) == len(lengths)
+
+
+@given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 40))
+def test_parts_are_of_whole_sequences_and_about_as_many_tokens(lengths: list[int], tokens: int) -> None:
+    """Each sequence is in one part, in order; only a single one may exceed one and a half parts."""
+    packing = Packing.of(lengths, (length - 1 for length in lengths))
+    parts = list(packing.parts(tokens))
+    assert [length for _, part in parts for length in part.lengths] == lengths
+    assert [hidden for _, part in parts for hidden in part.unattended] == [*packing.unattended]
+    assert [first for first, _ in parts] == [
+        sum(len(part.lengths) for _, part in parts[:i]) for i in range(len(parts))
+    ]
+    assert all(len(part.lengths) == 1 or part.tokens <= 1.5 * tokens for _, part in parts)
+
+
+def test_a_batch_is_cut_evenly() -> None:
+    """What is left at the end does not run by itself."""
+    assert [part.tokens for _, part in Packing.of([1] * 22).parts(10)] == [11, 11]
+    assert [part.tokens for _, part in Packing.of([1] * 14).parts(10)] == [14]

@@ -1,7 +1,7 @@
 """Tells the native kernels what to record of a layer's attention while they compute it, and where."""
 
 from collections.abc import Iterator, Sequence
-from ctypes import addressof
+from ctypes import addressof, sizeof
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,9 @@ class Observations:
         self._array = (Observation * sequences)()
         self._alive: list[object] = []  # the kernel holds their addresses
 
-    @property
-    def address(self) -> int:
-        """The address of the array of `Observation` that the kernel reads."""
-        return addressof(self._array)
+    def address(self, sequence: int) -> int:
+        """Return the address of a sequence's `Observation`; those of the sequences after it follow."""
+        return addressof(self._array) + sequence * sizeof(Observation)
 
     def statistics(self, first: int, out: FloatArray, heads: Slots, special: FloatArray) -> None:
         """Make the kernel write statistics to `out`, float32 (b, heads, 10).

@@ -1,5 +1,6 @@
 """The buffers of one pass through native layers."""
 
+from collections.abc import Collection, Iterator
 from ctypes import c_int64
 
 import torch
@@ -8,6 +9,23 @@ from torch import Tensor
 from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
 from model.pytorch.kernels.handles import Handles
+
+# How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
+_ROOM = 2**23
+
+
+def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
+    """Split the layers below `last` into ranges, one per call, to bound the memory of observed layers.
+
+    `numbers` is how many numbers the queries, keys and values of a layer have.
+    """
+    most = max(1, _ROOM // max(1, numbers))
+    start, waiting = 0, 0
+    for layer in range(last):
+        waiting += layer in observed
+        if waiting == most or layer + 1 == last:
+            yield range(start, layer + 1)
+            start, waiting = layer + 1, 0
 
 
 class Room:

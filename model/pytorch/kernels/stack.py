@@ -1,6 +1,6 @@
 """Runs all layers of an encoder in one call, with the native kernels between the products."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from ctypes import addressof, byref, c_void_p, cast
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,10 +30,11 @@ from model.pytorch.kernels.library import (
     find_observing_kernels,
 )
 from model.pytorch.kernels.positions import PassPositions, Vectors, pointers
-from model.pytorch.kernels.room import Room
+from model.pytorch.kernels.room import Room, steps
 
-# How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
-_ROOM = 2**23
+# The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
+# next reads it; of less, the threads wait for each other more often (`benchmarks/README.md`).
+_PART = 1024
 _STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")
 
 
@@ -62,20 +63,6 @@ def rounds_all(config: EncoderConfig) -> bool:
     Those of experts and of vectors of distances are not.
     """
     return config.disentangled is None and not any(layer.mixture for layer in config.layers)
-
-
-def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]:
-    """Split the layers below `last` into ranges, one per call, to bound the memory of observed layers.
-
-    `numbers` is how many numbers the queries, keys and values of a layer have.
-    """
-    most = max(1, _ROOM // max(1, numbers))
-    start, waiting = 0, 0
-    for layer in range(last):
-        waiting += layer in observed
-        if waiting == most or layer + 1 == last:
-            yield range(start, layer + 1)
-            start, waiting = layer + 1, 0
 
 
 class _PassKernels(NamedTuple):
@@ -188,8 +175,24 @@ class NativeStack:
         wanted = [number for number in plan.states if number]
         if not x.numel():
             return dict.fromkeys(wanted, x)
-        last = plan.blocks + plan.ends_observing
         states = {number: torch.empty_like(x) for number in wanted}
+        # Observers in Python take the whole batch, and products by PyTorch only some numbers of rows.
+        cut = self._products is not None and not plan.observers
+        for first, part in packing.parts(_PART) if cut else ((0, packing),):
+            start = packing.starts[first]
+            ends = first + len(part.lengths) == len(packing.lengths)
+            rows = slice(start, len(x) if ends else start + part.tokens)
+            self._run_part(x[rows], part, plan, {n: state[rows] for n, state in states.items()}, first)
+        last_state = self._config.num_layers
+        if last_state in states and self._config.norm != "post":
+            states[last_state] = self._encoder.final_norm(states[last_state])
+        return states
+
+    def _run_part(
+        self, x: Tensor, packing: Packing, plan: Plan, states: Mapping[int, Tensor], first: int
+    ) -> None:
+        """Run consecutive sequences, from `first` of the batch on, into their rows of the states."""
+        last = plan.blocks + plan.ends_observing
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved
         room = Room(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
@@ -198,17 +201,21 @@ class NativeStack:
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing
             self._run(
-                pass_kernels, room, positions, some, states, projections, plan, ends_observing=ends_observing
+                pass_kernels,
+                room,
+                positions,
+                some,
+                states,
+                projections,
+                plan,
+                first,
+                ends_observing=ends_observing,
             )
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
                 k, v = attention.repeat(k), attention.repeat(v)
                 plan.observers[number](attention, q, k, v, positions.bias(attention))
-        last_state = self._config.num_layers
-        if last_state in states and self._config.norm != "post":
-            states[last_state] = self._encoder.final_norm(states[last_state])
-        return states
 
     def _run(
         self,
@@ -219,10 +226,11 @@ class NativeStack:
         states: Mapping[int, Tensor],
         projections: Mapping[int, Tensor],
         plan: Plan,
+        first: int,
         *,
         ends_observing: bool,
     ) -> None:
-        """Run the hidden state in `room` through some layers."""
+        """Run the hidden state in `room`, of sequences from `first` on, through some layers."""
         tokens, size = room.x.shape
         config = self._config
         attention = structures.Attention(
@@ -239,7 +247,7 @@ class NativeStack:
         )
         into = pointers(states[n + 1].data_ptr() if n + 1 in states else None for n in some)
         projected = pointers(projections[n].data_ptr() if n in projections else None for n in some)
-        recorded = pointers(plan.in_kernels[n].address if n in plan.in_kernels else None for n in some)
+        recorded = pointers(plan.in_kernels[n].address(first) if n in plan.in_kernels else None for n in some)
         blocks = [self._blocks[number] for number in some]
         angles, biases = positions.angles(blocks), positions.biases(blocks)
         distances = positions.distances(blocks)
