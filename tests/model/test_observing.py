@@ -103,7 +103,7 @@ class StandIn:
             self._record(plan.in_kernels[layer], packing, q, k)
 
     def _record(self, observations: Any, packing: Packing, q: Tensor, k: Tensor) -> None:
-        each = (Observation * len(packing.lengths)).from_address(observations.address)
+        each = (Observation * len(packing.lengths)).from_address(observations.address(0))
         for one, start, length in zip(each, packing.starts, packing.lengths, strict=False):
             rows = slice(start, start + length)
             scores = torch.einsum("nhd,mhd->hnm", q[rows].double(), k[rows].double()) / q.shape[-1] ** 0.5

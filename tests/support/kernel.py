@@ -87,7 +87,7 @@ def attend(
         heads,
         size,
         size**-0.5,
-        None if observations is None else observations.address,
+        None if observations is None else observations.address(0),
         **others,
     )
     check(kernels.attend(byref(arguments)))
