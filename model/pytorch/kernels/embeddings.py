@@ -26,7 +26,7 @@ class NativeEmbeddings:
         self._constants = Embedding(
             size=embeddings.token.shape[1],
             gain=norm.weight.data_ptr(),
-            bias=norm.bias.data_ptr(),
+            bias=None if norm.bias is None else norm.bias.data_ptr(),
             epsilon=norm.eps,
         )
         for name, table in zip(("token", "position", "segment"), self._tables, strict=True):
@@ -36,10 +36,10 @@ class NativeEmbeddings:
 
     @staticmethod
     def supports(embeddings: Embeddings) -> bool:
-        """Whether these are embeddings as in BERT."""
+        """Whether these are embeddings as in BERT, or as in ModernBERT, whose norm has no bias."""
         config = embeddings.config
         plain = config.positions in ("learned", "none")
-        normed = isinstance(embeddings.norm, nn.LayerNorm) and config.norm_bias
+        normed = isinstance(embeddings.norm, nn.LayerNorm)
         scaled = config.scale_embeddings or config.token_dropout is not None or config.embedding_size > 0
         return plain and normed and not scaled
 

@@ -7,10 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.encoder.attention import Bias
+from model.encoder.attention import Angles, Bias
+from model.encoder.config import EncoderConfig
 from model.encoder.disentangled import PositionVectors
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
+from model.encoder.parts import Rotary
+from model.encoder.positions import rotary_angles
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.library import LINE, NoKernels
 
@@ -35,23 +38,54 @@ class Vectors:
         return structures.Distances(*addresses, rows.data_ptr(), self.number, len(rows) // 2 + 1)
 
 
+class AngleTables:
+    """The angles of each position of an encoder's rotary positions, kept for the passes to come.
+
+    To compute them anew takes a twentieth of a pass of one short text.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self._kinds = {layer.rotary for layer in config.layers if layer.rotary is not None}
+        self._tables: tuple[int, dict[Rotary, Angles]] = (0, {})  # and how many positions they have
+
+    def of(self, packing: Packing, rows: int) -> dict[Rotary, Angles]:
+        """Return cosines and sines, float32 (rows, 1, angles), of each kind; padding rows are at 0."""
+        if not self._kinds:
+            return {}
+        tables = self._reaching(max((1, *packing.lengths)))
+        if packing.lengths == (rows,):
+            return {kind: (cos[:rows], sin[:rows]) for kind, (cos, sin) in tables.items()}
+        positions = packing.positions(torch.device("cpu"), rows - packing.tokens)
+        return {kind: (cos[positions], sin[positions]) for kind, (cos, sin) in tables.items()}
+
+    def _reaching(self, length: int) -> dict[Rotary, Angles]:
+        """Return tables of at least `length` positions, which the caller may keep while others are made."""
+        reached, tables = self._tables
+        if length > reached:
+            longer = 2 ** (length - 1).bit_length()
+            positions = torch.arange(longer)
+            tables = {kind: rotary_angles(positions, kind) for kind in self._kinds}
+            self._tables = (longer, tables)
+        return tables
+
+
 class PassPositions:
     """The angles to turn by, the biases of scores and the vectors of distances, of one pass."""
 
-    def __init__(self, encoder: Encoder, packing: Packing, rows: int, vectors: dict[Any, Vectors]) -> None:
+    def __init__(
+        self, encoder: Encoder, packing: Packing, rows: int, tables: AngleTables, vectors: dict[Any, Vectors]
+    ) -> None:
         """`vectors` are those of each block, of encoders with disentangled attention."""
         config = encoder.config
         self.longest = max((1, *packing.lengths))
-        self._rotary = encoder.angles(packing, rows)
+        self._rotary = tables.of(packing, rows)
         self._bias = encoder.biases(packing)
         self._scale = config.score_scale
         self._scaled: dict[int, Tensor] = {}  # by the tensor that is scaled
         self._biased, self._vectors = config.biased, vectors
         self._rows: Tensor | None = None
         self._angles = {
-            rotary: structures.Angles(
-                cos.data_ptr(), sin.data_ptr(), cos.shape[-1], rotary is not None and rotary.interleaved
-            )
+            rotary: structures.Angles(cos.data_ptr(), sin.data_ptr(), cos.shape[-1], rotary.interleaved)
             for rotary, (cos, sin) in self._rotary.items()
         }
         self._distances: dict[Any, structures.Distances] = {}

@@ -29,7 +29,7 @@ from model.pytorch.kernels.library import (
     find_kernels,
     find_observing_kernels,
 )
-from model.pytorch.kernels.positions import PassPositions, Vectors, pointers
+from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors, pointers
 from model.pytorch.kernels.room import Room, steps
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
@@ -103,6 +103,7 @@ class NativeStack:
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
         self._inputs = observe_inputs(encoder) if kernels.products and kernels.products.int8 else {}
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
+        self._tables = AngleTables(config)
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
@@ -196,7 +197,7 @@ class NativeStack:
         observes = bool(plan.observers or plan.in_kernels)
         pass_kernels = (self._observing if observes else None) or self._unobserved
         room = Room(x, packing, pass_kernels.dtype, self._config, self._widest, self._gated)
-        positions = PassPositions(self._encoder, packing, len(x), self._vectors)
+        positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends_observing = some.stop == last and plan.ends_observing

@@ -114,6 +114,7 @@ class Run {
 
     int run() {
         int outcome = products_.begin();
+        if (outcome == DONE && all_.count) outcome = begin_attention(all_.layers[0]);
         for (int64_t i = 0; i < all_.count && outcome == DONE; i++) outcome = layer(i);
         return outcome;
     }
@@ -124,8 +125,7 @@ class Run {
     int layer(int64_t i) {
         const Layer &layer = all_.layers[i];
         const bool only_observed = all_.ends_observing && i + 1 == all_.count;
-        int outcome = begin_layer(layer);
-        if (outcome == DONE) outcome = attend(i, layer, only_observed);
+        int outcome = attend(i, layer, only_observed);
         if (outcome != DONE || only_observed) return outcome;
 
         Result added(products_, all_.narrow);
@@ -140,16 +140,18 @@ class Run {
         if (outcome != DONE) return outcome;
         const void *fed = layer.experts ? all_.narrow : outer.data();
         float *next = all_.states[i] ? all_.states[i] : all_.stream;
-        return all_.norms_input ? norm(fed, nullptr, nullptr, next, nullptr)
-                                : norm(fed, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
+        if (!all_.norms_input) return norm(fed, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
+        const Layer *after = i + 1 < all_.count ? &layer + 1 : nullptr;
+        if (after && after->attention_gain) return norm(fed, after->attention_gain, after->attention_bias, next, all_.normed);
+        outcome = norm(fed, nullptr, nullptr, next, nullptr);
+        return outcome == DONE && after ? begin_attention(*after) : outcome;
     }
 
-    // Find the input of attention: the hidden state, or its norm.
-    int begin_layer(const Layer &layer) {
+    // Find the input of attention in a layer that the step before it did not normalise: the hidden state, or its norm.
+    int begin_attention(const Layer &layer) {
         input_ = x_;
         if (!all_.norms_input) return DONE;
-        if (layer.attention_gain)
-            return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
+        if (layer.attention_gain) return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
         return products_.rounded_data() ? norm(nullptr, nullptr, nullptr, nullptr, nullptr) : DONE;
     }
 

@@ -28,7 +28,7 @@ inline void embed_row(const Embedding &all, int64_t row, int64_t position) {
 // Whether all rows that would be read are in the tables.
 inline bool fits(const Embedding &all) {
     if (all.rows && !(all.tokens && all.segments && all.output)) return false;
-    if (!all.starts || !all.token_table || !all.gain || !all.bias) return false;
+    if (!all.starts || !all.token_table || !all.gain) return false;
     if (all.rows < 0 || all.sequences < 0 || all.size < 1 || all.starts[0] != 0) return false;
     for (int64_t i = 0; i < all.sequences; i++) {
         const int64_t length = all.starts[i + 1] - all.starts[i];
