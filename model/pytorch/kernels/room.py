@@ -39,11 +39,12 @@ class Room:
     def __init__(
         self, x: Tensor, packing: Packing, dtype: torch.dtype, config: EncoderConfig, widest: int, gated: int
     ) -> None:
+        rows = x.shape[0]  # `len` takes a microsecond, which a short text would notice
         self.x = x
         self.stream = torch.empty_like(x)
-        self.mixed = torch.empty(len(x), config.num_heads * config.head_size, dtype=dtype)
+        self.mixed = torch.empty(rows, config.num_heads * config.head_size, dtype=dtype)
         self._projected = sum(config.qkv_rows)
-        if len(x) > packing.tokens:
+        if rows > packing.tokens:
             self.mixed[packing.tokens :] = 0
         self.starts = packing.offsets
         hidden = packing.unattended
@@ -52,18 +53,18 @@ class Room:
         if dtype != torch.float32 or not widest:
             self._operands["rounded"] = x.to(dtype, copy=True)
         if gated:
-            self._operands["gated"] = torch.empty(len(x), gated, dtype=dtype)
+            self._operands["gated"] = torch.empty(rows, gated, dtype=dtype)
         self._buffers: dict[str, Tensor] = {}
         if widest:
-            self._buffers["wide"] = torch.empty(len(x), widest, dtype=dtype)
+            self._buffers["wide"] = torch.empty(rows, widest, dtype=dtype)
             self._buffers["narrow"] = torch.empty_like(x, dtype=dtype)
         if config.norm != "post":
             self._buffers["normed"] = torch.empty_like(x)
         if experts := max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers):
             self._buffers["gathered"] = torch.empty_like(x, dtype=dtype)
             self._buffers["sums"] = torch.empty_like(x)
-            self._buffers["shares"] = torch.empty(len(x), experts)
-            self._buffers["rows"] = torch.empty(len(x), dtype=torch.int64)
+            self._buffers["shares"] = torch.empty(rows, experts)
+            self._buffers["rows"] = torch.empty(rows, dtype=torch.int64)
         self._handles = None if widest else Handles()
         address = Tensor.data_ptr if self._handles is None else self._handles.of
         self.addresses = {name: address(operand) for name, operand in self._operands.items()}

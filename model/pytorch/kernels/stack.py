@@ -108,6 +108,7 @@ class NativeStack:
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
+        self._nothing = pointers([None] * len(layers))  # to record
         self._inputs.clear()
         self._unobserved = self._prepare(kernels, self._dtype)
         observing = self._choose_observing()
@@ -180,8 +181,10 @@ class NativeStack:
         # Observers in Python take the whole batch, and products by PyTorch only some numbers of rows.
         cut = self._products is not None and not plan.observers
         for first, part in packing.parts(_PART) if cut else ((0, packing),):
-            start = packing.starts[first]
-            ends = first + len(part.lengths) == len(packing.lengths)
+            if part is packing:
+                self._run_part(x, part, plan, states, first)
+                continue
+            start, ends = packing.starts[first], first + len(part.lengths) == len(packing.lengths)
             rows = slice(start, len(x) if ends else start + part.tokens)
             self._run_part(x[rows], part, plan, {n: state[rows] for n, state in states.items()}, first)
         last_state = self._config.num_layers
@@ -200,17 +203,9 @@ class NativeStack:
         positions = PassPositions(self._encoder, packing, len(x), self._tables, self._vectors)
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
-            ends_observing = some.stop == last and plan.ends_observing
+            ends = some.stop == last and plan.ends_observing
             self._run(
-                pass_kernels,
-                room,
-                positions,
-                some,
-                states,
-                projections,
-                plan,
-                first,
-                ends_observing=ends_observing,
+                pass_kernels, room, positions, some, states, projections, plan, first, ends_observing=ends
             )
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
@@ -247,8 +242,11 @@ class NativeStack:
             causal=config.causal,
         )
         into = pointers(states[n + 1].data_ptr() if n + 1 in states else None for n in some)
-        projected = pointers(projections[n].data_ptr() if n in projections else None for n in some)
-        recorded = pointers(plan.in_kernels[n].address(first) if n in plan.in_kernels else None for n in some)
+        recorded = projected = self._nothing
+        if projections:
+            projected = pointers(projections[n].data_ptr() if n in projections else None for n in some)
+        if seen := plan.in_kernels:
+            recorded = pointers(seen[n].address(first) if n in seen else None for n in some)
         blocks = [self._blocks[number] for number in some]
         angles, biases = positions.angles(blocks), positions.biases(blocks)
         distances = positions.distances(blocks)

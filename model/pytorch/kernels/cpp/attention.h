@@ -325,17 +325,21 @@ int attend(const Attention *all) {
     if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
     const int64_t tasks = all->sequences * all->heads;
     return on_every_thread([all, tasks] {
-        // A thread that takes several tasks at once finds their tokens in its cache; of few tasks, all take as many.
-        const int64_t at_once = std::clamp<int64_t>(tasks / (4 * omp_get_num_threads()), 1, 4);
         static thread_local Scratch scratch;
         bool whole = true;
         P::begin();
-#pragma omp for schedule(dynamic, at_once) nowait
-        for (int64_t task = 0; task < tasks; task++) {
+        const auto run = [&](int64_t task) {
             // A sorted batch has its longest sequences last: start with them, to balance the threads.
             const int64_t sequence = all->sequences - 1 - task / all->heads;
             if (all->starts[sequence + 1] > all->starts[sequence])
                 whole = Head<P>(*all, sequence, task % all->heads).run(scratch) && whole;
+        };
+        if (all->sequences == 1) {  // heads take the same time, so no thread need ask which is next
+#pragma omp for schedule(static) nowait
+            for (int64_t task = 0; task < tasks; task++) run(task);
+        } else {
+#pragma omp for schedule(dynamic, 4) nowait
+            for (int64_t task = 0; task < tasks; task++) run(task);
         }
         P::end();
         return whole ? DONE : NO_MEMORY;

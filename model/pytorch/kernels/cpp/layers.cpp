@@ -241,10 +241,10 @@ class Run {
     }
 
     // Wait for the other threads after a step; returns its outcome on all of them.
-    int synchronize(int outcome) const { return member_.synchronize(outcome); }
+    int synchronize(int outcome) { return member_.synchronize(outcome); }
 
     const Layers &all_;
-    const Member member_;
+    Member member_;
     Products products_;
     const float *x_;               // the residual stream
     const float *input_ = nullptr;  // of the next product
@@ -295,7 +295,8 @@ bool fits(const Layers &all) {
 
 // Products of our own: one parallel region, in which each thread goes through all steps.
 int run_together(const Layers &all) {
-    Barrier barrier;
+    Barrier barrier(omp_get_max_threads());
+    if (!barrier.has_room()) return NO_MEMORY;
     int outcome = DONE;
 #pragma omp parallel
     {
@@ -308,7 +309,8 @@ int run_together(const Layers &all) {
 
 // Products by PyTorch, which starts threads of its own: the other steps do, too.
 int run_with_pytorch(const Layers &all) {
-    Barrier barrier;
+    Barrier barrier(1);
+    if (!barrier.has_room()) return NO_MEMORY;
     return Run<PyTorch>(all, Member(barrier, 0, 1)).run();
 }
 

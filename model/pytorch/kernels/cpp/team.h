@@ -5,30 +5,53 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
 #include <thread>
 
 #include "interface.h"
 
 // The barrier after each step, which also tells all threads the outcome of the step.
+//
+// Each thread writes how far it is to a cache line of its own, and reads those of the others. A counter that all write to
+// would go back and forth between the cores, which takes microseconds a step where they share no cache.
 class Barrier {
    public:
-    // Wait until all `threads` have called; returns DONE if all of them came with that, else the outcome of one that did not.
-    int wait(int outcome, int threads) {
-        if (outcome != DONE) pending_.store(outcome, std::memory_order_relaxed);
-        const unsigned number = number_.load(std::memory_order_relaxed);
-        if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
-            arrived_.store(0, std::memory_order_relaxed);
-            // A thread that goes on may fail in the next step before another has read how this one ended.
-            outcome_.store(pending_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-            number_.store(number + 1, std::memory_order_release);
-        } else {
-            for (int spins = 0; number_.load(std::memory_order_acquire) == number; spins += spins < SPINS) rest(spins);
+    explicit Barrier(int threads) : places_(new (std::nothrow) Place[threads]) {}
+
+    bool has_room() const { return places_ != nullptr; }
+
+    // Wait until all threads have come to this step, the first of which has number 1; returns DONE if all of them came with
+    // that, else the outcome of one that did not.
+    int wait(int outcome, int64_t step, int thread, int threads) {
+        word(thread, step).store(step * OUTCOMES - outcome, std::memory_order_release);
+        for (int other = 0; other < threads; other++) {
+            const int64_t seen = other == thread ? step * OUTCOMES - outcome : read(word(other, step), step);
+            if (seen != step * OUTCOMES) return (int)(step * OUTCOMES - seen);
         }
-        return outcome_.load(std::memory_order_relaxed);
+        return DONE;
     }
 
    private:
+    static constexpr int64_t OUTCOMES = 4;   // outcomes are 0 to −3
     static constexpr int SPINS = 1 << 14;  // a few hundred microseconds
+
+    // Steps take turns with two words: a thread that goes on to the next one leaves what another has yet to read.
+    struct alignas(64) Place {
+        std::atomic<int64_t> words[2] = {{0}, {0}};
+    };
+
+    std::atomic<int64_t> &word(int thread, int64_t step) { return places_[thread].words[step % 2]; }
+
+    static int64_t read(const std::atomic<int64_t> &word, int64_t step) {
+        int64_t seen = word.load(std::memory_order_acquire);
+        for (int spins = 0; seen < step * OUTCOMES; spins += spins < SPINS) {
+            rest(spins);
+            seen = word.load(std::memory_order_acquire);
+        }
+        return seen;
+    }
 
     // The others are nearly done. If not, the system has suspended one of them, perhaps for this thread.
     static void rest(int spins) {
@@ -38,21 +61,22 @@ class Barrier {
             std::this_thread::yield();
     }
 
-    std::atomic<int> arrived_{0}, pending_{DONE}, outcome_{DONE};
-    std::atomic<unsigned> number_{0};
+    std::unique_ptr<Place[]> places_;
 };
 
 // One thread of those that run a pass, of whom the first does what is not shared.
 class Member {
    public:
-    Member(Barrier &barrier, int number, int threads) : leads(number == 0), barrier_(barrier), threads_(threads) {}
+    Member(Barrier &barrier, int number, int threads)
+        : leads(number == 0), barrier_(barrier), number_(number), threads_(threads) {}
 
     // Wait for the other threads after a step; returns its outcome on all of them.
-    int synchronize(int outcome) const { return barrier_.wait(outcome, threads_); }
+    int synchronize(int outcome) { return barrier_.wait(outcome, ++step_, number_, threads_); }
 
     const bool leads;
 
    private:
     Barrier &barrier_;
-    const int threads_;
+    const int number_, threads_;
+    int64_t step_ = 0;
 };
