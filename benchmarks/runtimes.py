@@ -66,7 +66,8 @@ def main() -> None:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         graph = export_plain(place)
         if arguments.int8:
-            graph = round_graph(graph, arguments.openvino, arguments.data)
+            dynamic = arguments.openvino is None
+            graph = round_graph(graph) if dynamic else calibrate(graph, arguments.openvino, arguments.data)
         bare = Process(
             [python, "-m", "benchmarks.bare_runtime", runtime, str(graph), _tokenizer()],
             {"ORT_DISABLE_TELEMETRY": "1"},
@@ -120,16 +121,19 @@ def _tokenizer() -> str:
     return str(resolve(EMBEDDED) / "tokenizer.json")
 
 
-def round_graph(graph: Path, openvino: str | None, data: Path) -> Path:
-    """Write a plain export in eight bits beside it, for the bare runtime."""
-    if openvino is None:
-        from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
+def round_graph(graph: Path) -> Path:
+    """Write a plain export in eight bits beside it, for ONNX Runtime."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
 
-        rounded = graph.with_name("int8.onnx")
-        quantize_dynamic(
-            graph, rounded, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"]
-        )
-        return rounded
+    rounded = graph.with_name("int8.onnx")
+    quantize_dynamic(
+        graph, rounded, weight_type=QuantType.QInt8, per_channel=True, op_types_to_quantize=["MatMul"]
+    )
+    return rounded
+
+
+def calibrate(graph: Path, openvino: str, data: Path) -> Path:
+    """Write a plain export in eight bits beside it, for OpenVINO, calibrated on sentences of the data."""
     rounded = graph.with_name("int8.xml")
     command = [openvino, "-m", "benchmarks.calibrated", str(graph), _tokenizer(), str(data), str(rounded)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

@@ -6,7 +6,8 @@ Starts on free ports of the loopback interface:
 - with `--plain`, also headlight on PyTorch's kernels alone;
 - or, with `--graph`, an exported folder of the same model, run by ONNX Runtime;
 - the peer, infinity-emb, with the same folder of weights, the same dtype and otherwise its own defaults;
-  `--peer` is its command, and without it headlight is measured alone;
+  `--peer` is its command, and without it headlight is measured alone; with `--peer-engine optimum`, it runs a
+  plain export, rounded by `quantize_dynamic`, in ONNX Runtime;
 - for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed in
   advance, in the way that a short trial found to be fastest.
 
@@ -46,8 +47,10 @@ OF_PEER = {"single": 5.0, "mixed": 5.0, "long": 3.0}
 """The targets for requests per second / the peer's, with PyTorch."""
 INT8_OF_PEER = {"single": 7.0, "mixed": 6.5, "long": 3.7, "lone": 8.0}
 """The same in eight bits, with the peer in bfloat16: its own eight bits change vectors (cosine 0.92)."""
+INT8_OF_GRAPH = dict.fromkeys(NAMES, 1.5)
+"""The same in eight bits, with the peer on a graph in eight bits."""
 GRAPH_OF_PEER = {"single": 2.0, "mixed": 2.0, "long": 2.0}
-"""The same with a graph."""
+"""The same as with PyTorch, with a graph."""
 OF_PLAIN = {"mixed": 1.25, "long": 1.25}
 """The targets for requests per second / its own without native kernels."""
 OF_BARE = {"mixed": 0.8}
@@ -97,6 +100,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, required=True, help="an STS file, tab-separated")
     parser.add_argument("--peer", help="the command infinity_emb, of version 0.0.78")
+    parser.add_argument(
+        "--peer-engine", choices=("torch", "optimum"), default="torch", help="optimum: a graph in eight bits"
+    )
     parser.add_argument("--model", default=EMBEDDED, help="the embedded model, a folder or a hub name")
     parser.add_argument(
         "--graph", type=Path, help="an exported folder of that model, which headlight serves in its place"
@@ -137,7 +143,9 @@ def start(
         contestants[PLAIN] = (plain, partial(drive_headlight, plain))
     if arguments.peer is not None:
         dtype = "bfloat16" if info["dtype"] == "int8" else info["dtype"]
-        peer = start_peer(stack, arguments.peer, resolve(arguments.model), dtype)
+        folder, engine = resolve(arguments.model), arguments.peer_engine
+        folder = with_graph(stack, folder) if engine == "optimum" else folder
+        peer = start_peer(stack, arguments.peer, folder, dtype, engine)
         headlight.go_on()
         facts.append(("cosine to peer", f"{lowest_cosine(headlight, peer, mixed.requests[0]):.6f} (lowest)"))
         headlight.pause()
@@ -153,13 +161,15 @@ def start(
     return contestants, facts
 
 
-def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str) -> Server:
+def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str, engine: str = "torch") -> Server:
     """Start infinity-emb, which warms up by itself, and wait for it."""
     if shutil.which(command) is None:
         raise SystemExit(f"--peer is {command}, and there is no such command.")
     home = stack.enter_context(tempfile.TemporaryDirectory())
     options = {
-        "--model-id": str(folder),
+        "--model-id": ".",  # optimum finds no graph by its path, only by its name in the folder
+        "--engine": engine,
+        "--pooling-method": "mean" if engine == "optimum" else "auto",  # optimum reads no folder's pooling
         "--served-model-name": _PEER_MODEL,
         "--device": "cpu",
         "--dtype": dtype,
@@ -173,10 +183,23 @@ def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str) -> Serv
         {**_PEER_ENVIRONMENT, "INFINITY_HOME": home},
         ready="/health",
         quiet=True,
+        folder=folder,
     )
     stack.callback(peer.end)
     peer.wait_until_ready(_START_S)
     return peer
+
+
+def with_graph(stack: ExitStack, folder: Path) -> Path:
+    """Copy the embedded model, beside a plain export of it in eight bits, until the stack ends."""
+    # Imports of PyTorch and transformers that nothing else here needs.
+    from benchmarks.graphs import export_plain  # noqa: PLC0415
+    from benchmarks.runtimes import round_graph  # noqa: PLC0415
+
+    place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    copy = Path(shutil.copytree(folder, place / "model"))
+    round_graph(export_plain(place)).rename(copy / "model_quantized.onnx")  # infinity-emb looks for this name
+    return copy
 
 
 def lowest_cosine(headlight: Server, peer: Server, texts: Sequence[str]) -> float:
@@ -271,7 +294,9 @@ def targets(arguments: argparse.Namespace, dtype: str) -> Mapping[str, float]:
     """Return the targets for requests per second / the peer's."""
     if arguments.graph is not None:
         return GRAPH_OF_PEER
-    return INT8_OF_PEER if dtype == "int8" else OF_PEER
+    if dtype == "int8":
+        return INT8_OF_GRAPH if arguments.peer_engine == "optimum" else INT8_OF_PEER
+    return OF_PEER
 
 
 def make_checks(
