@@ -25,6 +25,7 @@ from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
 from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
+from service.process import release_file_pages
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, Column, alone
@@ -98,6 +99,7 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
             tensorrt=settings.tensorrt,
             native=settings.native == "on",
         )
+    release_file_pages()
     return loaded
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from ctypes import byref
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from model.contract import (
     SummaryWant,
     Want,
 )
+from model.encoder.config import EncoderConfig
 from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.errors import Unsupported
@@ -33,6 +34,7 @@ from model.pytorch.kernels.library import ACTIVATIONS, NoKernels, Products, chec
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product
 from tests.references.checkpoints import MINILM
+from tests.support.product import random_encoder
 
 TEXTS = [
     "A man is playing a guitar.",
@@ -248,6 +250,7 @@ def test_rounded_weights_are_near_the_exact_ones_where_inputs_have_outliers() ->
     weight[:, 7] /= 100
     rounded = round_weights(weight, Inputs(x.abs().amax(0), x))
     assert rounded is not None
+    assert rounded.low is not None
     assert not rounded.precise
     step = rounded.scales[:, None] * rounded.smoothing
     high, low = rounded.high.double() - 128, (rounded.low.double() - 128) / 254
@@ -275,9 +278,32 @@ def test_a_product_that_would_lose_too_much_is_always_precise(
     """By more than 4 % of its results."""
     generator = torch.Generator().manual_seed(0)
     x, weight = spoil(*(torch.randn(64, 48, generator=generator) for _ in range(2)))
-    rounded = round_weights(weight, Inputs(torch.ones(48), x))
+    rounded = round_weights(weight, Inputs(torch.ones(48), x, observed=False))
     assert rounded is not None
     assert rounded.precise
+    assert rounded.low is not None
+
+
+def test_only_precise_products_keep_what_rounding_left_over() -> None:
+    """What no pass that observes attention runs has no low part, unless it is precise by itself."""
+    weight, x = (torch.randn(rows, 48, generator=torch.Generator().manual_seed(0)) for rows in (80, 64))
+    rounded = round_weights(weight, Inputs(x.abs().amax(0), x, observed=False))
+    assert rounded is not None
+    assert rounded.low is None
+
+
+@pytest.mark.parametrize(("shared", "unobserved"), [((0, 1, 2), 3), ((0, 1, 1), 0)])
+def test_a_pass_that_observes_ends_with_the_attention_of_the_last_block(
+    shared: tuple[int, ...], unobserved: int
+) -> None:
+    """So the rest of that block is not observed, unless its weights are those of an earlier block, too."""
+    encoder = random_encoder(
+        EncoderConfig(99, hidden_size=64, num_layers=3, num_heads=2, intermediate_size=48, shared=shared)
+    )
+    last: Any = encoder.blocks[-1]
+    rest = [last.attention.output, last.feed_forward.inner, last.feed_forward.outer]
+    found = [layer for layer, inputs in observe_inputs(encoder).items() if not inputs.observed]
+    assert found == rest[:unobserved]
 
 
 def test_what_fills_no_words_is_left_in_its_precision() -> None:

@@ -5,7 +5,9 @@ them (SmoothQuant, Xiao et al. 2023, equation 4 with alpha = 1/2): a few large c
 leave few steps to the others. The ranges come from a pass over random tokens, so no data are needed.
 """
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +16,11 @@ from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
+from model.pytorch.kernels.handles import find_library
 
 _SEQUENCES, _LENGTH, _SEED = 12, 40, 0
+_TOGETHER = 2
+"""Sequences in a pass. What passes and products allocate stays with the process, so they are small."""
 _NEIGHBOURS = 16
 """Tokens that are drawn together, because the parts of a file of embeddings that are read stay in memory."""
 _SAMPLED = 64
@@ -31,10 +36,15 @@ _MOST_INPUTS = 2**15
 
 @dataclass
 class Inputs:
-    """What a linear layer was given: the largest size of each column (in,), and some rows (S, in)."""
+    """What a linear layer was given: the largest size of each column (in,), and some rows (S, in).
+
+    `observed` says whether passes that observe attention run it: they end with the attention of the last
+    block.
+    """
 
     largest: Tensor
     rows: Tensor
+    observed: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,11 +53,12 @@ class RoundedWeights:
 
     Row o and column i of W are (high − 128 + (low − 128) / 254)[o, i] · scales[o] · smoothing[i]: `high` and
     `low` uint8 (out, in), `scales` float32 (out,), and `smoothing` float32 (in,), by which inputs are
-    multiplied. `precise` says that products without `low` lose too much.
+    multiplied. `precise` says that products without `low` lose too much; without a product that reads it,
+    `low` is None.
     """
 
     high: Tensor
-    low: Tensor
+    low: Tensor | None
     scales: Tensor
     smoothing: Tensor
     precise: bool
@@ -66,10 +77,15 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
         largest = x.abs().amax(0)
         if isinstance(layer, Linear):
             before = seen.get(layer)
-            seen[layer] = Inputs(
-                largest if before is None else largest.maximum(before.largest), x[:_SAMPLED].clone()
+            seen[layer] = (
+                Inputs(largest, x[:_SAMPLED].clone(), layer not in unobserved)
+                if before is None
+                else replace(before, largest=largest.maximum(before.largest))
             )
 
+    blocks = list(encoder.blocks)
+    last: Any = blocks[-1]
+    unobserved = set(last.modules()) - {last.attention.qkv} if blocks.count(last) == 1 else ()
     hooks = [
         module.register_forward_pre_hook(observe)
         for module in encoder.blocks.modules()
@@ -79,10 +95,10 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
     length = min(_LENGTH, config.position_limit or _LENGTH)
     generator = torch.Generator().manual_seed(_SEED)
     tokens = _random_tokens(config.vocab_size, _SEQUENCES * length, generator)
+    packing, plan = Packing.of([length] * _TOGETHER), Plan({config.num_layers})
     try:
-        encoder(
-            tokens, torch.zeros_like(tokens), Packing.of([length] * _SEQUENCES), Plan({config.num_layers})
-        )
+        for part in torch.split(tokens, _TOGETHER * length):
+            encoder(part, torch.zeros_like(part), packing, plan)
     finally:
         for hook in hooks:
             hook.remove()
@@ -104,18 +120,30 @@ def round_weights(weight: Tensor, inputs: Inputs) -> RoundedWeights | None:
     exact, tiny = weight.float(), torch.finfo(torch.float32).tiny
     ratio = exact.abs().amax(0).clamp_min(tiny) / inputs.largest.clamp_min(tiny)
     smoothing = torch.where(inputs.largest > 0, ratio.sqrt(), 1.0).clamp(1e-4, 1e4)
-    scaled = exact / smoothing
-    scales = (scaled.abs().amax(1) / _STEPS).clamp_min(tiny)
-    steps = scaled / scales[:, None]
+    steps = exact / smoothing
+    scales = (steps.abs().amax(1) / _STEPS).clamp_min(tiny)
+    steps /= scales[:, None]
     whole = steps.round()
     expected = inputs.rows @ exact.T
     error = _product(inputs.rows * smoothing, whole * scales[:, None]) - expected
-    high, low = (
-        (numbers + _STEPS + 1).to(torch.uint8) for numbers in (whole, ((steps - whole) * _LOW_STEPS).round())
-    )
-    return RoundedWeights(
-        high, low, scales, smoothing, precise=not bool(error.norm() <= _MOST_ERROR * expected.norm())
-    )
+    precise = not bool(error.norm() <= _MOST_ERROR * expected.norm())
+    low = None
+    if precise or inputs.observed:
+        low = _unsigned(steps.sub_(whole).mul_(_LOW_STEPS).round_())
+    return RoundedWeights(_unsigned(whole), low, scales, smoothing, precise)
+
+
+def _unsigned(steps: Tensor) -> Tensor:
+    return steps.add_(_STEPS + 1).to(torch.uint8)
+
+
+def free_buffers() -> None:
+    """Free the memory that MKL, with which PyTorch multiplies in float32, keeps for its next products.
+
+    The kernels do not use it. A no-op with a PyTorch that has no MKL.
+    """
+    with suppress(OSError, AttributeError):
+        find_library().mkl_serv_free_buffers()
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:

@@ -26,12 +26,17 @@ _content = ctypes.pythonapi.PyCapsule_GetPointer
 _content.restype, _content.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+def find_library() -> ctypes.CDLL:
+    """Find PyTorch's library for CPUs; raises OSError if it is somewhere else in this build."""
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
 @cache
 def find_functions() -> Torch:
     """Find the functions that the kernels call; raises NoKernels if this build of PyTorch lacks one."""
     try:
         _ = torch._C._aoti
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        library = find_library()
         return Torch(*(ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS))
     except (OSError, AttributeError) as error:
         raise NoKernels("this build of PyTorch lacks the C interface to its products") from error

@@ -17,7 +17,7 @@ from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
-from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
+from model.pytorch.kernels.eight_bits import Inputs, free_buffers, observe_inputs, round_weights
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import (
@@ -109,7 +109,9 @@ class NativeStack:
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
         self._nothing = pointers([None] * len(layers))  # to record
-        self._inputs.clear()
+        if self._inputs:
+            self._inputs.clear()
+            free_buffers()
         self._unobserved = self._prepare(kernels, self._dtype)
         observing = self._choose_observing()
         self._observing = self._prepare(observing, torch.float32) if observing else None
@@ -355,15 +357,16 @@ class NativeStack:
         panels = laid_out(weight.to(self._dtype) if rounded is None else rounded.high)
         if panels.data_ptr() % LINE:
             raise NoKernels("this build of PyTorch does not align its memory to cache lines")
-        added = torch.zeros(outputs) if bias is None else bias.float()
+        # Copied: a bias between large weights of a mapped file would keep sixteen pages of it in memory.
+        added = torch.zeros(outputs) if bias is None else bias.to(torch.float32, copy=True)
         self._parameters += (panels, added)
         addresses = (panels.data_ptr(), added.data_ptr(), None, None)
         described = structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation), gated=gated)
         if rounded is not None:
-            low = laid_out(rounded.low)
-            self._parameters += (rounded.scales, rounded.smoothing, low)
+            low = None if rounded.low is None else laid_out(rounded.low)
+            self._parameters += (rounded.scales, rounded.smoothing, *(() if low is None else (low,)))
             described.scales, described.smoothing = rounded.scales.data_ptr(), rounded.smoothing.data_ptr()
-            described.low_panels, described.precise = low.data_ptr(), rounded.precise
+            described.low_panels, described.precise = None if low is None else low.data_ptr(), rounded.precise
         return described
 
     def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:

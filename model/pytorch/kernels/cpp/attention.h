@@ -44,9 +44,9 @@ class Head {
     }
 
     // Compute the outputs and observations of this head; false if out of memory.
-    bool run(Scratch &scratch) {
+    bool run() {
         if (!every_row_ && map_ < 0) return true;
-        if (!find_room(scratch)) return false;
+        if (!find_room()) return false;
         const int64_t stride = all_.token_stride;
         lay_out_keys<P::PANEL>((const uint32_t *)at(all_.k, 0, kv_head_), stride / P::PER_WORD, n_, columns_, words_, keys_);
         if (all_.output) lay_out_values(at(all_.v, 0, kv_head_), stride, n_, columns_, size_, values_);
@@ -70,11 +70,11 @@ class Head {
         return (const Element *)x + (first_ + token) * all_.token_stride + head * size_;
     }
 
-    bool find_room(Scratch &scratch) {
+    bool find_room() {
         const size_t matrix = rounded_up(columns_, P::PANEL) * words_ * 4;
         const size_t scores = P::ROWS * columns_ * 4, vectors = P::ROWS * size_ * 4;
         const size_t by_query = P::ROWS * vector_count_ * 4, by_key = rounded_up(n_, P::ROWS) * vector_count_ * 4;
-        char *memory = scratch.reserve(2 * (matrix + scores + vectors) + by_query + by_key);
+        char *memory = reserve_scratch(2 * (matrix + scores + vectors) + by_query + by_key);
         if (memory == nullptr) return false;
         keys_ = (uint32_t *)memory;
         values_ = (uint32_t *)(memory += matrix);
@@ -325,14 +325,13 @@ int attend(const Attention *all) {
     if (all == nullptr || !fits<P>(*all)) return BAD_ARGUMENT;
     const int64_t tasks = all->sequences * all->heads;
     return on_every_thread([all, tasks] {
-        static thread_local Scratch scratch;
         bool whole = true;
         P::begin();
         const auto run = [&](int64_t task) {
             // A sorted batch has its longest sequences last: start with them, to balance the threads.
             const int64_t sequence = all->sequences - 1 - task / all->heads;
             if (all->starts[sequence + 1] > all->starts[sequence])
-                whole = Head<P>(*all, sequence, task % all->heads).run(scratch) && whole;
+                whole = Head<P>(*all, sequence, task % all->heads).run() && whole;
         };
         if (all->sequences == 1) {  // heads take the same time, so no thread need ask which is next
 #pragma omp for schedule(static) nowait

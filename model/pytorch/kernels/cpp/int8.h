@@ -31,7 +31,7 @@ struct Rounded {
     int32_t *starts, *low_starts;  // of sums of products: less 128 times the sum of the row
     int8_t *rows, *low_rows;
 
-    static size_t bytes(int64_t count, int64_t inputs) { return count * (2 * inputs + 12) + 256; }
+    static size_t bytes(int64_t count, int64_t inputs, bool precise) { return count * ((precise ? 2 : 1) * inputs + 12) + 256; }
     Rounded(char *memory, int64_t count, int64_t inputs)
         : scales((float *)memory),
           starts((int32_t *)memory + count),
@@ -179,12 +179,11 @@ template <class P, class A, bool PRECISE>
 int multiply_all_rounded(const Product &all) {
     static_assert(BLOCK_ROWS == 8);
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / all.inputs);
+    const int64_t most = std::max<int64_t>(BLOCK_ROWS, ROUNDED_BYTES / ((PRECISE ? 2 : 1) * all.inputs));
     const int64_t chunks = (all.tokens + most - 1) / most;
     return on_every_thread([&all, panels, chunks] {
-        static thread_local Scratch scratch;
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
-        char *memory = scratch.reserve(Rounded::bytes(rows, all.inputs));
+        char *memory = reserve_scratch(Rounded::bytes(rows, all.inputs, PRECISE));
         int64_t held = -1;  // the chunk whose rows are rounded
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {

@@ -154,7 +154,7 @@ struct Linear {
     int64_t inputs, outputs;
     int32_t own_activation;
     const float *scales, *smoothing;     // of `Product`, as the others
-    const void *low_panels;
+    const void *low_panels;              // null: its products are never precise
     int32_t precise, gated;
 };
 

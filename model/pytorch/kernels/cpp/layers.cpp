@@ -4,9 +4,11 @@
 // interpreter lock, for which the threads of a service compete.
 #include <omp.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "interface.h"
+#include "scratch.h"
 #include "team.h"
 
 namespace {
@@ -68,7 +70,7 @@ class PyTorch {
 
 // A product of our own.
 int multiply(const Layers &all, const Linear &linear, const void *x, void *output, int64_t rows) {
-    const int32_t precise = linear.scales && (linear.precise || all.precise);
+    const int32_t precise = linear.scales && linear.low_panels && (linear.precise || all.precise);
     const Product product{x,             linear.weight,    (const float *)linear.bias, output,
                           rows,          linear.inputs,    linear.outputs,             linear.own_activation,
                           linear.scales, linear.smoothing, linear.low_panels,          precise,
@@ -314,7 +316,32 @@ int run_with_pytorch(const Layers &all) {
     return Run<PyTorch>(all, Member(barrier, 0, 1)).run();
 }
 
+class Scratch {
+   public:
+    ~Scratch() { std::free(memory_); }
+
+    char *reserve(size_t bytes) {
+        if (bytes > size_) {
+            std::free(memory_);
+            size_ = (bytes + PAGE - 1) / PAGE * PAGE;
+            memory_ = static_cast<char *>(std::aligned_alloc(PAGE, size_));
+            if (memory_ == nullptr) size_ = 0;
+        }
+        return memory_;
+    }
+
+   private:
+    static constexpr size_t PAGE = 4096;
+    char *memory_ = nullptr;
+    size_t size_ = 0;
+};
+
 }  // namespace
+
+char *reserve_scratch(size_t bytes) {
+    static thread_local Scratch scratch;
+    return scratch.reserve(bytes);
+}
 
 const uint32_t headlight_sources = HEADLIGHT_SOURCES;
 
