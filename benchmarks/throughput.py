@@ -7,7 +7,7 @@ Starts on free ports of the loopback interface:
 - or, with `--graph`, an exported folder of the same model, run by ONNX Runtime;
 - the peer, infinity-emb, with the same folder of weights, the same dtype and otherwise its own defaults;
   `--peer` is its command, and without it headlight is measured alone; with `--peer-engine optimum`, it runs a
-  plain export, rounded by `quantize_dynamic`, in ONNX Runtime;
+  plain export of the embedded model, rounded by `quantize_dynamic`, in ONNX Runtime;
 - for the workload `mixed`, the bare model (`benchmarks/bare.py`): no HTTP, its texts tokenized and packed in
   advance, in the way that a short trial found to be fastest.
 
@@ -112,7 +112,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=8, help="of each turn, 2 at least")
     parser.add_argument("--workloads", type=common.some_of(NAMES), default=NAMES, help=",".join(NAMES))
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.peer_engine == "optimum" and (arguments.peer is None or arguments.model != EMBEDDED):
+        parser.error(f"--peer-engine optimum needs --peer, and runs only the model {EMBEDDED}.")
+    return arguments
 
 
 def start(
@@ -292,11 +295,11 @@ def ratios(rounds: Sequence[Mapping[str, Turn]], other: str) -> list[float]:
 
 def targets(arguments: argparse.Namespace, dtype: str) -> Mapping[str, float]:
     """Return the targets for requests per second / the peer's."""
+    if arguments.peer_engine == "optimum":
+        return INT8_OF_GRAPH if dtype == "int8" else {}
     if arguments.graph is not None:
         return GRAPH_OF_PEER
-    if dtype == "int8":
-        return INT8_OF_GRAPH if arguments.peer_engine == "optimum" else INT8_OF_PEER
-    return OF_PEER
+    return INT8_OF_PEER if dtype == "int8" else OF_PEER
 
 
 def make_checks(

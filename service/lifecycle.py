@@ -23,9 +23,9 @@ from service.endpoints import Endpoints
 from service.engine.device import Device
 from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
+from service.file_pages import release_file_pages
 from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
-from service.process import release_file_pages
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, Column, alone
@@ -75,7 +75,9 @@ def prepare_models(settings: Settings, folder: Path) -> dict[str, PreparedModel]
 
     Files for the processes to map are written to `folder`.
     """
-    return _load_each(settings, partial(prepare_model, folder=folder))
+    prepared = _load_each(settings, partial(prepare_model, folder=folder))
+    release_file_pages()
+    return prepared
 
 
 def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
@@ -99,7 +101,6 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
             tensorrt=settings.tensorrt,
             native=settings.native == "on",
         )
-    release_file_pages()
     return loaded
 
 
@@ -110,6 +111,7 @@ def build_engines(
     column: Column | None = None,
 ) -> dict[str, Engine]:
     """Create the engines of loaded models; `column` is shared with the service's other processes."""
+    release_file_pages()
     device = Device(min(backend.lanes for _, backend in loaded.values()), column)
     engines = {}
     for name, (tokenizer, backend) in loaded.items():

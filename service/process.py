@@ -4,11 +4,9 @@ import contextlib
 import ctypes
 import gc
 import os
-import re
 import resource
 import signal
 import sys
-from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -28,15 +26,6 @@ _SWITCH_S = 0.003
 # The youngest generation is collected as usual, the oldest a hundred times less often.
 _GC_THRESHOLDS = (700, 10, 1000)
 
-# The addresses of a mapping of a file in /proc/self/smaps, without pages of its own. It is read-only, or of
-# weights, which PyTorch maps as writable though nothing writes them.
-_READ_FILE = re.compile(
-    r"^([0-9a-f]+)-([0-9a-f]+) (?:r-\S+ \S+ \S+ \d+ +/.*|\S+ \S+ \S+ \d+ +/.*\.safetensors)\n"
-    r"(?:\w+: .*\n)*?Anonymous: +0 kB$",
-    re.MULTILINE,
-)
-# From Linux's mman.h.
-_MADV_DONTNEED = 4
 # From Linux's prctl.h.
 _PR_SET_PDEATHSIG = 1
 # Parameters of mallopt, from glibc's malloc.h.
@@ -137,23 +126,6 @@ def resident_bytes() -> int:
     except OSError:
         return 0
     return int(pages) * resource.getpagesize()
-
-
-def release_file_pages() -> None:
-    """Release the pages of files that were read to load models: original weights, and code of the start.
-
-    Nothing is lost: a page that is read again is mapped again. A mapping with pages that were changed, by
-    relocations or breakpoints, stays as it is. No other thread may unmap files meanwhile. A no-op if the
-    system is not Linux.
-    """
-    try:
-        mappings = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return
-    madvise = ctypes.CDLL(None).madvise
-    for mapping in _READ_FILE.finditer(mappings):
-        start, end = (int(address, 16) for address in mapping.groups())
-        madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
 def trim_memory() -> None:

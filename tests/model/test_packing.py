@@ -54,6 +54,6 @@ def test_parts_are_of_whole_sequences_and_about_as_many_tokens(lengths: list[int
 
 
 def test_a_batch_is_cut_evenly() -> None:
-    """What is left at the end does not run by itself."""
+    """What is left at the end does not run by itself, where sequences are short."""
     assert [part.tokens for _, part in Packing.of([1] * 22).parts(10)] == [11, 11]
     assert [part.tokens for _, part in Packing.of([1] * 14).parts(10)] == [14]

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -30,21 +29,6 @@ for _ in range(20):
     work()
 print(faults() - before)
 """
-_PAGES = """
-import mmap, sys
-from service.process import release_file_pages
-def resident(kind):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(kind))
-with open(sys.argv[1], "rb") as file:
-    read = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    changed = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-assert read[:] == changed[:]
-changed[5:9] = b"here"
-before = resident("RssFile")
-release_file_pages()
-print(before - resident("RssFile"), read[5:9].decode(), changed[5:9].decode(), changed[9:13].decode())
-"""
 
 
 def run(program: str, *arguments: str, **variables: str) -> str:
@@ -67,13 +51,3 @@ def test_freed_memory_is_kept_for_the_next_array() -> None:
     assert given_back > 20 * 1000
     assert kept < given_back / 10
     assert int(run(_FAULTS, "keep", MALLOC_MMAP_THRESHOLD_="131072")) > 20 * 1000
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
-def test_pages_of_files_are_released_unless_they_were_changed(tmp_path: Path) -> None:
-    """What was read from a file is mapped no longer, and is there again when it is read; changes are kept."""
-    file = tmp_path / "weights"
-    file.write_bytes(b"text" * 2**20)
-    kilobytes, read, changed, after = run(_PAGES, str(file)).split()
-    assert int(kilobytes) >= 4 * 2**10  # the mapping that was only read
-    assert (read, changed, after) == ("extt", "here", "extt")

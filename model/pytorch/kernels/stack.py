@@ -108,7 +108,7 @@ class NativeStack:
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
-        self._nothing = pointers([None] * len(layers))  # to record
+        self._nothing = pointers([None] * len(layers))  # for each layer: nothing to record, nor to project
         if self._inputs:
             self._inputs.clear()
             free_buffers()

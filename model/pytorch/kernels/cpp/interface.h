@@ -109,7 +109,7 @@ struct Embedding {
     const int64_t *starts;             // (B + 1,): where each sequence begins; rows after the last are padding
     const float *token_table, *position_table, *segment_table;  // (count, C); the last two may be null
     int64_t token_count, position_count, segment_count;
-    const float *gain, *bias;  // (C,), of the norm
+    const float *gain, *bias;  // (C,), of the norm; the bias may be null
     float *output;             // (T, C)
     int64_t rows, sequences, size;
     float epsilon;
@@ -154,7 +154,7 @@ struct Linear {
     int64_t inputs, outputs;
     int32_t own_activation;
     const float *scales, *smoothing;     // of `Product`, as the others
-    const void *low_panels;              // null: its products are never precise
+    const void *low_panels;              // null: `precise` is ignored
     int32_t precise, gated;
 };
 

@@ -1,0 +1,74 @@
+"""Pages of files are released after loading, unless something would be lost."""
+
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.file_pages import unchanged_mappings
+
+_PROGRAM = """
+import mmap, sys
+from service.file_pages import release_file_pages
+
+def resident():
+    kilobytes, ours = [], False
+    for line in open("/proc/self/smaps"):
+        words = line.split()
+        if "-" in words[0]:
+            ours = line.rstrip().endswith(sys.argv[1])
+        elif ours and words[0] == "Rss:":
+            kilobytes.append(int(words[1]))
+    return sorted(kilobytes)
+
+with open(sys.argv[1], "rb") as file:
+    ways = (mmap.ACCESS_READ, mmap.ACCESS_COPY, mmap.ACCESS_COPY)
+    maps = [mmap.mmap(file.fileno(), 0, access=way) for way in ways]
+contents = [each[:] for each in maps]
+maps[2][5:9] = b"here"
+print(*resident())
+release_file_pages()
+print(*resident())
+print(*(each[5:13].decode() for each in maps))
+"""
+_LIBRARY = "7f00-7f10 r--p 00000000 fe:00 12 /usr/lib/some library.so"
+_WEIGHTS = "7f00-7f10 rw-p 00000000 fe:00 12 /models/model.safetensors"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
+def test_pages_are_released_unless_they_were_changed(tmp_path: Path) -> None:
+    """What was only read is mapped no longer, and is there again when it is read; changes are kept."""
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"text" * mmap.PAGESIZE)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(file)], check=True, capture_output=True, text=True
+    )
+    before, after, contents = (line.split() for line in done.stdout.splitlines())
+    assert [int(kilobytes) > 0 for kilobytes in before] == [True, True, True]
+    assert [int(kilobytes) > 0 for kilobytes in after] == [False, False, True]
+    assert contents == ["exttextt", "exttextt", "hereextt"]
+
+
+@pytest.mark.parametrize(
+    ("head", "anonymous", "swap", "released"),
+    [
+        (_LIBRARY, 0, 0, True),
+        (_LIBRARY, 4, 0, False),
+        (_LIBRARY, 0, 4, False),  # relocations that are swapped out
+        (_LIBRARY.replace("r--p", "rw-p"), 0, 0, False),  # variables that nothing has written yet
+        (_LIBRARY.replace("/usr/lib/some library.so", "/dev/dri/card0"), 0, 0, False),
+        (_LIBRARY.replace("/usr/lib/some library.so", "[vvar]"), 0, 0, False),
+        (_LIBRARY.replace("/usr/lib/some library.so", ""), 0, 0, False),
+        (_WEIGHTS, 0, 0, True),
+        (_WEIGHTS, 4, 0, False),
+        (_WEIGHTS.replace("models/model.safetensors", f"cache/blobs/{'0a' * 32}"), 0, 0, True),
+    ],
+)
+def test_mappings_whose_changes_would_be_lost_are_left_alone(
+    head: str, anonymous: int, swap: int, released: bool
+) -> None:
+    """Those with pages of their own, those that may be written, and what is no file."""
+    smaps = f"{head}\nRss: 64 kB\nAnonymous:  {anonymous} kB\nSwap:  {swap} kB\nVmFlags: rd mr\n"
+    assert list(unchanged_mappings(smaps + smaps)) == 2 * released * [(0x7F00, 0x7F10)]
