@@ -166,7 +166,8 @@ def start(
 
 def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str, engine: str = "torch") -> Server:
     """Start infinity-emb, which warms up by itself, and wait for it."""
-    if shutil.which(command) is None:
+    program = shutil.which(command)
+    if program is None:
         raise SystemExit(f"--peer is {command}, and there is no such command.")
     home = stack.enter_context(tempfile.TemporaryDirectory())
     options = {
@@ -182,7 +183,7 @@ def start_peer(stack: ExitStack, command: str, folder: Path, dtype: str, engine:
         "--log-level": "warning",
     }
     peer = Server(
-        [command, "v2", *(word for option in options.items() for word in option)],
+        [str(Path(program).absolute()), "v2", *(word for option in options.items() for word in option)],
         {**_PEER_ENVIRONMENT, "INFINITY_HOME": home},
         ready="/health",
         quiet=True,

@@ -35,10 +35,11 @@ def unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
     """
     for entry in filter(None, _ENTRY.split(smaps)):
         head, *lines = entry.splitlines()
-        addresses, permissions, _, _, _, path = [*head.split(maxsplit=5), ""][:6]
-        own = dict(line.split(":", 1) for line in lines)
-        unchanged = own.get("Anonymous", "").split() == own.get("Swap", "").split() == ["0", "kB"]
-        written = permissions[1] == "w" and not _WEIGHTS.search(path)
-        if unchanged and not written and path.startswith("/") and not path.startswith("/dev/"):
+        addresses, permissions, *_, path = head.split(maxsplit=5)
+        if not path.startswith("/") or path.startswith("/dev/"):
+            continue
+        own = {name: size.split() for name, _, size in (line.partition(":") for line in lines)}
+        unchanged = own.get("Anonymous") == own.get("Swap") == ["0", "kB"]
+        if unchanged and ("w" not in permissions or _WEIGHTS.search(path)):
             start, end = addresses.split("-")
             yield int(start, 16), int(end, 16)

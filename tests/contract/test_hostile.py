@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from model.tokenization.tokenizer import Truncation
 from service.http.json_body import MAX_INDICES
 from tests.support.doubles import tokenizer
-from tests.support.serving import Json, Service, assert_problem, post, send, serve
+from tests.support.serving import Json, Service, assert_problem, post, send, serve, status_mib
 
 pytestmark = pytest.mark.alone
 
@@ -61,11 +60,6 @@ def peak_mib(service: Service) -> float:
 
 def resident_mib(service: Service) -> float:
     return status_mib(service, "VmRSS")
-
-
-def status_mib(service: Service, name: str) -> float:
-    status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="ascii")
-    return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1]) / 1024
 
 
 COSTLY: dict[str, tuple[str, Json, int]] = {

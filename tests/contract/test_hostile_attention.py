@@ -5,13 +5,12 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.backends import Kept, both_backends
-from tests.support.serving import LONG, NPZ, Service, answered, assert_problem, post
+from tests.support.serving import LONG, NPZ, Service, answered, assert_problem, post, status_mib
 
 pytestmark = both_backends
 
@@ -33,10 +32,9 @@ def resident(service: Service) -> float:
     return service.metrics()["process_resident_memory_bytes{}"]
 
 
-def anonymous(service: Service) -> int:
+def anonymous(service: Service) -> float:
     """Bytes that no file backs: code that runs for the first time is no part of what maps take."""
-    status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="ascii")
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1])
+    return status_mib(service, "RssAnon") * 2**20
 
 
 def test_a_word_that_is_repeated_costs_as_much_as_once(quiet: Service) -> None:

@@ -1,6 +1,7 @@
 """Pages of files are released after loading, unless something would be lost."""
 
 import mmap
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.file_pages import unchanged_mappings
+from tests.support.serving import serve
 
 _PROGRAM = """
 import mmap, sys
@@ -72,3 +74,12 @@ def test_mappings_whose_changes_would_be_lost_are_left_alone(
     """Those with pages of their own, those that may be written, and what is no file."""
     smaps = f"{head}\nRss: 64 kB\nAnonymous:  {anonymous} kB\nSwap:  {swap} kB\nVmFlags: rd mr\n"
     assert list(unchanged_mappings(smaps + smaps)) == 2 * released * [(0x7F00, 0x7F10)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
+def test_original_weights_stay_out_of_memory() -> None:
+    """What the kernels have laid out elsewhere, some 42 MB, is not mapped when the service is ready."""
+    with serve() as service:
+        smaps = Path(f"/proc/{service.process.pid}/smaps").read_text(encoding="utf-8")
+    (weights,) = re.findall(r"/model\.safetensors\n(?:\w+: .*\n)*?Rss: +(\d+) kB", smaps)
+    assert int(weights) < 10_000

@@ -237,6 +237,12 @@ def send(service: Service, content: bytes, path: str = "/encode") -> httpx.Respo
     return service.http.post(path, content=content, headers=JSON_TYPE)
 
 
+def status_mib(service: Service, name: str) -> float:
+    """A size in /proc/…/status of the service's first process, in MiB."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="ascii")
+    return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1]) / 1024
+
+
 def batches(service: Service, model: str = "all-MiniLM-L6-v2") -> float:
     """How many batches a model has run."""
     return service.metrics()[f'headlight_batches_total{{model="{model}"}}']

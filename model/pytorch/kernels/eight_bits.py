@@ -20,7 +20,7 @@ from model.pytorch.kernels.handles import find_library
 
 _SEQUENCES, _LENGTH, _SEED = 12, 40, 0
 _TOGETHER = 2
-"""Sequences in a pass. What passes and products allocate stays with the process, so they are small."""
+"""Sequences in a pass over random tokens: few, because the process keeps the memory that a pass takes."""
 _NEIGHBOURS = 16
 """Tokens that are drawn together, because the parts of a file of embeddings that are read stay in memory."""
 _SAMPLED = 64
@@ -127,13 +127,13 @@ def round_weights(weight: Tensor, inputs: Inputs) -> RoundedWeights | None:
     expected = inputs.rows @ exact.T
     error = _product(inputs.rows * smoothing, whole * scales[:, None]) - expected
     precise = not bool(error.norm() <= _MOST_ERROR * expected.norm())
-    low = None
-    if precise or inputs.observed:
-        low = _unsigned(steps.sub_(whole).mul_(_LOW_STEPS).round_())
-    return RoundedWeights(_unsigned(whole), low, scales, smoothing, precise)
+    kept = precise or inputs.observed
+    low = _to_unsigned(steps.sub_(whole).mul_(_LOW_STEPS).round_()) if kept else None
+    return RoundedWeights(_to_unsigned(whole), low, scales, smoothing, precise)
 
 
-def _unsigned(steps: Tensor) -> Tensor:
+def _to_unsigned(steps: Tensor) -> Tensor:
+    """Add 128 to whole numbers, in place, and return them as uint8."""
     return steps.add_(_STEPS + 1).to(torch.uint8)
 
 

@@ -363,10 +363,13 @@ class NativeStack:
         addresses = (panels.data_ptr(), added.data_ptr(), None, None)
         described = structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation), gated=gated)
         if rounded is not None:
-            low = None if rounded.low is None else laid_out(rounded.low)
-            self._parameters += (rounded.scales, rounded.smoothing, *(() if low is None else (low,)))
+            self._parameters += (rounded.scales, rounded.smoothing)
             described.scales, described.smoothing = rounded.scales.data_ptr(), rounded.smoothing.data_ptr()
-            described.low_panels, described.precise = None if low is None else low.data_ptr(), rounded.precise
+            described.precise = rounded.precise
+            if rounded.low is not None:
+                low = laid_out(rounded.low)
+                self._parameters.append(low)
+                described.low_panels = low.data_ptr()
         return described
 
     def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:

@@ -316,6 +316,7 @@ int run_with_pytorch(const Layers &all) {
     return Run<PyTorch>(all, Member(barrier, 0, 1)).run();
 }
 
+// The scratch memory of a thread, which grows on demand. It is in this file because every processor can run what is here.
 class Scratch {
    public:
     ~Scratch() { std::free(memory_); }
