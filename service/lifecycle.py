@@ -17,6 +17,7 @@ from model.errors import ModelError
 from model.loading import both_packages, load_model, prepare_model
 from model.tokenization.tokenizer import TextTokenizer
 from service.clients.addresses import Peers
+from service.clients.company import Company
 from service.clients.keys import Keys
 from service.clients.slow_readers import Readers
 from service.endpoints import Endpoints
@@ -177,6 +178,7 @@ class ServiceState:
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
         self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
         self.peers = Peers(settings.proxies)
+        self.company = Company()
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests in flight."""

@@ -90,6 +90,17 @@ class Device:
         finally:
             self.release(turn)
 
+    def turn_at_once(self, owner: str) -> Turn | None:
+        """Grant a turn if nothing runs or waits, in this process or another; `release` it afterwards."""
+        with self._changed:
+            if self.demand or not self.siblings_idle:
+                return None
+            turn = Turn(owner)
+            self._used[owner] = self._clock = max(self._used.get(owner, 0), self._clock)
+            self._running.append(turn)
+            self._publish(turn)
+            return turn
+
     def charge(self, turn: Turn, tokens: int) -> None:
         """Charge tokens to the turn's owner."""
         with self._changed:

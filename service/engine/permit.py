@@ -19,3 +19,5 @@ class Permit:
     """Size of its response, if large."""
     body_dropped: bool = False
     """Whether part of its body was dropped for lack of memory."""
+    alone: bool = False
+    """Whether its connection has been the only one in use of late."""

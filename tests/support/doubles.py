@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -110,12 +111,16 @@ class Watched:
 
 
 class Hanging(Watched):
-    """Also hangs on a word, until it is freed."""
+    """Also hangs on a word, until it is freed; as what is not ours may, so no native kernels run it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.freed = threading.Event()
         self._hang = tokenizer().encode([HANG])[0].token_ids[1]
+
+    @property
+    def info(self) -> ModelInfo:
+        return replace(super().info, kernels=None)
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         if self._hang in batch.input_ids:

@@ -1,0 +1,201 @@
+"""Short texts of a client that has the service to itself run on the event loop."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from model.contract import AttentionWant, Batch, ModelInfo, Output, Want
+from model.errors import InferenceError
+from service.clients.company import Company
+from service.engine.device import Device
+from service.engine.engine import Engine, Result
+from service.engine.permit import Permit
+from service.lifecycle import VERSION
+from service.protocols.endpoints import ENDPOINTS
+from service.sharing.board import LANES, LANES_ENDED, Board
+from service.telemetry.metrics import Metrics
+from tests.support.doubles import POISON, Watched, engine
+from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, words
+from tests.support.kernel import needs_kernels
+from tests.support.serving import serve
+
+LONE = Permit(alone=True)
+SHORT = 50  # tokens
+
+
+class Placed(Watched):
+    """Records on which thread each batch ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[int] = []
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        self.threads.append(threading.get_ident())
+        return super().run(batch, lanes=lanes)
+
+
+class Unfinished(Placed):
+    """Answers with a NaN where the others would fail."""
+
+    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+        self.poison, poison = -1, self.poison
+        outputs = super().run(batch, lanes=lanes)
+        self.poison = poison
+        if poison in batch.input_ids and outputs[0].sentence is not None:
+            outputs[0].sentence[3] = np.nan
+        return outputs
+
+
+class WithoutKernels(Placed):
+    """Says that no native kernels run it."""
+
+    @property
+    def info(self) -> ModelInfo:
+        return replace(super().info, kernels=None)
+
+
+def ask(made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = LONE, most: int = SHORT) -> Result:
+    """Submit one request to an engine for which so many tokens are few."""
+    made._at_once.most_tokens = most
+    encodings = encode(*texts)
+    result: Result = perform(lambda: made.submit(encodings, [want] * len(encodings), permit))
+    return result
+
+
+@needs_kernels
+def test_a_short_text_of_a_lone_client_runs_on_the_event_loop() -> None:
+    """It does not change threads, its vector is the same to the last bit, and it counts like any other."""
+    metrics, backend = Metrics(VERSION, ENDPOINTS), Placed()
+    with running(engine(backend, metrics)) as made:
+        handed = ask(made, "a short text", permit=Permit())
+        before = samples(metrics)
+        backend.threads.clear()
+        once = ask(made, "a short text")
+        after = samples(metrics)
+        assert made.idle_since is not None
+    assert backend.threads == [threading.get_ident()]
+    for one, other in zip(once.outputs, handed.outputs, strict=True):
+        assert one.sentence is not None
+        assert other.sentence is not None
+        assert (one.sentence == other.sentence).all()
+    assert once.queue_s == 0 < once.compute_s
+    for name in ("headlight_batches_total", "headlight_batch_tokens_count"):
+        assert after[f'{name}{{model="mini"}}'] == before[f'{name}{{model="mini"}}'] + 1
+    for stage in ("queue", "compute"):
+        counted = f'headlight_stage_duration_seconds_count{{model="mini",stage="{stage}"}}'
+        assert after[counted] == before[counted] + 1
+
+
+@needs_kernels
+@pytest.mark.parametrize("case", ["company", "long", "slow", "maps", "over the budget"])
+def test_everything_else_is_handed_to_a_runner(case: str) -> None:
+    """What others would wait for, and what takes more than a pass."""
+    backend = Placed()
+    with running(engine(backend, max_batch_tokens=16)) as made:
+        backend.threads.clear()
+        ask(
+            made,
+            "a text " * (2000 if case == "long" else 10 if case == "over the budget" else 1),
+            want=Want(attention=AttentionWant((0,), (0,))) if case == "maps" else SENTENCE,
+            permit=Permit(alone=case != "company"),
+            most=3 if case == "slow" else SHORT,
+        )
+    assert backend.threads
+    assert threading.get_ident() not in backend.threads
+
+
+@needs_kernels
+def test_what_is_short_is_measured() -> None:
+    """A text of a few tokens is on every processor; without native kernels none is."""
+    with running(engine(Placed())) as made:
+        assert made._at_once.most_tokens > 3
+    with running(engine(WithoutKernels())) as made:
+        assert made._at_once.most_tokens == 0
+
+
+@needs_kernels
+def test_a_text_waits_while_another_runs() -> None:
+    """The event loop never waits for the device."""
+    backend = Placed()
+    with running(engine(backend)) as made:
+
+        async def work() -> None:
+            holder = await hold(made, backend)
+            made._at_once.most_tokens = SHORT
+            start = time.perf_counter()
+            assert made._at_once.run([words(5)], [SENTENCE]) is None
+            assert time.perf_counter() - start < 1
+            backend.gate.set()
+            await holder
+
+        perform(work)
+
+
+@needs_kernels
+@pytest.mark.parametrize(("kind", "reason"), [(Placed, "exception"), (Unfinished, "not-finite")])
+def test_what_fails_is_left_to_a_runner(kind: type[Placed], reason: str) -> None:
+    """It is run once more, fails as it would have failed there, and is counted once; the next one runs."""
+    metrics, backend = Metrics(VERSION, ENDPOINTS), kind()
+    with running(engine(backend, metrics)) as made:
+        backend.threads.clear()
+        with pytest.raises(InferenceError):
+            ask(made, POISON)
+        assert backend.threads[0] == threading.get_ident() != backend.threads[1]
+        assert samples(metrics)[f'headlight_inference_failures_total{{model="mini",reason="{reason}"}}'] == 1
+        backend.threads.clear()
+        ask(made, "fine")
+    assert backend.threads == [threading.get_ident()]
+
+
+def test_no_turn_at_once_beside_another() -> None:
+    """Neither of this process nor of one that ran just now."""
+    device = Device(2)
+    turn = device.turn_at_once("a")
+    assert turn is not None
+    assert device.turn_at_once("b") is None
+    device.release(turn)
+    assert device.demand == 0
+    board = Board(2, ["mini"])
+    one, other = Device(2, board.column(0)), board.column(1).own
+    other[LANES] = 1
+    assert one.turn_at_once("a") is None
+    other[LANES], other[LANES_ENDED] = 0, time.monotonic_ns()
+    assert one.turn_at_once("a") is None
+    other[LANES_ENDED] = 0
+    assert one.turn_at_once("a") is not None
+    assert board.column(0).own[LANES] == 1
+
+
+def test_a_connection_is_alone_once_the_others_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at first, and not for a tenth of a second after a request on another one."""
+    now = 50.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    company, one, other = Company(), object(), object()
+    assert not company.alone(one)
+    now += 0.2
+    assert company.alone(one)
+    assert not company.alone(other)
+    assert not company.alone(one)
+    now += 0.05
+    assert not company.alone(one)
+    now += 0.1
+    assert company.alone(one)
+
+
+@needs_kernels
+def test_requests_of_one_connection_stop_waiting_in_the_queue() -> None:
+    """Over HTTP, with the service's own measurements: the queue adds nothing to such a request."""
+    waited = 'headlight_stage_duration_seconds_sum{model="all-MiniLM-L6-v2",stage="queue"}'
+    with serve(processes=1) as service:
+        service.encode(["word"])
+        until = time.monotonic() + 20
+        gained = 1.0
+        while gained and time.monotonic() < until:
+            before = service.metrics()[waited]
+            service.encode(["word"])
+            gained = service.metrics()[waited] - before
+        assert gained == 0
