@@ -33,6 +33,7 @@ from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
 from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
+from model.pytorch.kernels.short_passes import ShortPasses
 from model.pytorch.kernels.stack import rounds_all, run_on_kernels
 from model.pytorch.observing import BatchObserver
 from model.pytorch.tensor_operations import TensorOperations
@@ -144,6 +145,7 @@ class TorchBackend:
                 "float32 or bfloat16, or auto.",
                 field="dtype",
             )
+        self._short_passes = ShortPasses.of(self.encoder)
         if self._kernels is None:
             self.encoder.prepack()
         self.dense = checkpoint.folder.dense
@@ -215,6 +217,8 @@ class TorchBackend:
 
     @torch.inference_mode()
     def _run(self, batch: Batch) -> list[Output]:
+        if len(batch) == 1 and (vector := self._run_short(batch)) is not None:
+            return [Output(vector)]
         if self.info.dtype == "int8" and any(_observes(want) for want in batch.wants):
             return self._run_in_two_passes(batch)
         # Sequences with adapters run apart from the others, which keep the native kernels.
@@ -223,6 +227,16 @@ class TorchBackend:
         for kind in {*adapted}:
             outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind])
         return [outputs[number] for number in range(len(batch))]
+
+    def _run_short(self, batch: Batch) -> FloatArray | None:
+        """Run a short sequence of which only a vector from the last layer is wanted; None if it is not."""
+        last, (want,), ids = self.info.layers, batch.wants, batch.input_ids
+        if self._short_passes is None or want != Want(want.sentence) or want.states(last) != {last}:
+            return None
+        if batch.unattended or not self._short_passes.takes(ids):
+            return None
+        states = {last: self._short_passes.run(ids, batch.segment_ids)}
+        return self._pool(states, Packing.of([len(ids)]), [want.sentence])[0]
 
     def _run_in_two_passes(self, batch: Batch) -> list[Output]:
         """Run a batch in eight bits, and what is observed of it in a precise pass.

@@ -48,13 +48,24 @@ class NativeEmbeddings:
 
         Raises ValueError for a number without a row in its table.
         """
-        if self._padding_id is not None and bool((input_ids == self._padding_id).any()):
-            # The tokens after it are at other positions than their places in the sequence.
+        if self.moves_positions(input_ids):
             return embed_packed(self._embeddings, input_ids, segment_ids, packing)
         x = torch.empty(len(input_ids), self._tables[0].shape[1])
+        self.run(self.describe(input_ids, segment_ids, packing, x))
+        return x
+
+    def moves_positions(self, input_ids: Tensor) -> bool:
+        """Whether a token is the padding: those after it are at other positions than their places."""
+        return self._padding_id is not None and bool((input_ids == self._padding_id).any())
+
+    def describe(self, input_ids: Tensor, segment_ids: Tensor, packing: Packing, x: Tensor) -> Embedding:
+        """Describe the call that embeds tokens into x, all of which has to live until `run` has returned."""
         arguments = Embedding.from_buffer_copy(self._constants)
         arguments.tokens, arguments.segments = input_ids.data_ptr(), segment_ids.data_ptr()
         arguments.starts, arguments.sequences = packing.offsets.ctypes.data, len(packing.lengths)
         arguments.output, arguments.rows = x.data_ptr(), len(x)
+        return arguments
+
+    def run(self, arguments: Embedding) -> None:
+        """Embed what `describe` described; raises ValueError for a number without a row in its table."""
         check(self._kernels.embed(byref(arguments)))
-        return x

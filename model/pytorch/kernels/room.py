@@ -1,7 +1,6 @@
 """The buffers of one pass through native layers."""
 
 from collections.abc import Collection, Iterator
-from ctypes import c_int64
 
 import torch
 from torch import Tensor
@@ -46,12 +45,10 @@ class Room:
         self._projected = sum(config.qkv_rows)
         if rows > packing.tokens:
             self.mixed[packing.tokens :] = 0
-        self.starts = packing.offsets
-        hidden = packing.unattended
-        self.unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
         self._operands = {"mixed": self.mixed}
-        if dtype != torch.float32 or not widest:
-            self._operands["rounded"] = x.to(dtype, copy=True)
+        self.rounded = x.to(dtype, copy=True) if dtype != torch.float32 or not widest else None
+        if self.rounded is not None:
+            self._operands["rounded"] = self.rounded
         if gated:
             self._operands["gated"] = torch.empty(rows, gated, dtype=dtype)
         self._buffers: dict[str, Tensor] = {}

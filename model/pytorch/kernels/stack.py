@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from ctypes import addressof, byref, c_void_p, cast
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +29,8 @@ from model.pytorch.kernels.library import (
     find_kernels,
     find_observing_kernels,
 )
-from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors, pointers
+from model.pytorch.kernels.passes import Pass, Passes, PassKernels
+from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 from model.pytorch.kernels.room import Room, steps
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
@@ -63,15 +64,6 @@ def rounds_all(config: EncoderConfig) -> bool:
     Those of experts and of vectors of distances are not.
     """
     return config.disentangled is None and not any(layer.mixture for layer in config.layers)
-
-
-class _PassKernels(NamedTuple):
-    """Kernels that can run a pass, and the precision of what is between its products."""
-
-    kernels: Kernels
-    dtype: torch.dtype
-    constants: structures.Layers
-    """What is the same in every pass; the other fields are null."""
 
 
 class NativeStack:
@@ -108,7 +100,7 @@ class NativeStack:
         layers = [described[block] for block in self._blocks]
         self.layers = (structures.Layer * len(layers))(*layers)
         """As the kernels read them."""
-        self._nothing = pointers([None] * len(layers))  # for each layer: nothing to record, nor to project
+        self._passes = Passes(config, self._blocks, self.layers)
         if self._inputs:
             self._inputs.clear()
             free_buffers()
@@ -116,7 +108,7 @@ class NativeStack:
         observing = self._choose_observing()
         self._observing = self._prepare(observing, torch.float32) if observing else None
 
-    def _prepare(self, kernels: Kernels, dtype: torch.dtype) -> _PassKernels:
+    def _prepare(self, kernels: Kernels, dtype: torch.dtype) -> PassKernels:
         config, products = self._config, kernels.products
         steps = {name: getattr(kernels, name) for name in _STEPS}
         if products is not None:
@@ -131,7 +123,7 @@ class NativeStack:
             rms=config.norm_kind == "rms",
             **{name: cast(step, c_void_p) for name, step in steps.items()},
         )
-        return _PassKernels(kernels, dtype, constants)
+        return PassKernels(kernels, dtype, constants)
 
     def _choose_observing(self) -> Kernels | None:
         """Choose what runs observed attention where all weights have eight bits: kernels in float32."""
@@ -194,6 +186,24 @@ class NativeStack:
             states[last_state] = self._encoder.final_norm(states[last_state])
         return states
 
+    def room(self, x: Tensor, packing: Packing) -> Room:
+        """Allocate what a pass from hidden state 0, float32 (T, C), needs that observes nothing."""
+        return Room(x, packing, self._unobserved.dtype, self._config, self._widest, self._gated)
+
+    def describe(self, room: Room, packing: Packing, state: Tensor) -> Pass:
+        """Describe a pass of the first rows of a room to the last hidden state, without the final norm."""
+        last = self._config.num_layers
+        positions = PassPositions(self._encoder, packing, packing.tokens, self._tables, self._vectors)
+        described = self._passes.describe(
+            self._unobserved, room, packing, positions, range(last), {last: state}, Plan({last})
+        )
+        described.layers.tokens = described.attention.tokens = packing.tokens
+        return described
+
+    def run(self, described: Pass) -> None:
+        """Run a pass that `describe` described."""
+        check(self._unobserved.kernels.run_layers(byref(described.layers)))
+
     def _run_part(
         self, x: Tensor, packing: Packing, plan: Plan, states: Mapping[int, Tensor], first: int
     ) -> None:
@@ -206,67 +216,25 @@ class NativeStack:
         for some in steps(last, plan.observers, len(x) * sum(self._config.qkv_rows)):
             projections = {number: room.projected() for number in some if number in plan.observers}
             ends = some.stop == last and plan.ends_observing
-            self._run(
-                pass_kernels, room, positions, some, states, projections, plan, first, ends_observing=ends
+            described = self._passes.describe(
+                pass_kernels,
+                room,
+                packing,
+                positions,
+                some,
+                states,
+                plan,
+                projections=projections,
+                first=first,
+                ends_observing=ends,
             )
+            check(pass_kernels.kernels.run_layers(byref(described.layers)))
+            room.x = states.get(some.stop, room.stream)
             for number, qkv in projections.items():
                 attention = self._blocks[number].attention
                 q, k, v = attention.split(qkv)
                 k, v = attention.repeat(k), attention.repeat(v)
                 plan.observers[number](attention, q, k, v, positions.bias(attention))
-
-    def _run(
-        self,
-        pass_kernels: _PassKernels,
-        room: Room,
-        positions: PassPositions,
-        some: range,
-        states: Mapping[int, Tensor],
-        projections: Mapping[int, Tensor],
-        plan: Plan,
-        first: int,
-        *,
-        ends_observing: bool,
-    ) -> None:
-        """Run the hidden state in `room`, of sequences from `first` on, through some layers."""
-        tokens, size = room.x.shape
-        config = self._config
-        attention = structures.Attention(
-            starts=room.starts.ctypes.data,
-            unattended=room.unattended and addressof(room.unattended),
-            tokens=tokens,
-            sequences=len(room.starts) - 1,
-            heads=config.num_heads,
-            head_size=config.head_size,
-            scale=config.score_scale,
-            kv_heads=0 if config.kv_heads == config.num_heads else config.kv_heads,
-            bias_length=positions.longest,
-            causal=config.causal,
-        )
-        into = pointers(states[n + 1].data_ptr() if n + 1 in states else None for n in some)
-        recorded = projected = self._nothing
-        if projections:
-            projected = pointers(projections[n].data_ptr() if n in projections else None for n in some)
-        if seen := plan.in_kernels:
-            recorded = pointers(seen[n].address(first) if n in seen else None for n in some)
-        blocks = [self._blocks[number] for number in some]
-        angles, biases = positions.angles(blocks), positions.biases(blocks)
-        distances = positions.distances(blocks)
-        layers = structures.Layers.from_buffer_copy(pass_kernels.constants)
-        layers.layers = addressof(self.layers[some.start])
-        layers.count, layers.tokens, layers.size = len(some), tokens, size
-        layers.x, layers.stream = room.x.data_ptr(), room.stream.data_ptr()
-        for name, address in room.addresses.items():
-            setattr(layers, name, address)
-        layers.states, layers.projections = addressof(into), addressof(projected)
-        layers.observations, layers.attention = addressof(recorded), addressof(attention)
-        layers.ends_observing = ends_observing
-        layers.angles = angles and addressof(angles)
-        layers.biases = biases and addressof(biases)
-        layers.distances = distances and addressof(distances)
-        layers.precise = bool(plan.observers or plan.in_kernels)
-        check(pass_kernels.kernels.run_layers(byref(layers)))
-        room.x = states.get(some.stop, room.stream)
 
     def _layer(self, block: Any) -> structures.Layer:
         attention, feed_forward = block.attention, block.feed_forward

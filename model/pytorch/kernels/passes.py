@@ -1,0 +1,102 @@
+"""Describes a pass through layers to the native kernels."""
+
+from collections.abc import Mapping, Sequence
+from ctypes import addressof, c_int64
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from model.encoder.config import EncoderConfig
+from model.encoder.packing import Packing
+from model.encoder.plan import Plan
+from model.pytorch.kernels import structures
+from model.pytorch.kernels.library import Kernels
+from model.pytorch.kernels.positions import PassPositions, pointers
+from model.pytorch.kernels.room import Room
+
+
+class PassKernels(NamedTuple):
+    """Kernels that can run a pass, and the precision of what is between its products."""
+
+    kernels: Kernels
+    dtype: torch.dtype
+    constants: structures.Layers
+    """What is the same in every pass; the other fields are null."""
+
+
+class Pass(NamedTuple):
+    """The arguments of one call, and what has to live as long as it is used."""
+
+    layers: structures.Layers
+    attention: structures.Attention
+    kept: tuple[object, ...]
+
+
+class Passes:
+    """Describes passes through the layers of one encoder; `layers` describes these to the kernels."""
+
+    def __init__(self, config: EncoderConfig, blocks: Sequence[Any], layers: Any) -> None:
+        self._config = config
+        self._blocks = blocks
+        self._layers = layers
+        self._nothing = pointers([None] * len(blocks))  # for each layer: nothing to record, nor to project
+
+    def describe(
+        self,
+        kernels: PassKernels,
+        room: Room,
+        packing: Packing,
+        positions: PassPositions,
+        some: range,
+        states: Mapping[int, Tensor],
+        plan: Plan,
+        *,
+        projections: Mapping[int, Tensor] | None = None,
+        first: int = 0,
+        ends_observing: bool = False,
+    ) -> Pass:
+        """Describe a pass of the hidden state in `room`, of sequences from `first` on, through some layers.
+
+        It writes the hidden `states` and the `projections` (queries, keys and values) of some layers.
+        """
+        tokens, size = room.x.shape
+        config = self._config
+        hidden = packing.unattended
+        unattended = (c_int64 * len(hidden))(*hidden) if any(hidden) else None
+        attention = structures.Attention(
+            starts=packing.offsets.ctypes.data,
+            unattended=unattended and addressof(unattended),
+            tokens=tokens,
+            sequences=len(packing.lengths),
+            heads=config.num_heads,
+            head_size=config.head_size,
+            scale=config.score_scale,
+            kv_heads=0 if config.kv_heads == config.num_heads else config.kv_heads,
+            bias_length=positions.longest,
+            causal=config.causal,
+        )
+        into = pointers(states[n + 1].data_ptr() if n + 1 in states else None for n in some)
+        recorded = projected = self._nothing
+        if projections:
+            projected = pointers(projections[n].data_ptr() if n in projections else None for n in some)
+        if seen := plan.in_kernels:
+            recorded = pointers(seen[n].address(first) if n in seen else None for n in some)
+        blocks = [self._blocks[number] for number in some]
+        angles, biases = positions.angles(blocks), positions.biases(blocks)
+        distances = positions.distances(blocks)
+        layers = structures.Layers.from_buffer_copy(kernels.constants)
+        layers.layers = addressof(self._layers[some.start])
+        layers.count, layers.tokens, layers.size = len(some), tokens, size
+        layers.x, layers.stream = room.x.data_ptr(), room.stream.data_ptr()
+        for name, address in room.addresses.items():
+            setattr(layers, name, address)
+        layers.states, layers.projections = addressof(into), addressof(projected)
+        layers.observations, layers.attention = addressof(recorded), addressof(attention)
+        layers.ends_observing = ends_observing
+        layers.angles = angles and addressof(angles)
+        layers.biases = biases and addressof(biases)
+        layers.distances = distances and addressof(distances)
+        layers.precise = bool(plan.observers or plan.in_kernels)
+        kept = (room, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
+        return Pass(layers, attention, kept)
