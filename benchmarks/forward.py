@@ -184,10 +184,16 @@ def lanes_pass(
 
 
 def encoder_pass(backend: TorchBackend, texts: Sequence[Sequence[int]]) -> Callable[[], object]:
-    """Prepare the bare encoder: packed ids, sorted by length, to the last hidden state."""
+    """Prepare the bare encoder: packed ids, sorted by length, to the last hidden state.
+
+    A single short text runs as the backend runs it, with what it keeps prepared.
+    """
     ordered = sorted(texts, key=len)
     ids = torch.tensor([i for text in ordered for i in text])
     last = Plan({backend.info.layers})
+    short, numbers = backend.short_passes, ids.numpy()
+    if len(texts) == 1 and short is not None and short.takes(numbers):
+        return partial(short.run, numbers, np.zeros_like(numbers))
 
     def run() -> object:
         packing = Packing.of(len(text) for text in ordered)

@@ -353,5 +353,8 @@ class Backend(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Return the memory kept for later batches to the operating system; called after idle time."""
+        """Return what is kept for later batches to the operating system: memory, and this thread's helpers.
+
+        Called after idle time.
+        """
         ...

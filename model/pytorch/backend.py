@@ -32,7 +32,7 @@ from model.heads.running import Heads, head_outputs
 from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
-from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
+from model.pytorch.kernels.library import Kernels, NoKernels, end_threads, find_int8_kernels, find_kernels
 from model.pytorch.kernels.short_passes import ShortPasses
 from model.pytorch.kernels.stack import rounds_all, run_on_kernels
 from model.pytorch.observing import BatchObserver
@@ -145,7 +145,7 @@ class TorchBackend:
                 "float32 or bfloat16, or auto.",
                 field="dtype",
             )
-        self._short_passes = ShortPasses.of(self.encoder)
+        self.short_passes = ShortPasses.of(self.encoder)
         if self._kernels is None:
             self.encoder.prepack()
         self.dense = checkpoint.folder.dense
@@ -196,7 +196,9 @@ class TorchBackend:
         return self._rows(sum(lengths))
 
     def give_back(self) -> None:
-        """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""
+        """End this thread's helpers; on CPUs PyTorch keeps no freed memory, and a GPU is not shared."""
+        if self._kernels is not None:
+            end_threads()
 
     def _rows(self, tokens: int) -> int:
         own_products = self._kernels is not None and self._kernels.products is not None
@@ -231,11 +233,11 @@ class TorchBackend:
     def _run_short(self, batch: Batch) -> FloatArray | None:
         """Run a short sequence of which only a vector from the last layer is wanted; None if it is not."""
         last, (want,), ids = self.info.layers, batch.wants, batch.input_ids
-        if self._short_passes is None or want != Want(want.sentence) or want.states(last) != {last}:
+        if self.short_passes is None or want != Want(want.sentence) or want.states(last) != {last}:
             return None
-        if batch.unattended or not self._short_passes.takes(ids):
+        if batch.unattended or not self.short_passes.takes(ids):
             return None
-        states = {last: self._short_passes.run(ids, batch.segment_ids)}
+        states = {last: self.short_passes.run(ids, batch.segment_ids)}
         return self._pool(states, Packing.of([len(ids)]), [want.sentence])[0]
 
     def _run_in_two_passes(self, batch: Batch) -> list[Output]:

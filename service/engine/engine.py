@@ -237,6 +237,8 @@ class Engine:
             outputs = self._at_once.run(encodings, wants)
             if outputs is not None:
                 return Result(outputs, *self._record_stages(0.0, time.perf_counter() - start))
+        else:
+            self._at_once.rest()
         job = self._enqueue(encodings, wants, permit)
         try:
             await job.done

@@ -181,6 +181,11 @@ def find_observing_kernels(kernels: Kernels) -> Kernels:
     return steps._replace(products=products)
 
 
+def end_threads() -> None:
+    """End the threads that passes of the calling thread have started."""
+    _library().headlight_end_threads()
+
+
 def _columns(library: ctypes.CDLL, steps: str) -> int:
     """The columns of a panel."""
     return ctypes.c_int64.in_dll(library, f"headlight_columns_{steps}").value

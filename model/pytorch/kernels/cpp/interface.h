@@ -250,5 +250,6 @@ HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
 HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[16];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
+HEADLIGHT_EXPORTED void headlight_end_threads(void);  // of the calling thread, which starts others when it needs them
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted
 }  // extern "C"

@@ -351,6 +351,8 @@ int headlight_is_intel() {
     return __builtin_cpu_is("intel") ? 1 : 0;
 }
 
+void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
+
 const int64_t headlight_sizes[16] = {sizeof(Observation), sizeof(Distances), sizeof(Attention),  sizeof(Norm),
                                      sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),    sizeof(Collection),
                                      sizeof(Embedding),   sizeof(Torch),     sizeof(Product),    sizeof(Linear),
