@@ -353,8 +353,14 @@ class Backend(Protocol):
         ...
 
     def give_back(self) -> None:
-        """Return what is kept for later batches to the operating system: memory, and this thread's helpers.
+        """Return the memory kept for later batches to the operating system; called after idle time."""
+        ...
 
-        Called after idle time.
-        """
+    @property
+    def prepares_short(self) -> bool:
+        """Whether a pass of a single short text is prepared, and then one call of the native kernels."""
+        ...
+
+    def end_helpers(self) -> None:
+        """End the threads that passes of the calling thread have started; the next pass starts others."""
         ...

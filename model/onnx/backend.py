@@ -129,6 +129,14 @@ class OnnxBackend:
         for padded in self._pad(least):
             self._compute(self._shared.give_back, padded)
 
+    @property
+    def prepares_short(self) -> bool:
+        """Never: ONNX Runtime prepares nothing for a text."""
+        return False
+
+    def end_helpers(self) -> None:
+        """Do nothing: the threads of ONNX Runtime are those of its sessions."""
+
     def _pad(self, batch: Batch) -> Iterator[PaddedBatch]:
         """Group sequences by what they fetch, and each of these groups by similar length."""
         grouped: dict[Fetches, list[int]] = defaultdict(list)

@@ -196,7 +196,15 @@ class TorchBackend:
         return self._rows(sum(lengths))
 
     def give_back(self) -> None:
-        """End this thread's helpers; on CPUs PyTorch keeps no freed memory, and a GPU is not shared."""
+        """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""
+
+    @property
+    def prepares_short(self) -> bool:
+        """Whether a pass of a single short text is prepared, and then one call of the native kernels."""
+        return self.short_passes is not None
+
+    def end_helpers(self) -> None:
+        """End the threads that passes of the calling thread have started; the next pass starts others."""
         if self._kernels is not None:
             end_threads()
 

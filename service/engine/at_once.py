@@ -13,19 +13,22 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# The event loop does nothing else meanwhile. As long may it wait for the interpreter (`service/process.py`).
+# The event loop does nothing else meanwhile. It may wait as long for the interpreter (`service/process.py`).
 _BRIEF_S = 0.003
 
 
 _SAMPLES = 10  # of which the fastest counts: other workers start, too
+_MEASURED_S = 0.2
 
 
 @dataclass(slots=True)
 class AtOnce:
     """Saves handing a batch to a runner's thread and its outputs back, which takes as long as a short pass.
 
-    Only passes that are one call of the native kernels run here: of PyTorch's steps each would wake threads
-    that another thread started. `most_tokens` is how many take so little time that others may wait for them.
+    Only backends that prepare short passes run here: in any other, each step of PyTorch would start or wake
+    helper threads. `tokens_per_s` is how fast a short text ran at the start, 0 before.
+
+    Nobody supervises such a pass: if it hung, the event loop would stand still, and with it the process.
     """
 
     name: str
@@ -33,19 +36,18 @@ class AtOnce:
     device: Device
     metrics: Metrics
     throughput: Throughput
-    most_tokens: int = 0
-    _has_helpers: bool = False
+    tokens_per_s: float = 0.0
 
     def measure(self, encoding: Encoding, want: Want) -> None:
-        """Set `most_tokens` by the time that a text takes in this thread; 0 without native kernels."""
-        if self.backend.info.kernels in (None, "amx"):  # with the latter, PyTorch multiplies
+        """Set `tokens_per_s` by the time that a text takes in this thread, if passes are prepared."""
+        if not self.backend.prepares_short:
             return
-        seconds = []
-        for _ in range(_SAMPLES):
+        seconds = list[float]()
+        while len(seconds) < _SAMPLES and sum(seconds) < _MEASURED_S:
             start = time.perf_counter()
             self.backend.run(Batch.pack([encoding], [want]))
             seconds.append(time.perf_counter() - start)
-        self.most_tokens = int(_BRIEF_S * len(encoding) / min(seconds))
+        self.tokens_per_s = len(encoding) / min(seconds)
 
     def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output] | None:
         """Run the sequences of a request; None if a runner must run them.
@@ -53,15 +55,14 @@ class AtOnce:
         That is so if they take long, if something else runs or waits, or if they fail: the runner finds out
         which one it was, and counts the failure.
         """
-        tokens = sum(len(encoding) for encoding in encodings)
-        most = min(self.most_tokens, self.throughput.budget)
-        if tokens > most or not all(_is_plain(want) for want in wants):
+        tokens = sum(max(1, len(encoding)) for encoding in encodings)
+        if not (self._is_brief(tokens) and all(_is_plain(want) for want in wants)):
             return None
         turn = self.device.turn_at_once(self.name)
         if turn is None:
             return None
         self.device.charge(turn, tokens)
-        self._has_helpers = True
+        self.device.end_helpers = self.backend.end_helpers
         start = time.perf_counter()
         try:
             outputs = self.backend.run(Batch.pack(encodings, wants))
@@ -77,14 +78,13 @@ class AtOnce:
         self.metrics.batch(self.name, inputs=len(outputs), tokens=tokens, padding=padding)
         return outputs
 
-    def rest(self) -> None:
-        """End the threads that help, since there are others for a runner.
+    def _is_brief(self, tokens: int) -> bool:
+        """Whether so many tokens take so little time that others may wait for them.
 
-        With more threads than cores, all would sleep after each pass instead of spinning for the next.
+        On a machine that was busy at the start, the batches of runners are faster than what was measured.
         """
-        if self._has_helpers:
-            self._has_helpers = False
-            self.backend.give_back()
+        rate = max(self.tokens_per_s, self.throughput.tokens_per_s)
+        return self.backend.prepares_short and tokens <= min(_BRIEF_S * rate, self.throughput.budget)
 
 
 def _is_plain(want: Want) -> bool:

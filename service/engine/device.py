@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,6 +43,8 @@ class Device:
         self._used: dict[str, int] = {}
         self._clock = 0
         self._ended = 0.0
+        self.end_helpers: Callable[[], None] | None = None
+        """Set by a turn on the event loop that may have started some; `rest` calls it."""
 
     @property
     def demand(self) -> int:
@@ -100,6 +102,15 @@ class Device:
             self._running.append(turn)
             self._publish(turn)
             return turn
+
+    def rest(self) -> None:
+        """End the threads that help the event loop, on the event loop, since a runner has others.
+
+        With more threads than cores, all would sleep after each pass instead of spinning for the next.
+        """
+        if self.end_helpers is not None:
+            self.end_helpers()
+            self.end_helpers = None
 
     def charge(self, turn: Turn, tokens: int) -> None:
         """Charge tokens to the turn's owner."""

@@ -66,8 +66,8 @@ class Engine:
 
     With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
     one request, and `max_queue_tokens` None means room for four of those. `device` is shared by the engines
-    that run on it. A batch that takes longer than `stuck_after_s` is abandoned. `column` is shared with the
-    other processes of the service, if there are any.
+    that run on it. A runner's batch that takes longer than `stuck_after_s` is abandoned. `column` is shared
+    with the other processes of the service, if there are any.
     """
 
     def __init__(
@@ -232,13 +232,13 @@ class Engine:
         admitted on an estimate may exceed the limit slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
-        if permit.alone and self._queue.empty:
+        if not permit.alone:
+            self._device.rest()
+        elif self._queue.empty:
             start = time.perf_counter()
             outputs = self._at_once.run(encodings, wants)
             if outputs is not None:
                 return Result(outputs, *self._record_stages(0.0, time.perf_counter() - start))
-        else:
-            self._at_once.rest()
         job = self._enqueue(encodings, wants, permit)
         try:
             await job.done
@@ -269,6 +269,7 @@ class Engine:
                 done.exception()  # marks it as retrieved: asyncio logs exceptions that never are
             changed.set()
 
+        self._device.rest()
         job = self._enqueue(encodings, wants, permit or Permit(), arrived)
         job.done.add_done_callback(settled)
         left = len(encodings)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.contract import Batch, FloatArray, Output, SentenceWant, Want
+from model.arrays import IntArray
+from model.contract import AttentionWant, Batch, FloatArray, Output, PoolingMode, SentenceWant, Want
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
@@ -127,13 +128,29 @@ def test_an_id_without_an_embedding_is_refused_and_the_next_text_runs() -> None:
     assert (state == whole(encoder, torch.from_numpy(ids), torch.zeros(3, dtype=torch.int64))).all()
 
 
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the texts of which prepared passes were run."""
+    lengths: list[int] = []
+    run = ShortPasses.run
+
+    def noted(self: ShortPasses, ids: IntArray, segments: IntArray) -> torch.Tensor:
+        lengths.append(len(ids))
+        return run(self, ids, segments)
+
+    monkeypatch.setattr(ShortPasses, "run", noted)
+    return lengths
+
+
 @needs_kernels
-def test_vectors_are_kept_and_threads_keep_apart() -> None:
+@pytest.mark.parametrize("mode", ["mean", "cls", "last", "max"])
+def test_vectors_are_kept_and_threads_keep_apart(mode: PoolingMode, prepared: list[int]) -> None:
     """A vector is not overwritten by the next text of its thread, nor by one of another thread."""
     backend = minilm()
-    want = Want(SentenceWant(("mean",), (6,)))
+    want = Want(SentenceWant((mode,), (6,)))
     encodings = tokenizer().encode([f"a text about {word}" for word in ("tea", "rain", "chess", "salt")])
     expected = [vector_of(output) for output in backend.run(Batch.pack(encodings, [want] * 4))]
+    assert prepared == []
     wrong: list[int] = []
 
     def run(first: int) -> None:
@@ -150,26 +167,31 @@ def test_vectors_are_kept_and_threads_keep_apart() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+    assert len(prepared) == 120
 
 
 @needs_kernels
 @pytest.mark.parametrize(
-    "want",
+    ("want", "prepares"),
     [
-        Want(SentenceWant(("cls",), (6,))),
-        Want(SentenceWant(("last", "max"), (6,), normalize=True, dimensions=100)),
-        Want(SentenceWant(("mean",), (6, 3))),
-        Want(SentenceWant(("mean",), (6,)), token_layers=(6,)),
-        Want(),
+        (Want(SentenceWant(("cls",), (6,))), True),
+        (Want(SentenceWant(("last", "max"), (6,), normalize=True, dimensions=100)), True),
+        (Want(SentenceWant(("mean",), (6, 3))), False),
+        (Want(SentenceWant(("mean",), (3,))), False),
+        (Want(SentenceWant(("mean",), (6,)), token_layers=(6,)), False),
+        (Want(SentenceWant(("mean",), (6,)), attention=AttentionWant((0,), (0,))), False),
+        (Want(), False),
     ],
-    ids=["cls", "last and max", "two layers", "tokens too", "nothing"],
+    ids=["cls", "last and max", "two layers", "another layer", "tokens too", "maps too", "nothing"],
 )
-def test_every_want_is_answered_as_in_a_batch(want: Want) -> None:
-    """Whether or not its pass is prepared."""
+def test_every_want_is_answered_as_in_a_batch(want: Want, prepares: bool, prepared: list[int]) -> None:
+    """Whether or not its pass is prepared, which it is for a vector of the last layer alone."""
     backend = minilm()
     encodings = tokenizer().encode(["a short text", "and a somewhat longer one"])
     for i, expected in enumerate(backend.run(Batch.pack(encodings, [want] * 2))):
+        prepared.clear()
         output = backend.run(Batch.pack([encodings[i]], [want]))[0]
+        assert prepared == ([len(encodings[i])] if prepares else [])
         for one, other in ((output.sentence, expected.sentence), (output.tokens, expected.tokens)):
             assert (one is None) == (other is None)
             assert one is None or other is None or np.array_equal(one, other)
@@ -191,7 +213,7 @@ backend.use_threads(3)
 batch = Batch.pack(tokenizer().encode(["a short text"]), [Want(SentenceWant(("mean",), (6,)))])
 backend.run(batch)
 before = threads()
-backend.give_back()
+backend.end_helpers()
 print(before - threads())
 backend.run(batch)
 print(before - threads())
@@ -199,7 +221,7 @@ print(before - threads())
 
 
 @needs_kernels
-def test_helpers_end_when_they_are_given_back() -> None:
+def test_helpers_end_when_they_are_told_to() -> None:
     """Those of the calling thread, which starts them anew."""
     done = subprocess.run(
         [sys.executable, "-c", _HELPERS],

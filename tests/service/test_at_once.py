@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.contract import AttentionWant, Batch, ModelInfo, Output, Want
+from model.contract import AttentionWant, Batch, Output, Want
 from model.errors import InferenceError
 from service.clients.company import Company
 from service.engine.device import Device
@@ -23,7 +23,7 @@ from tests.support.kernel import needs_kernels
 from tests.support.serving import serve
 
 LONE = Permit(alone=True)
-SHORT = 50  # tokens
+FAST = 20_000.0  # tokens per second: 60 in the time that others may wait
 
 
 class Placed(Watched):
@@ -32,11 +32,11 @@ class Placed(Watched):
     def __init__(self) -> None:
         super().__init__()
         self.threads: list[int] = []
-        self.given_back = 0
+        self.ended = 0
 
-    def give_back(self) -> None:
-        self.given_back += 1
-        super().give_back()
+    def end_helpers(self) -> None:
+        self.ended += 1
+        super().end_helpers()
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.threads.append(threading.get_ident())
@@ -55,17 +55,21 @@ class Unfinished(Placed):
         return outputs
 
 
-class WithoutKernels(Placed):
-    """Says that no native kernels run it."""
+class Unprepared(Placed):
+    """Says that it prepares nothing."""
 
     @property
-    def info(self) -> ModelInfo:
-        return replace(super().info, kernels=None)
+    def prepares_short(self) -> bool:
+        return False
 
 
-def ask(made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = LONE, most: int = SHORT) -> Result:
-    """Submit one request to an engine for which so many tokens are few."""
-    made._at_once.most_tokens = most
+def ask(
+    made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = LONE, rate: float = FAST
+) -> Result:
+    """Submit one request to an engine that measured this rate, once the device is idle."""
+    made._at_once.tokens_per_s = made._throughput.tokens_per_s = rate
+    while made._device.demand:
+        time.sleep(0.001)
     encodings = encode(*texts)
     result: Result = perform(lambda: made.submit(encodings, [want] * len(encodings), permit))
     return result
@@ -107,7 +111,7 @@ def test_everything_else_is_handed_to_a_runner(case: str) -> None:
             "a text " * (2000 if case == "long" else 10 if case == "over the budget" else 1),
             want=Want(attention=AttentionWant((0,), (0,))) if case == "maps" else SENTENCE,
             permit=Permit(alone=case != "company"),
-            most=3 if case == "slow" else SHORT,
+            rate=100.0 if case == "slow" else FAST,
         )
     assert backend.threads
     assert threading.get_ident() not in backend.threads
@@ -115,11 +119,12 @@ def test_everything_else_is_handed_to_a_runner(case: str) -> None:
 
 @needs_kernels
 def test_what_is_short_is_measured() -> None:
-    """A text of a few tokens is on every processor; without native kernels none is."""
+    """For a backend that prepares nothing, nothing is: not even a text without tokens."""
     with running(engine(Placed())) as made:
-        assert made._at_once.most_tokens >= 1
-    with running(engine(WithoutKernels())) as made:
-        assert made._at_once.most_tokens == 0
+        assert made._at_once.tokens_per_s > 0
+    with running(engine(Unprepared())) as made:
+        assert made._at_once.tokens_per_s == 0
+        assert made._at_once.run([replace(words(5), token_ids=[])], [SENTENCE]) is None
 
 
 @needs_kernels
@@ -130,7 +135,7 @@ def test_a_text_waits_while_another_runs() -> None:
 
         async def work() -> None:
             holder = await hold(made, backend)
-            made._at_once.most_tokens = SHORT
+            made._at_once.tokens_per_s = FAST
             start = time.perf_counter()
             assert made._at_once.run([words(5)], [SENTENCE]) is None
             assert time.perf_counter() - start < 1
@@ -146,12 +151,12 @@ def test_the_threads_that_help_end_when_a_client_has_company() -> None:
     backend = Placed()
     with running(engine(backend)) as made:
         ask(made, "a short text", permit=Permit())
-        assert backend.given_back == 0
+        assert backend.ended == 0
         ask(made, "a short text")
-        assert backend.given_back == 0
+        assert backend.ended == 0
         for _ in range(2):
             ask(made, "a short text", permit=Permit())
-            assert backend.given_back == 1
+            assert backend.ended == 1
 
 
 @needs_kernels
@@ -189,11 +194,15 @@ def test_no_turn_at_once_beside_another() -> None:
     assert board.column(0).own[LANES] == 1
 
 
+class Connection:
+    """Anything that has an identity."""
+
+
 def test_a_connection_is_alone_once_the_others_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at first, and not for a tenth of a second after a request on another one."""
     now = 50.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    company, one, other = Company(), object(), object()
+    company, one, other = Company(), Connection(), Connection()
     assert not company.alone(one)
     now += 0.2
     assert company.alone(one)
@@ -205,11 +214,12 @@ def test_a_connection_is_alone_once_the_others_are_quiet(monkeypatch: pytest.Mon
     assert company.alone(one)
 
 
+@pytest.mark.alone
 @needs_kernels
 def test_requests_of_one_connection_stop_waiting_in_the_queue() -> None:
     """Over HTTP, with the service's own measurements: the queue adds nothing to such a request."""
     waited = 'headlight_stage_duration_seconds_sum{model="all-MiniLM-L6-v2",stage="queue"}'
-    with serve(processes=1) as service:
+    with serve(processes=1, dtype="float32") as service:
         service.encode(["word"])
         until = time.monotonic() + 20
         gained = 1.0

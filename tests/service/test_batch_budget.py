@@ -39,7 +39,10 @@ def test_the_limits_are_the_same_on_every_start() -> None:
     made.start()
     try:
         assert (made.max_batch_tokens, made.max_queue_tokens) == at_once == (1024, 4 * 256 * 256)
-        assert len(backend.batches) == 4, "only the warm-up ran"
+        two = [batch for batch in backend.batches if len(batch) == 2]
+        one = [batch for batch in backend.batches if len(batch) == 1]
+        assert len(two) == 4, "of several texts only the warm-up ran"
+        assert one == [[32]] * len(one), "and one short text, to find out how long it takes"
     finally:
         made.close()
 

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -99,6 +98,13 @@ class Watched:
     def give_back(self) -> None:
         self.inner.give_back()
 
+    @property
+    def prepares_short(self) -> bool:
+        return self.inner.prepares_short
+
+    def end_helpers(self) -> None:
+        self.inner.end_helpers()
+
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
         self.shared.append(lanes)
@@ -111,7 +117,7 @@ class Watched:
 
 
 class Hanging(Watched):
-    """Also hangs on a word, until it is freed; as what is not ours may, so no native kernels run it."""
+    """Also hangs on a word, until it is freed; the service guards only against what a runner runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,8 +125,8 @@ class Hanging(Watched):
         self._hang = tokenizer().encode([HANG])[0].token_ids[1]
 
     @property
-    def info(self) -> ModelInfo:
-        return replace(super().info, kernels=None)
+    def prepares_short(self) -> bool:
+        return False
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         if self._hang in batch.input_ids:
