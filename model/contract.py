@@ -358,7 +358,7 @@ class Backend(Protocol):
 
     @property
     def prepares_short(self) -> bool:
-        """Whether a pass of a single short text is prepared, and then one call of the native kernels."""
+        """Whether native kernels run the layers in one call, and what a short text needs is kept ready."""
         ...
 
     def end_helpers(self) -> None:

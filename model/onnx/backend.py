@@ -131,11 +131,11 @@ class OnnxBackend:
 
     @property
     def prepares_short(self) -> bool:
-        """Never: ONNX Runtime prepares nothing for a text."""
+        """False: the native kernels do not run graphs."""
         return False
 
     def end_helpers(self) -> None:
-        """Do nothing: the threads of ONNX Runtime are those of its sessions."""
+        """Do nothing: the threads of ONNX Runtime belong to its sessions, not to the calling thread."""
 
     def _pad(self, batch: Batch) -> Iterator[PaddedBatch]:
         """Group sequences by what they fetch, and each of these groups by similar length."""

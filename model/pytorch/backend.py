@@ -200,7 +200,7 @@ class TorchBackend:
 
     @property
     def prepares_short(self) -> bool:
-        """Whether a pass of a single short text is prepared, and then one call of the native kernels."""
+        """Whether native kernels run the layers in one call, and what a short text needs is kept ready."""
         return self.short_passes is not None
 
     def end_helpers(self) -> None:

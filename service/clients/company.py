@@ -11,7 +11,7 @@ _APART_S = 0.1
 class Company:
     """Tells the requests of a connection that is the only one in use from those that have company.
 
-    To count the requests that wait would not do: while one runs on the event loop, no other is read.
+    Counting the requests that wait would not do: while one runs on the event loop, no other is read.
     """
 
     def __init__(self) -> None:

@@ -15,20 +15,18 @@ log = logging.getLogger(__name__)
 
 # The event loop does nothing else meanwhile. It may wait as long for the interpreter (`service/process.py`).
 _BRIEF_S = 0.003
-
-
-_SAMPLES = 10  # of which the fastest counts: other workers start, too
-_MEASURED_S = 0.2
+_SAMPLES = 10  # of which the fastest counts, because other workers start at the same time
+_MEASURED_S = 0.2  # the most that is spent on them, unless a single one takes longer
 
 
 @dataclass(slots=True)
 class AtOnce:
     """Saves handing a batch to a runner's thread and its outputs back, which takes as long as a short pass.
 
-    Only backends that prepare short passes run here: in any other, each step of PyTorch would start or wake
-    helper threads. `tokens_per_s` is how fast a short text ran at the start, 0 before.
+    Only backends that prepare short passes run here: in others, PyTorch would wake helper threads at each
+    step. `tokens_per_s` is how fast a short text ran at the start, 0 before.
 
-    Nobody supervises such a pass: if it hung, the event loop would stand still, and with it the process.
+    No supervisor ends such a pass: if it hung, the event loop would stand still, and with it the process.
     """
 
     name: str
@@ -52,17 +50,16 @@ class AtOnce:
     def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output] | None:
         """Run the sequences of a request; None if a runner must run them.
 
-        That is so if they take long, if something else runs or waits, or if they fail: the runner finds out
-        which one it was, and counts the failure.
+        That is so if they would take long, if something else runs or waits, or if one of them fails: the
+        runner finds out which one, and counts the failure.
         """
         tokens = sum(max(1, len(encoding)) for encoding in encodings)
         if not (self._is_brief(tokens) and all(_is_plain(want) for want in wants)):
             return None
-        turn = self.device.turn_at_once(self.name)
+        turn = self.device.turn_at_once(self.name, self.backend.end_helpers)
         if turn is None:
             return None
         self.device.charge(turn, tokens)
-        self.device.end_helpers = self.backend.end_helpers
         start = time.perf_counter()
         try:
             outputs = self.backend.run(Batch.pack(encodings, wants))

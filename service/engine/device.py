@@ -43,8 +43,7 @@ class Device:
         self._used: dict[str, int] = {}
         self._clock = 0
         self._ended = 0.0
-        self.end_helpers: Callable[[], None] | None = None
-        """Set by a turn on the event loop that may have started some; `rest` calls it."""
+        self._end_helpers: Callable[[], None] | None = None
 
     @property
     def demand(self) -> int:
@@ -92,25 +91,30 @@ class Device:
         finally:
             self.release(turn)
 
-    def turn_at_once(self, owner: str) -> Turn | None:
-        """Grant a turn if nothing runs or waits, in this process or another; `release` it afterwards."""
+    def turn_at_once(self, owner: str, end_helpers: Callable[[], None]) -> Turn | None:
+        """Grant a turn on the event loop if nothing runs or waits, in this process or another, else None.
+
+        `release` it afterwards. `end_helpers` ends the threads that it may start; `rest` calls it.
+        """
         with self._changed:
             if self.demand or not self.siblings_idle:
                 return None
             turn = Turn(owner)
+            self._end_helpers = end_helpers
             self._used[owner] = self._clock = max(self._used.get(owner, 0), self._clock)
             self._running.append(turn)
             self._publish(turn)
             return turn
 
     def rest(self) -> None:
-        """End the threads that help the event loop, on the event loop, since a runner has others.
+        """End the threads that turns on the event loop started; called there when a runner gets work.
 
-        With more threads than cores, all would sleep after each pass instead of spinning for the next.
+        A runner has threads of its own. With more threads than cores, all would sleep after each pass instead
+        of spinning for the next.
         """
-        if self.end_helpers is not None:
-            self.end_helpers()
-            self.end_helpers = None
+        if self._end_helpers is not None:
+            self._end_helpers()
+            self._end_helpers = None
 
     def charge(self, turn: Turn, tokens: int) -> None:
         """Charge tokens to the turn's owner."""

@@ -232,9 +232,7 @@ class Engine:
         admitted on an estimate may exceed the limit slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
-        if not permit.alone:
-            self._device.rest()
-        elif self._queue.empty:
+        if permit.alone and self._queue.empty:
             start = time.perf_counter()
             outputs = self._at_once.run(encodings, wants)
             if outputs is not None:
@@ -269,7 +267,6 @@ class Engine:
                 done.exception()  # marks it as retrieved: asyncio logs exceptions that never are
             changed.set()
 
-        self._device.rest()
         job = self._enqueue(encodings, wants, permit or Permit(), arrived)
         job.done.add_done_callback(settled)
         left = len(encodings)
@@ -300,6 +297,8 @@ class Engine:
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
         """Add the sequences of one request to the queue; raises OverloadedError."""
+        if not permit.alone:
+            self._device.rest()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job(
             [None] * len(encodings),

@@ -191,7 +191,10 @@ class NativeStack:
         return Room(x, packing, self._unobserved.dtype, self._config, self._widest, self._gated)
 
     def describe(self, room: Room, packing: Packing, state: Tensor) -> Pass:
-        """Describe a pass of the first rows of a room to the last hidden state, without the final norm."""
+        """Describe a pass of the first rows of a room to the last hidden state, without the final norm.
+
+        It writes `state`, float32 (T, C), of the T tokens in `packing`, and observes nothing.
+        """
         last = self._config.num_layers
         positions = PassPositions(self._encoder, packing, packing.tokens, self._tables, self._vectors)
         described = self._passes.describe(
