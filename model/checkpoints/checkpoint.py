@@ -14,6 +14,7 @@ from model.checkpoints.prediction import read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
+from model.encoder.linear import STORED, Linear
 from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import shown
@@ -89,12 +90,15 @@ def _load_encoder(folder: ModelFolder, found: Sequence[Stored], predictor: Predi
     sources = _match(found, encoder, folder, predictor)
     stored = {one.name: one for parts in sources.values() for one, _ in parts}
     tensors = read_tensors(list(stored.values()))
-    weights = {
-        ours: _joined([_rows(tensors[one.name], part) for one, part in parts])
-        for ours, parts in sources.items()
+    by_parts = {
+        ours: tuple(_rows(tensors[one.name], part) for one, part in parts) for ours, parts in sources.items()
     }
+    weights = {ours: _joined(parts) for ours, parts in by_parts.items()}
     # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
     encoder.load_state_dict(weights, assign=True, strict=False)
+    for name, module in encoder.named_modules():
+        if isinstance(module, Linear) and all(part.dtype in STORED for part in by_parts[f"{name}.weight"]):
+            module.stored = by_parts[f"{name}.weight"]
     return encoder.requires_grad_(requires_grad=False).eval()
 
 

@@ -32,9 +32,10 @@ from model.heads.running import Heads, head_outputs
 from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
+from model.pytorch.kernels.eight_bits import rounds_all
 from model.pytorch.kernels.library import Kernels, NoKernels, end_threads, find_int8_kernels, find_kernels
 from model.pytorch.kernels.short_passes import ShortPasses
-from model.pytorch.kernels.stack import rounds_all, run_on_kernels
+from model.pytorch.kernels.stack import run_on_kernels
 from model.pytorch.observing import BatchObserver
 from model.pytorch.tensor_operations import TensorOperations
 

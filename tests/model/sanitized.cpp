@@ -302,6 +302,37 @@ struct Panels {
     ~Panels() { std::free(numbers); }
 };
 
+// Some rows of a weight in memory of their own, in a type that a file may have, which `rounded` gets too.
+struct Part {
+    std::vector<float> wide;
+    std::vector<uint16_t> half;
+    StoredRows rows;
+
+    Part(float *rounded, int64_t count, int64_t in) : rows{nullptr, count, (int32_t)up_to(2)} {
+        for (int64_t i = 0; i < count * in; i++) {
+            float &x = rounded[i];
+            if (rows.type == FLOAT32) {
+                wide.push_back(x);
+                continue;
+            }
+            half.push_back(rows.type == FLOAT16 ? _cvtss_sh(x, 0) : round_to_bfloat16(x));
+            x = rows.type == FLOAT16 ? _cvtsh_ss(half.back()) : widen(half.back());
+        }
+        rows.first = rows.type == FLOAT32 ? (const void *)wide.data() : half.data();
+    }
+};
+
+// Split a weight (out, in) into parts.
+std::vector<Part> stored_parts(std::vector<float> &weight, int64_t in, int64_t out) {
+    std::vector<Part> parts;
+    for (int64_t o = 0, count; o < out; o += count) {
+        count = 1 + up_to(out - o - 1);
+        parts.emplace_back(weight.data() + o * in, count, in);
+    }
+    return parts;
+}
+
+// A product with panels; or in float32, with weights as a file holds them, without `columns`.
 template <class Element>
 void try_product(Multiply multiply_all, int64_t columns) {
     const int64_t pair = 4 / sizeof(Element), tokens = up_to(30), out = 1 + up_to(50);
@@ -312,8 +343,15 @@ void try_product(Multiply multiply_all, int64_t columns) {
     for (auto *numbers : {&x, &weight})
         for (Element &value : *numbers) assign(value, normal());
     for (float &value : bias) value = normal();
-    const Panels<Element> panels(weight, in, out, columns);
-    const Product all{x.data(), panels.numbers, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4)};
+    Product all{x.data(), nullptr, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4)};
+    std::unique_ptr<Panels<Element>> panels;
+    std::vector<Part> parts;
+    std::vector<StoredRows> rows;
+    if constexpr (std::is_same_v<Element, float>)
+        if (!columns) parts = stored_parts(weight, in, out);
+    for (const Part &part : parts) rows.push_back(part.rows);
+    all.stored = rows.data(), all.parts = (int64_t)rows.size();
+    if (columns) all.panels = (panels = std::make_unique<Panels<Element>>(weight, in, out, columns))->numbers;
     expect(multiply_all(&all) == DONE, "the outcome of a product", 0, 0, tokens);
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t o = 0; o < out; o++) {
@@ -537,6 +575,7 @@ int main(int count, char **arguments) {
                 try_attention<uint16_t>(headlight_attend_bfloat16_avx512, 16, false);
                 try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512);
                 try_product<uint16_t>(headlight_multiply_bfloat16_avx512, headlight_columns_bfloat16_avx512);
+                try_product<float>(headlight_multiply_stored, 0);
             }
         const Attend attend = wide ? headlight_attend_float32_avx512 : headlight_attend_float32_avx2;
         const AddNorm add_norm = wide ? headlight_add_norm_float32_avx512 : headlight_add_norm_float32_avx2;

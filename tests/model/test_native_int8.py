@@ -15,7 +15,7 @@ from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.encoder.config import EncoderConfig
 from model.encoder.linear import activate
-from model.encoder.parts import Activation
+from model.encoder.parts import Activation, Disentangled
 from model.pytorch.kernels.eight_bits import Inputs, observe_inputs, round_weights
 from model.pytorch.kernels.library import ACTIVATIONS, NoKernels, Products, check, find_int8_kernels
 from model.pytorch.kernels.stack import lay_out
@@ -272,18 +272,27 @@ def test_only_precise_products_keep_what_rounding_left_over() -> None:
     assert rounded.low is None
 
 
+_SMALL: dict[str, Any] = {"hidden_size": 64, "num_layers": 3, "num_heads": 2, "intermediate_size": 48}
+
+
 @pytest.mark.parametrize(("shared", "unobserved"), [((0, 1, 2), 3), ((0, 1, 1), 0)])
 def test_a_pass_that_observes_ends_with_the_attention_of_the_last_block(
     shared: tuple[int, ...], unobserved: int
 ) -> None:
     """So the rest of that block is not observed, unless its weights are those of an earlier block, too."""
-    encoder = random_encoder(
-        EncoderConfig(99, hidden_size=64, num_layers=3, num_heads=2, intermediate_size=48, shared=shared)
-    )
+    distances = Disentangled(9, 4, shared=True)
+    config = EncoderConfig(99, positions="none", disentangled=distances, shared=shared, **_SMALL)
+    encoder = random_encoder(config)
     last: Any = encoder.blocks[-1]
     rest = [last.attention.output, last.feed_forward.inner, last.feed_forward.outer]
     found = [layer for layer, inputs in observe_inputs(encoder).items() if not inputs.observed]
     assert found == rest[:unobserved]
+
+
+def test_passes_that_observe_do_not_use_rounded_weights_where_all_are_rounded() -> None:
+    """They multiply by those of the file."""
+    encoder = random_encoder(EncoderConfig(99, **_SMALL))
+    assert not any(inputs.observed for inputs in observe_inputs(encoder).values())
 
 
 def test_what_fills_no_words_is_left_in_its_precision() -> None:

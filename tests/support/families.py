@@ -60,6 +60,8 @@ SMALL: dict[str, tuple[str, Mapping[str, Any]]] = {
     "umt5": ("UMT5", _T5),
 }
 """A small model of each family: what the names of its classes in `transformers` begin with, and a config."""
+ENCODERS = {"t5": "EncoderModel", "mt5": "EncoderModel", "umt5": "EncoderModel"}
+"""What follows in the names of their classes, where it is not "Model"."""
 ORIGINALS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "new": ("New", {"model_type": "new", "rope_parameters": None, "rope_theta": 160_000.0}),
     "jina_xlm_roberta": (

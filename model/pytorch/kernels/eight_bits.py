@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
@@ -31,15 +32,15 @@ are at 0.01 to 0.025."""
 _STEPS = 127
 _LOW_STEPS = 2 * _STEPS
 _MOST_INPUTS = 2**15
-"""Of a sum that 32 bits hold: see int8.h."""
+"""Of a sum that 32 bits hold: see linear/int8.h."""
 
 
 @dataclass
 class Inputs:
     """What a linear layer was given: the largest size of each column (in,), and some rows (S, in).
 
-    `observed` says whether passes that observe attention run it: they end with the attention of the last
-    block.
+    `observed` says whether passes that observe attention multiply by its rounded weights: not if they use
+    those of the file. They end with the attention of the last block.
     """
 
     largest: Tensor
@@ -64,6 +65,15 @@ class RoundedWeights:
     precise: bool
 
 
+def rounds_all(config: EncoderConfig) -> bool:
+    """Whether in eight bits every weight of an encoder may be rounded, if its size allows.
+
+    Those of experts and of vectors of distances are not. Where all are, passes that observe attention use the
+    weights as the file holds them.
+    """
+    return config.disentangled is None and not any(layer.mixture for layer in config.layers)
+
+
 @torch.inference_mode()
 def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
     """Run an encoder on random tokens, the same ones each time, and return what its linear layers were given.
@@ -78,11 +88,13 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
         if isinstance(layer, Linear):
             before = seen.get(layer)
             seen[layer] = (
-                Inputs(largest, x[:_SAMPLED].clone(), layer not in unobserved)
+                Inputs(largest, x[:_SAMPLED].clone(), not exact and layer not in unobserved)
                 if before is None
                 else replace(before, largest=largest.maximum(before.largest))
             )
 
+    config = encoder.config
+    exact = rounds_all(config)
     blocks = list(encoder.blocks)
     last: Any = blocks[-1]
     unobserved = set(last.modules()) - {last.attention.qkv} if blocks.count(last) == 1 else ()
@@ -91,7 +103,6 @@ def observe_inputs(encoder: Encoder) -> dict[Linear, Inputs]:
         for module in encoder.blocks.modules()
         if isinstance(module, Linear)
     ]
-    config = encoder.config
     length = min(_LENGTH, config.position_limit or _LENGTH)
     generator = torch.Generator().manual_seed(_SEED)
     tokens = _random_tokens(config.vocab_size, _SEQUENCES * length, generator)

@@ -165,20 +165,14 @@ def find_int8_kernels(capabilities: Mapping[str, bool] | None = None) -> tuple[K
     return kernels._replace(instructions=instructions, products=products), dtype
 
 
-def find_observing_kernels(kernels: Kernels) -> Kernels:
-    """Return the kernels in float32 whose products read the weights of eight bits that `kernels` read.
+def kernels_of_stored_weights() -> Kernels:
+    """Return kernels in float32 whose products read weights as a file holds them; they need AVX-512.
 
-    What is between products then loses nothing beside their own rounding: in bfloat16 it would change the
-    statistics of observed attention more than the products do.
+    Their results have the same bits as those of the kernels for float32.
     """
     library = _library()
-    steps = Kernels.of(library, "avx512", "float32_avx512")
-    products = Products(
-        library.headlight_multiply_int8_float32, _columns(library, "float32_avx512"), int8=True
-    )
-    if kernels.products is None or products.columns != kernels.products.columns:
-        raise NoKernels("the panels of both precisions differ")
-    return steps._replace(products=products)
+    products = Products(library.headlight_multiply_stored, _columns(library, "float32_avx512"))
+    return Kernels.of(library, "avx512", "float32_avx512")._replace(products=products)
 
 
 def end_threads() -> None:

@@ -9,15 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import Experts
-from model.encoder.linear import FUSED, Linear
+from model.encoder.linear import FUSED, STORED, Linear
 from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
-from model.pytorch.kernels.eight_bits import Inputs, free_buffers, observe_inputs, round_weights
+from model.pytorch.kernels.eight_bits import (
+    Inputs,
+    free_buffers,
+    observe_inputs,
+    round_weights,
+    rounds_all,
+)
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import (
@@ -27,7 +32,7 @@ from model.pytorch.kernels.library import (
     NoKernels,
     check,
     find_kernels,
-    find_observing_kernels,
+    kernels_of_stored_weights,
 )
 from model.pytorch.kernels.passes import Pass, Passes, PassKernels
 from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
@@ -58,14 +63,6 @@ def run_on_kernels(
     return stack.kernels
 
 
-def rounds_all(config: EncoderConfig) -> bool:
-    """Whether in eight bits every weight of an encoder may be rounded, if its size allows.
-
-    Those of experts and of vectors of distances are not.
-    """
-    return config.disentangled is None and not any(layer.mixture for layer in config.layers)
-
-
 class NativeStack:
     """The layers of one encoder on a CPU, in one precision, as native kernels run them.
 
@@ -93,7 +90,9 @@ class NativeStack:
         self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
         self._kept: list[object] = []
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
-        self._inputs = observe_inputs(encoder) if kernels.products and kernels.products.int8 else {}
+        int8 = kernels.products is not None and kernels.products.int8
+        self._inputs = observe_inputs(encoder) if int8 else {}
+        self._keeps_stored = int8 and rounds_all(config)
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         self._tables = AngleTables(config)
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
@@ -105,8 +104,9 @@ class NativeStack:
             self._inputs.clear()
             free_buffers()
         self._unobserved = self._prepare(kernels, self._dtype)
-        observing = self._choose_observing()
-        self._observing = self._prepare(observing, torch.float32) if observing else None
+        self._observing = (
+            self._prepare(kernels_of_stored_weights(), torch.float32) if self._keeps_stored else None
+        )
 
     def _prepare(self, kernels: Kernels, dtype: torch.dtype) -> PassKernels:
         config, products = self._config, kernels.products
@@ -124,14 +124,6 @@ class NativeStack:
             **{name: cast(step, c_void_p) for name, step in steps.items()},
         )
         return PassKernels(kernels, dtype, constants)
-
-    def _choose_observing(self) -> Kernels | None:
-        """Choose what runs observed attention where all weights have eight bits: kernels in float32."""
-        linears = [
-            linear for layer in self.layers for linear in (layer.qkv, layer.output, layer.inner, layer.outer)
-        ]
-        rounded = rounds_all(self._config) and all(linear.scales for linear in linears)
-        return find_observing_kernels(self.kernels) if rounded else None
 
     @staticmethod
     def of(encoder: Encoder, dtype: torch.dtype, kernels: Kernels | None = None) -> "NativeStack":
@@ -304,8 +296,18 @@ class NativeStack:
             self._inputs.get(linear),
             gated=gate is not None,
         )
+        if self._keeps_stored:
+            self._describe_stored(linear, described)
         linear.release(self._parameters[-2] if linear.adapters else None)
         return described
+
+    def _describe_stored(self, linear: Linear, described: structures.Linear) -> None:
+        """Add the weights as the file holds them, which stay mapped; else those in memory, in float32."""
+        parts = linear.stored or (linear.weight.data,)
+        rows = [structures.StoredRows(part.data_ptr(), len(part), STORED.index(part.dtype)) for part in parts]
+        array = (structures.StoredRows * len(parts))(*rows)
+        self._kept += (*parts, array)
+        described.stored, described.parts = addressof(array), len(parts)
 
     def _panels(
         self,

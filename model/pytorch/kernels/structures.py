@@ -90,6 +90,12 @@ class Torch(ctypes.Structure):
     _fields_ = (("linear", _POINTER), ("get_data", _POINTER), ("release", _POINTER))
 
 
+class StoredRows(ctypes.Structure):
+    """`StoredRows` of interface.h."""
+
+    _fields_ = (("first", _POINTER), ("count", _INT64), ("type", ctypes.c_int32))
+
+
 class Product(ctypes.Structure):
     """`Product` of interface.h."""
 
@@ -107,6 +113,8 @@ class Product(ctypes.Structure):
         ("low_panels", _POINTER),
         ("precise", ctypes.c_int32),
         ("gated", ctypes.c_int32),
+        ("stored", _POINTER),
+        ("parts", _INT64),
     )
 
 
@@ -126,6 +134,8 @@ class Linear(ctypes.Structure):
         ("low_panels", _POINTER),
         ("precise", ctypes.c_int32),
         ("gated", ctypes.c_int32),
+        ("stored", _POINTER),
+        ("parts", _INT64),
     )
 
 
@@ -293,6 +303,7 @@ STRUCTURES = (
     Collection,
     Embedding,
     Torch,
+    StoredRows,
     Product,
     Linear,
     Experts,

@@ -7,10 +7,8 @@ import pytest
 from tests.model.test_late_interaction import check
 from tests.references.late_interaction import Settings, make_pylate
 from tests.support.backends import load_checkpoint_as, torch_or_graph
-from tests.support.families import EXACT, SMALL, write_small
+from tests.support.families import ENCODERS, EXACT, SMALL, write_small
 
-ENCODERS = {"t5": "EncoderModel", "mt5": "EncoderModel", "umt5": "EncoderModel"}
-"""What follows in the names of their classes, where it is not "Model"."""
 ATTENDING = ("deberta-v2", "esm")
 """Families whose queries must attend to what fills them up."""
 

@@ -1,5 +1,5 @@
 // Products of eight-bit integers; `build.py` compiles this file once for each precision of what they read and write.
-#include "int8.h"
+#include "linear/int8.h"
 
 using namespace HEADLIGHT_NAMESPACE;
 

@@ -128,6 +128,14 @@ struct Torch {
 
 enum Activation { NONE = 0, RELU = 1, GELU = 2, GELU_TANH = 3, SILU = 4 };
 
+// Some consecutive rows of a weight W (out, in), dense, as a file holds them.
+enum StoredType { FLOAT32 = 0, FLOAT16 = 1, BFLOAT16 = 2 };
+struct StoredRows {
+    const void *first;  // (count, in)
+    int64_t count;
+    int32_t type;
+};
+
 // activation(x Wᵀ + b) by our own kernels, in the precision of the call. With a gate (Shazeer 2020) the first half of the
 // columns is activated and multiplied by the second: (T, out / 2).
 struct Product {
@@ -145,6 +153,8 @@ struct Product {
     const void *low_panels;  // like `panels`, for precise products: what rounding left over, in 254ths
     int32_t precise;
     int32_t gated;           // 1: with a gate
+    const StoredRows *stored;  // (parts,): all rows of W, for products that read them instead of `panels`
+    int64_t parts;
 };
 
 // A linear layer, for PyTorch or for our own products.
@@ -156,6 +166,8 @@ struct Linear {
     const float *scales, *smoothing;     // of `Product`, as the others
     const void *low_panels;              // null: `precise` is ignored
     int32_t precise, gated;
+    const StoredRows *stored;            // null: they are not kept
+    int64_t parts;
 };
 
 // The feed-forward networks of a layer with a mixture of experts.
@@ -245,10 +257,12 @@ HEADLIGHT_STEPS(bfloat16_avx512_bf16)
 // Products with weights of eight bits, with AVX512-VNNI; with weights that have no scales, those in the precision.
 HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
 HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
+// Products in float32 with weights as a file holds them, with AVX-512.
+HEADLIGHT_EXPORTED int headlight_multiply_stored(const Product *);
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[16];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[17];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
 HEADLIGHT_EXPORTED void headlight_end_threads(void);  // of the calling thread, which starts others when it needs them
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted

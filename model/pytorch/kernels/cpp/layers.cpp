@@ -74,7 +74,7 @@ int multiply(const Layers &all, const Linear &linear, const void *x, void *outpu
     const Product product{x,             linear.weight,    (const float *)linear.bias, output,
                           rows,          linear.inputs,    linear.outputs,             linear.own_activation,
                           linear.scales, linear.smoothing, linear.low_panels,          precise,
-                          linear.gated};
+                          linear.gated,  linear.stored,     linear.parts};
     return all.multiply(&product);
 }
 
@@ -353,10 +353,11 @@ int headlight_is_intel() {
 
 void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
 
-const int64_t headlight_sizes[16] = {sizeof(Observation), sizeof(Distances), sizeof(Attention),  sizeof(Norm),
-                                     sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),    sizeof(Collection),
-                                     sizeof(Embedding),   sizeof(Torch),     sizeof(Product),    sizeof(Linear),
-                                     sizeof(Experts),     sizeof(Layer),     sizeof(Angles),     sizeof(Layers)};
+const int64_t headlight_sizes[17] = {sizeof(Observation), sizeof(Distances), sizeof(Attention), sizeof(Norm),
+                                     sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),   sizeof(Collection),
+                                     sizeof(Embedding),   sizeof(Torch),     sizeof(StoredRows), sizeof(Product),
+                                     sizeof(Linear),      sizeof(Experts),   sizeof(Layer),     sizeof(Angles),
+                                     sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;

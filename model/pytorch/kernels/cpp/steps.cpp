@@ -6,7 +6,7 @@
 #include "rows/elementwise.h"
 #include "rows/embedding.h"
 #include "rows/experts.h"
-#include "linear.h"
+#include "linear/linear.h"
 
 using namespace HEADLIGHT_NAMESPACE;
 

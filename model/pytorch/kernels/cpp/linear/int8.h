@@ -14,7 +14,7 @@
 #include <algorithm>
 
 #include "linear.h"
-#include "scratch.h"
+#include "../scratch.h"
 
 namespace HEADLIGHT_NAMESPACE {
 

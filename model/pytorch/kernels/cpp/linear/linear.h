@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "activation.h"
-#include "interface.h"
-#include "products.h"
-#include "shares.h"
+#include "../activation.h"
+#include "../interface.h"
+#include "../products.h"
+#include "../shares.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
@@ -29,13 +29,14 @@ struct Weights : P {
 // The columns of the result.
 inline int64_t width(const Product &all) { return all.gated ? all.outputs / 2 : all.outputs; }
 
-// Multiply some rows of x by one panel, or by one of gates and that of their values; P is the precision, A the activation.
+// Multiply some rows of x by one panel, or by one of gates and that of their values, which lie at `weights`; P is the
+// precision, A the activation.
 template <class P, class A>
-void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel) {
+void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel, const uint32_t *weights) {
     using V = Vectors<Weights<P>>;
     alignas(64) float sums[V::ROWS * 2 * PANEL_COLUMNS];
     const int64_t words = all.inputs / P::PER_WORD, size = width(all), columns = (all.gated ? 2 : 1) * PANEL_COLUMNS;
-    const auto *x = (const uint32_t *)all.x, *weights = (const uint32_t *)all.panels + panel * words * columns;
+    const auto *x = (const uint32_t *)all.x;
     auto *output = (typename P::Element *)all.output;
     const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
     for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
@@ -62,11 +63,13 @@ int multiply_all(const Product &all) {
     const int64_t panels = (width(all) + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
     const int64_t most = std::max<int64_t>(BLOCK_ROWS, CACHED * P::PER_WORD / all.inputs);
     const int64_t chunks = (all.tokens + most - 1) / most;
-    return on_every_thread([&all, panels, chunks] {
+    const int64_t words = (all.gated ? 2 : 1) * PANEL_COLUMNS * (all.inputs / P::PER_WORD);  // of a panel
+    return on_every_thread([&all, panels, chunks, words] {
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {
-            const int64_t chunk = task / panels;
-            multiply_rows<P, A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, task % panels);
+            const int64_t chunk = task / panels, panel = task % panels;
+            const auto *weights = (const uint32_t *)all.panels + panel * words;
+            multiply_rows<P, A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, panel, weights);
         }
         return DONE;
     });

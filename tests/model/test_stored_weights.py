@@ -1,0 +1,176 @@
+"""Products in float32 with weights as a file holds them, which observe attention in eight bits."""
+
+from collections.abc import Sequence
+from ctypes import addressof, byref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from model.checkpoints.checkpoint import load_checkpoint
+from model.contract import FloatArray, Output
+from model.encoder.linear import STORED, Linear
+from model.encoder.parts import Activation
+from model.errors import Unsupported
+from model.pytorch.backend import TorchBackend
+from model.pytorch.kernels.library import ACTIVATIONS, check, kernels_of_stored_weights
+from model.pytorch.kernels.structures import Product, StoredRows
+from tests.support.families import ENCODERS, SMALL, sample, write_small
+from tests.support.kernel import kernels_of, multiply
+from tests.support.product import run, want_all
+
+pytestmark = pytest.mark.usefixtures("avx512")
+
+
+@pytest.fixture(scope="module")
+def avx512() -> None:
+    """Skips on processors without."""
+    kernels_of("float32_avx512")
+
+
+def describe(parts: Sequence[Tensor]) -> Any:
+    """The parts of a weight, as the kernels read them."""
+    rows = [StoredRows(part.data_ptr(), len(part), STORED.index(part.dtype)) for part in parts]
+    return (StoredRows * len(parts))(*rows)
+
+
+def product(
+    x: Tensor,
+    parts: Sequence[Tensor],
+    bias: Tensor,
+    activation: Activation | None = None,
+    *,
+    gated: bool = False,
+) -> Tensor:
+    """Run the kernel; numbers behind the result are left as they are."""
+    rows, width = describe(parts), len(bias) // 2 if gated else len(bias)
+    room = torch.full((len(x) * width + 9,), 7.0)
+    described = Product(
+        x.data_ptr(),
+        None,
+        bias.data_ptr(),
+        room.data_ptr(),
+        len(x),
+        x.shape[1],
+        len(bias),
+        ACTIVATIONS.index(activation),
+        gated=gated,
+        stored=addressof(rows),
+        parts=len(parts),
+    )
+    products = kernels_of_stored_weights().products
+    assert products is not None
+    check(products.multiply(byref(described)))
+    assert (room[-9:] == 7).all()
+    return room[:-9].view(len(x), width)
+
+
+def of_panels(
+    x: Tensor,
+    parts: Sequence[Tensor],
+    bias: Tensor,
+    activation: Activation | None = None,
+    *,
+    gated: bool = False,
+) -> Tensor:
+    """The same with weights that were laid out once, in float32."""
+    products = kernels_of("float32_avx512").products
+    assert products is not None
+    output = torch.empty(len(x), len(bias) // 2 if gated else len(bias))
+    multiply(products, x, torch.cat([part.float() for part in parts]), bias, output, activation, gated=gated)
+    return output
+
+
+def operands(rows: int, inputs: int, counts: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Random ones: parts of so many rows each, of one type after the other."""
+    generator = torch.Generator().manual_seed(rows * inputs + sum(counts))
+    x = torch.randn(rows, inputs, generator=generator)
+    parts = [
+        torch.randn(count, inputs, generator=generator).to(STORED[i % 3]) for i, count in enumerate(counts)
+    ]
+    return x, parts, torch.randn(sum(counts), generator=generator)
+
+
+@given(
+    rows=st.integers(0, 40),
+    inputs=st.integers(1, 300),
+    counts=st.lists(st.integers(1, 70), min_size=1, max_size=4),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_product_has_the_bits_of_one_with_panels(rows: int, inputs: int, counts: Sequence[int]) -> None:
+    """Whatever the types of the parts, and wherever in a panel one ends and the next begins."""
+    x, parts, bias = operands(rows, inputs, counts)
+    assert torch.equal(product(x, parts, bias), of_panels(x, parts, bias))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("size", [1, 16, 47, 48, 100])
+def test_so_has_one_with_an_activation_or_a_gate(size: int, activation: Activation | None) -> None:
+    """Gates and values are the halves of all rows, not of a part's."""
+    x, parts, bias = operands(9, 20, [size + size // 2, size - size // 2])
+    for gated in (False, True):
+        found, expected = (f(x, parts, bias, activation, gated=gated) for f in (product, of_panels))
+        assert torch.equal(found, expected)
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    """Too few or too many rows, a part of none, without an address, or of an unknown type; and no parts."""
+    x, (weight,), bias = operands(3, 8, [10])
+    address, output = weight.data_ptr(), torch.empty(3, 10)
+    products = kernels_of_stored_weights().products
+    assert products is not None
+    cases = ([(address, 9, 0)], [(address, 11, 0)], [(address, 10, 0), (address, 0, 0)], [(None, 10, 0)])
+    for parts in (*cases, [(address, 10, 3)], [(address, 10, -1)], []):
+        rows = (StoredRows * len(parts))(*(StoredRows(*part) for part in parts))
+        wrong = Product(x.data_ptr(), None, bias.data_ptr(), output.data_ptr(), 3, 8, 10, 0)
+        wrong.stored, wrong.parts = addressof(rows), len(parts)
+        assert products.multiply(byref(wrong)) == -2
+
+
+def observe(folder: Path, dtype: str) -> list[Output]:
+    """Every map of some texts, in one batch."""
+    model = TorchBackend(load_checkpoint(folder), device="cpu", dtype=dtype)
+    return run(model, sample(), [want_all(model)] * len(sample()))
+
+
+@pytest.mark.parametrize("family", sorted(SMALL))
+def test_maps_in_eight_bits_are_those_of_float32(family: str, tmp_path: Path) -> None:
+    """Bit by bit, whatever a family's layers are; only vectors of distances stay in bfloat16."""
+    write_small(tmp_path, family, ENCODERS.get(family, "Model"))
+    try:
+        rounded = observe(tmp_path, "int8")
+    except Unsupported as error:
+        pytest.skip(str(error))
+    for ours, exact in zip(rounded, observe(tmp_path, "float32"), strict=True):
+        if family == "deberta-v2":
+            assert np.abs(whole(ours) - whole(exact)).max() <= 0.02
+        else:
+            assert np.array_equal(whole(ours), whole(exact))
+
+
+def whole(output: Output) -> FloatArray:
+    """The maps of every layer and head."""
+    assert output.attention is not None
+    return output.attention
+
+
+def test_a_file_of_smaller_numbers_is_read_as_it_is(tmp_path: Path) -> None:
+    """Nothing is widened in memory, and nothing of a checkpoint is copied."""
+    write_small(tmp_path, "bert", "Model")
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    types = [STORED[i % 3] for i in range(len(tensors))]
+    save_file({name: x.to(to) for (name, x), to in zip(tensors.items(), types, strict=True)}, file)
+    linears = [module for module in load_checkpoint(tmp_path).encoder.modules() if isinstance(module, Linear)]
+    assert {part.dtype for linear in linears for part in linear.stored} == {*STORED}
+    maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    places = [range(*(int(end, 16) for end in line[0].split("-"))) for line in maps if line[-1] == str(file)]
+    assert all(any(part.data_ptr() in place for place in places) for x in linears for part in x.stored)
+    for ours, exact in zip(*(observe(tmp_path, dtype) for dtype in ("int8", "float32")), strict=True):
+        assert np.array_equal(whole(ours), whole(exact))
