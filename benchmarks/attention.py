@@ -90,7 +90,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = list(ROWS)
-    parser.add_argument("--dtype", default="bfloat16", choices=list(_ANY))
+    parser.add_argument("--dtype", default="bfloat16", choices=[*_ANY, "int8"])
     parser.add_argument("--models", type=common.some_of(MODELS), default=MODELS, help=",".join(MODELS))
     parser.add_argument("--lengths", type=whole_numbers, default=[128, 512], help="in tokens, 2 to 512")
     parser.add_argument("--rows", type=common.some_of(names), default=names, help=",".join(names))

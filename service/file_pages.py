@@ -1,8 +1,9 @@
-"""Releases the pages of files that were read while models were loaded."""
+"""Releases the pages of mapped files: what the start has read, and weights."""
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 _ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
@@ -18,20 +19,33 @@ def release_file_pages() -> None:
     Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
     meanwhile. A no-op if the system is not Linux.
     """
+    _release(unchanged_mappings)
+
+
+def release_weights() -> None:
+    """Release only those of weights: in eight bits, what was observed has read nearly all of them.
+
+    While models are served, their weights stay mapped, so other threads may go on. Else like
+    `release_file_pages`.
+    """
+    _release(partial(unchanged_mappings, only_weights=True))
+
+
+def _release(find: Callable[[str], Iterable[tuple[int, int]]]) -> None:
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
     madvise = ctypes.CDLL(None).madvise
-    for start, end in unchanged_mappings(smaps):
+    for start, end in find(smaps):
         madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
+def unchanged_mappings(smaps: str, *, only_weights: bool = False) -> Iterator[tuple[int, int]]:
     """Find the mappings, start and end, of files that nothing writes, in /proc/self/smaps (proc(5)).
 
-    A mapping with changed pages of its own, in memory or swapped out, is left out: relocations or breakpoints
-    would be lost.
+    With `only_weights` those of other files are left out, and always one with changed pages of its own, in
+    memory or swapped out: relocations or breakpoints would be lost.
     """
     for entry in filter(None, _ENTRY.split(smaps)):
         head, *lines = entry.splitlines()
@@ -40,6 +54,7 @@ def unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
             continue
         own = {name: size.split() for name, _, size in (line.partition(":") for line in lines)}
         unchanged = own.get("Anonymous") == own.get("Swap") == ["0", "kB"]
-        if unchanged and ("w" not in permissions or _WEIGHTS.search(path)):
+        weights = _WEIGHTS.search(path) is not None
+        if unchanged and (weights or ("w" not in permissions and not only_weights)):
             start, end = addresses.split("-")
             yield int(start, 16), int(end, 16)

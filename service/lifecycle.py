@@ -24,7 +24,7 @@ from service.endpoints import Endpoints
 from service.engine.device import Device
 from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
-from service.file_pages import release_file_pages
+from service.file_pages import release_file_pages, release_weights
 from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
 from service.serialization.json_arrays import prepare
@@ -269,6 +269,7 @@ class ServiceState:
             for name, engine in engines.items():
                 self.metrics.add_model(name, engine.info)
                 engine.start()
+            release_weights()
             prepare()
             self._plan_memory()
         except ModelError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
 from service.engine.engine import Engine
+from service.file_pages import release_weights
 from service.process import resident_bytes, trim_memory
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,7 @@ class MemoryTrimmer:
         try:
             for engine in self._engines:
                 engine.trim_memory()
+            release_weights()
             self._trim()
         except Exception:
             log.exception("could not trim memory")

@@ -150,7 +150,8 @@ def test_general_rooms_know_no_special_ones() -> None:
     model, service = rooms("model"), rooms("service")
     assert model["model.encoder"] == {"model.errors"}
     assert "model.pytorch" not in model["model.inspection"] | model["model.onnx"]
-    assert service["service.engine"] <= {"service.telemetry", "service.process", "service.sharing"}
+    processes = {"service.process", "service.file_pages"}
+    assert service["service.engine"] <= {"service.telemetry", "service.sharing", *processes}
     assert service["service.sharing"] == set()
     assert "service.protocols" not in service["service.http"]
     http = {"starlette", "fastapi", "uvicorn", "httptools", "httpx"}

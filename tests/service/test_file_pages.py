@@ -4,12 +4,14 @@ import mmap
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from model.pytorch.kernels.library import NoKernels, find_int8_kernels
 from service.file_pages import unchanged_mappings
-from tests.support.serving import serve
+from tests.support.serving import Service, serve
 
 _PROGRAM = """
 import mmap, sys
@@ -76,10 +78,38 @@ def test_mappings_whose_changes_would_be_lost_are_left_alone(
     assert list(unchanged_mappings(smaps + smaps)) == 2 * released * [(0x7F00, 0x7F10)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
-def test_original_weights_stay_out_of_memory() -> None:
-    """What the kernels have laid out elsewhere, some 42 MB, is not mapped when the service is ready."""
-    with serve() as service:
-        smaps = Path(f"/proc/{service.process.pid}/smaps").read_text(encoding="utf-8")
+def test_of_weights_alone_no_other_file_is_released() -> None:
+    """Threads that serve may map and unmap those."""
+    smaps = "".join(f"{head}\nAnonymous: 0 kB\nSwap: 0 kB\n" for head in (_LIBRARY, _WEIGHTS))
+    assert list(unchanged_mappings(smaps, only_weights=True)) == [(0x7F00, 0x7F10)]
+    assert list(unchanged_mappings(smaps)) == 2 * [(0x7F00, 0x7F10)]
+
+
+def kilobytes_of_weights(service: Service) -> int:
+    """How much of the model's file is in memory, in a service of one process."""
+    smaps = Path(f"/proc/{service.process.pid}/smaps").read_text(encoding="utf-8")
     (weights,) = re.findall(r"/model\.safetensors\n(?:\w+: .*\n)*?Rss: +(\d+) kB", smaps)
-    assert int(weights) < 10_000
+    return int(weights)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_original_weights_stay_out_of_memory(dtype: str) -> None:
+    """What the kernels have laid out elsewhere, some 42 MB, is not mapped when the service is ready.
+
+    In eight bits observed attention reads it, and a service at rest gives it back.
+    """
+    if dtype == "int8":
+        try:
+            find_int8_kernels()
+        except NoKernels as error:
+            pytest.skip(str(error))
+    with serve(dtype=dtype, processes=1) as service:
+        assert kilobytes_of_weights(service) < 10_000
+        before = service.attention("How much is read?")
+        assert (kilobytes_of_weights(service) > 30_000) == (dtype == "int8")
+        until = time.monotonic() + 20
+        while kilobytes_of_weights(service) > 10_000:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert service.attention("How much is read?") == before
