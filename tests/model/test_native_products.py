@@ -186,10 +186,13 @@ EXACT: dict[Activation, Callable[[Tensor], Tensor]] = {
 all_activations = pytest.mark.parametrize("activation", list(EXACT))
 
 
-def activated(products: Products, activation: Activation, x: Tensor) -> Tensor:
-    """What the kernels make of x (N,), float32, the bias of a product that is 0."""
-    room = torch.full((len(x) + 9,), 7.0)
-    multiply(products, torch.zeros(1, 1), torch.zeros(len(x), 1), x, room[: len(x)].view(1, -1), activation)
+def activated(
+    products: Products, activation: Activation, x: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """What the kernels make of x (N,), float32, the bias of a product that is 0; the result has the dtype."""
+    room = torch.full((len(x) + 9,), 7.0, dtype=dtype)
+    zeros = torch.zeros(1 + len(x), 2, dtype=dtype)
+    multiply(products, zeros[:1], zeros[1:], x, room[: len(x)].view(1, -1), activation)
     assert (room[len(x) :] == 7).all()
     return room[: len(x)]
 
@@ -216,6 +219,28 @@ def test_the_tail_of_an_activation_keeps_its_digits(activation: Activation, prod
     exact = EXACT[activation](x.double())
     ours = activated(products, activation, x).double()
     assert ((ours - exact).abs() <= 2e-5 * exact.abs()).all()
+
+
+@all_activations
+def test_an_activation_in_bfloat16_is_nearly_exact_before_it_is_rounded(
+    activation: Activation, products_of_bfloat16: Products
+) -> None:
+    """Rounding to eight digits errs by half a unit at most; what is rounded, by a sixteenth of that."""
+    x = torch.linspace(-9, 9, 100_003)
+    exact = EXACT[activation](x.double())
+    ours = activated(products_of_bfloat16, activation, x, torch.bfloat16).double()
+    assert ((ours - exact).abs() <= (2**-8 + 2**-12) * exact.abs()).all()
+
+
+@all_activations
+def test_an_activation_in_bfloat16_takes_any_number(
+    activation: Activation, products_of_bfloat16: Products
+) -> None:
+    """What is not finite becomes what PyTorch makes of it; nothing becomes so that was not."""
+    x = torch.tensor([np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-40, -1e-40, 0.0, 1.0, -100.0, -13.2, -14.0])
+    ours = activated(products_of_bfloat16, activation, x, torch.bfloat16)
+    theirs = activate(x.double(), activation).bfloat16()
+    assert torch.allclose(ours, theirs, rtol=2**-7, atol=1e-37, equal_nan=True)
 
 
 @all_activations

@@ -2,24 +2,57 @@
 //
 // Each g has g(x) = 1 − g(−x), so one formula for g(−|x|), its tail t, serves all x: x·t below 0 and x − x·t above. No
 // small value is computed as the difference of large ones.
+//
+// Tails are as exact as results in the precision P can be: those of bfloat16 have eight binary digits.
 #pragma once
 
+#include "interface.h"
 #include "softmax.h"
 
 namespace HEADLIGHT_NAMESPACE {
 
+// eˣ for x in [−1000, 0], and a / b.
+template <class P>
+struct Elementary {
+    static Floats exponential(Floats x) { return HEADLIGHT_NAMESPACE::exponential(x); }
+    static Floats quotient(Floats a, Floats b) { return div(a, b); }
+};
+
+#ifdef __AVX512F__
+// With relative errors of 8e-5.
+template <>
+struct Elementary<Bfloat16> {
+    // 2ᶠ by the minimax polynomial of degree three on [0, 1], times 2 to the whole number below.
+    static Floats exponential(Floats x) {
+        const Floats y = mul(x, broadcast(1.44269502f)), whole = round_down(y), f = sub(y, whole);
+        Floats power = broadcast(7.8024275e-2f);
+        power = fmadd(power, f, broadcast(2.26067267e-1f));
+        power = fmadd(power, f, broadcast(6.95833627e-1f));
+        power = fmadd(power, f, broadcast(9.99925195e-1f));
+        return scale_by_power_of_two(power, whole);
+    }
+    static Floats quotient(Floats a, Floats b) { return mul(a, near_reciprocal(b)); }
+};
+#endif
+
 // 1 / (1 + eᵃ) for a = |x|.
-inline Floats logistic_tail(Floats x) {
-    const Floats e = exponential(max(broadcast(-1000), sub(zeros(), abs(x))));
-    return div(e, add(broadcast(1), e));
+template <class P>
+Floats logistic_tail(Floats x) {
+    const Floats e = Elementary<P>::exponential(max(broadcast(-1000), sub(zeros(), abs(x))));
+    return Elementary<P>::quotient(e, add(broadcast(1), e));
 }
 
 // x Φ(x), with the cumulative normal distribution Φ (Hendrycks & Gimpel 2016).
+//
+// Φ(−a) for a = |x| is e^(−a²/2) times a function that is approximated on [0, 14]. Beyond, Φ(−a) is 0; `max` returns its
+// second operand if that is a NaN.
+inline Floats gelu_argument(Floats x) { return sub(zeros(), max(broadcast(-14), sub(zeros(), abs(x)))); }
+
+template <class P>
 struct Gelu {
-    // Φ(−a) for a = |x| is e^(−a²/2) times a function that a minimax quotient of polynomials approximates on [0, 14]
-    // (relative error 6e-9). Beyond, Φ(−a) is 0; `max` returns its second operand if that is a NaN.
+    // By a minimax quotient of polynomials (relative error 6e-9).
     static Floats tail(Floats x) {
-        const Floats a = sub(zeros(), max(broadcast(-14), sub(zeros(), abs(x))));
+        const Floats a = gelu_argument(x);
         Floats over = broadcast(4.07759073e-3f), under = broadcast(1.02208755e-2f);
         over = fmadd(over, a, broadcast(4.03724230e-2f));
         under = fmadd(under, a, broadcast(1.01205467e-1f));
@@ -34,17 +67,36 @@ struct Gelu {
     }
 };
 
+#ifdef __AVX512F__
+template <>
+struct Gelu<Bfloat16> {
+    // By a polynomial of 1 / (1 + 0.375 a), of the form of formula 26.2.17 of Abramowitz & Stegun (1964), but with the
+    // smallest relative error (3e-5).
+    static Floats tail(Floats x) {
+        const Floats a = gelu_argument(x), t = near_reciprocal(fmadd(a, broadcast(0.375f), broadcast(1)));
+        Floats sum = broadcast(-9.0648090e-2f);
+        sum = fmadd(sum, t, broadcast(2.0029338e-1f));
+        sum = fmadd(sum, t, broadcast(8.3555010e-2f));
+        sum = fmadd(sum, t, broadcast(1.5773682e-1f));
+        sum = fmadd(sum, t, broadcast(1.4906073e-1f));
+        return mul(Elementary<Bfloat16>::exponential(mul(mul(a, a), broadcast(-0.5f))), mul(sum, t));
+    }
+};
+#endif
+
 // The same with Φ(x) ≈ (1 + tanh u) / 2 = 1 / (1 + e⁻²ᵘ), u = √(2/π) (x + 0.044715 x³).
+template <class P>
 struct GeluTanh {
     static Floats tail(Floats x) {
         const Floats factor = fmadd(mul(x, x), broadcast(7.13548163e-2f), broadcast(1.59576912f));  // 2u / x
-        return logistic_tail(mul(x, factor));
+        return logistic_tail<P>(mul(x, factor));
     }
 };
 
 // x / (1 + e⁻ˣ) (Elfwing et al. 2018).
+template <class P>
 struct Silu {
-    static Floats tail(Floats x) { return logistic_tail(x); }
+    static Floats tail(Floats x) { return logistic_tail<P>(x); }
 };
 
 // x · g(x), from the tail of g.
@@ -64,5 +116,18 @@ struct Identity {
 struct Relu {
     static Floats apply(Floats x) { return max(zeros(), x); }  // a NaN stays a NaN
 };
+
+// Call a function with an activation, for results in the precision P; returns its outcome, or BAD_ARGUMENT.
+template <class P, class F>
+int with_activation(int32_t activation, F function) {
+    switch (activation) {
+        case NONE: return function(Identity());
+        case RELU: return function(Relu());
+        case GELU: return function(Gated<Gelu<P>>());
+        case GELU_TANH: return function(Gated<GeluTanh<P>>());
+        case SILU: return function(Gated<Silu<P>>());
+        default: return BAD_ARGUMENT;
+    }
+}
 
 }  // namespace HEADLIGHT_NAMESPACE

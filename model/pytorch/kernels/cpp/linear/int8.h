@@ -222,14 +222,7 @@ int multiply_int8(const Product *all) {
     if (all->inputs % BYTES_PER_WORD || all->inputs > MOST_INPUTS) return BAD_ARGUMENT;
     if (all->gated && all->outputs % 2) return BAD_ARGUMENT;
     if (all->precise && (!all->low_panels || (uintptr_t)all->low_panels % 64)) return BAD_ARGUMENT;
-    switch (all->activation) {
-        case NONE: return multiply_all_rounded<P, Identity>(*all);
-        case RELU: return multiply_all_rounded<P, Relu>(*all);
-        case GELU: return multiply_all_rounded<P, Gated<Gelu>>(*all);
-        case GELU_TANH: return multiply_all_rounded<P, Gated<GeluTanh>>(*all);
-        case SILU: return multiply_all_rounded<P, Gated<Silu>>(*all);
-        default: return BAD_ARGUMENT;
-    }
+    return with_activation<P>(all->activation, [all](auto activation) { return multiply_all_rounded<P, decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

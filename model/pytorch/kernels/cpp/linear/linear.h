@@ -80,14 +80,7 @@ int multiply(const Product *all) {
     if (!all || !all->panels || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (uintptr_t)all->panels % 64) return BAD_ARGUMENT;
     if (all->inputs % P::PER_WORD || (all->gated && all->outputs % 2)) return BAD_ARGUMENT;
-    switch (all->activation) {
-        case NONE: return multiply_all<P, Identity>(*all);
-        case RELU: return multiply_all<P, Relu>(*all);
-        case GELU: return multiply_all<P, Gated<Gelu>>(*all);
-        case GELU_TANH: return multiply_all<P, Gated<GeluTanh>>(*all);
-        case SILU: return multiply_all<P, Gated<Silu>>(*all);
-        default: return BAD_ARGUMENT;
-    }
+    return with_activation<P>(all->activation, [all](auto activation) { return multiply_all<P, decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

@@ -87,14 +87,7 @@ inline int multiply_stored(const Product *all) {
     if (!all || !all->stored || !all->bias || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
     if (all->tokens < 0 || all->inputs < 1 || all->outputs < 1 || (all->gated && all->outputs % 2)) return BAD_ARGUMENT;
     if (!all_stored(*all)) return BAD_ARGUMENT;
-    switch (all->activation) {
-        case NONE: return multiply_all_stored<Identity>(*all);
-        case RELU: return multiply_all_stored<Relu>(*all);
-        case GELU: return multiply_all_stored<Gated<Gelu>>(*all);
-        case GELU_TANH: return multiply_all_stored<Gated<GeluTanh>>(*all);
-        case SILU: return multiply_all_stored<Gated<Silu>>(*all);
-        default: return BAD_ARGUMENT;
-    }
+    return with_activation<Float32>(all->activation, [all](auto activation) { return multiply_all_stored<decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE

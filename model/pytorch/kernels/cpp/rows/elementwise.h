@@ -68,14 +68,7 @@ int gate_all(const Gate &all) {
 template <class P>
 int gate(const Gate *all) {
     if (!all || all->tokens < 0 || all->size < 1 || (all->tokens && !(all->x && all->output))) return BAD_ARGUMENT;
-    switch (all->activation) {
-        case NONE: return gate_all<P, Identity>(*all);
-        case RELU: return gate_all<P, Relu>(*all);
-        case GELU: return gate_all<P, Gated<Gelu>>(*all);
-        case GELU_TANH: return gate_all<P, Gated<GeluTanh>>(*all);
-        case SILU: return gate_all<P, Gated<Silu>>(*all);
-        default: return BAD_ARGUMENT;
-    }
+    return with_activation<P>(all->activation, [all](auto activation) { return gate_all<P, decltype(activation)>(*all); });
 }
 
 }  // namespace HEADLIGHT_NAMESPACE
