@@ -101,7 +101,7 @@ test-deploy: $(VENV)/.test
 	$(BIN)/pytest -m deploy $(DEPLOY_OPTIONS) $(DEPLOY_TESTS)
 
 # torch is pinned separately and without a hash, so that any build of it, such as the CPU build, is accepted.
-$(VENV)/.serve: pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/cpp/vectors/* model/pytorch/kernels/cpp/rows/* model/pytorch/kernels/*.py)
+$(VENV)/.serve: pyproject.toml client/python/pyproject.toml requirements.lock hatch_build.py $(wildcard model/pytorch/kernels/cpp/* model/pytorch/kernels/cpp/*/* model/pytorch/kernels/*.py)
 	@echo "Installing into $(VENV), which takes a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0 -r requirements.lock

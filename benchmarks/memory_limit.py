@@ -4,6 +4,7 @@ Needs root, and a writable control group hierarchy: version 1 with the memory co
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 
 _V1 = Path("/sys/fs/cgroup/memory")
 _V2 = Path("/sys/fs/cgroup")
+_BUSY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,4 +75,16 @@ def memory_limit(limit: int) -> Iterator[MemoryLimit]:
         (folder / ("memory.limit_in_bytes" if group.is_v1 else "memory.max")).write_text(str(limit), "ascii")
         yield group
     finally:
-        folder.rmdir()
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a control group; it is busy for a moment after its last process has ended."""
+    until = time.monotonic() + _BUSY_S
+    while True:
+        try:
+            return folder.rmdir()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.1)

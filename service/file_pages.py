@@ -8,7 +8,7 @@ from pathlib import Path
 
 _ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
 # PyTorch maps weights as writable, though nothing writes them. A hub's cache names files by a hash.
-_WEIGHTS = re.compile(r"\.safetensors$|/blobs/[0-9a-f]{40,64}$")
+_WEIGHTS = re.compile(r"(\.safetensors|/blobs/[0-9a-f]{40,64})( \(deleted\))?$")
 # From Linux's mman.h.
 _MADV_DONTNEED = 4
 
@@ -23,7 +23,7 @@ def release_file_pages() -> None:
 
 
 def release_weights() -> None:
-    """Release only those of weights: in eight bits, what was observed has read nearly all of them.
+    """Release only those of weights: in eight bits, observing attention reads nearly all of them.
 
     While models are served, their weights stay mapped, so other threads may go on. Else like
     `release_file_pages`.
@@ -44,8 +44,8 @@ def _release(find: Callable[[str], Iterable[tuple[int, int]]]) -> None:
 def unchanged_mappings(smaps: str, *, only_weights: bool = False) -> Iterator[tuple[int, int]]:
     """Find the mappings, start and end, of files that nothing writes, in /proc/self/smaps (proc(5)).
 
-    With `only_weights` those of other files are left out, and always one with changed pages of its own, in
-    memory or swapped out: relocations or breakpoints would be lost.
+    With `only_weights` those of other files are left out. A mapping with changed pages of its own, in memory
+    or swapped out, is always left out: relocations or breakpoints would be lost.
     """
     for entry in filter(None, _ENTRY.split(smaps)):
         head, *lines = entry.splitlines()

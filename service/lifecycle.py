@@ -27,6 +27,7 @@ from service.engine.trimming import MemoryTrimmer
 from service.file_pages import release_file_pages, release_weights
 from service.memory_limits import ANSWERS, Memory, memory_given
 from service.problems import Problem
+from service.process import trim_memory
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, Column, alone
@@ -269,8 +270,9 @@ class ServiceState:
             for name, engine in engines.items():
                 self.metrics.add_model(name, engine.info)
                 engine.start()
-            release_weights()
             prepare()
+            release_weights()
+            trim_memory()
             self._plan_memory()
         except ModelError as error:
             self._fail(str(error))

@@ -8,7 +8,8 @@ large one is in progress, and small requests have a share that large ones cannot
 reserved for clients that hold little, so that a client that stalls many small bodies cannot use it up.
 
 The charges are estimates, so the resident size itself is checked too: freed memory that libraries keep, and
-any other growth, also counts against large requests.
+any other growth, also counts against large requests. Pages of files count only as far as they were mapped
+when the models were ready: the system can take back what is read of them later.
 """
 
 import math
@@ -23,7 +24,7 @@ from model.control_groups import group_files, read_lines
 from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.engine.permit import Permit
 from service.problems import Problem
-from service.process import resident_bytes
+from service.process import own_bytes, resident_bytes
 from service.sharing.board import ANSWERS as ANSWER_ROW
 from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
 
@@ -83,7 +84,7 @@ class Memory:
         self._held_by: dict[str, int] = {}
         self._small_share = 0
         self._most = sys.maxsize
-        self._resident_bytes = self._added_bytes = 0
+        self._resident_bytes = self._added_bytes = self._files_bytes = 0
         self._read_at = -math.inf
         self._lock = threading.Lock()
 
@@ -92,6 +93,7 @@ class Memory:
         most = int(given * (1 - _FREE)) - (self._column.processes - 1) * _PROCESS_BYTES
         self._small_share = int(given * _SMALL_SHARE)
         self._first_resident_bytes = resident_bytes()
+        self._files_bytes = self._first_resident_bytes - own_bytes()
         left = most - self._first_resident_bytes - _COMPUTE_BYTES - self._small_share
         self.limit = self._column.agreed_memory or max(_LEAST_BYTES, left)
         self._column.agree_memory(self.limit)
@@ -224,7 +226,8 @@ class Memory:
         """
         now = time.perf_counter()
         if self._added_bytes > _REREAD_BYTES or now > self._read_at + _REREAD_S:
-            self._resident_bytes, self._read_at, self._added_bytes = resident_bytes(), now, 0
+            self._resident_bytes = own_bytes() + self._files_bytes
+            self._read_at, self._added_bytes = now, 0
             self._column.own[GROWTH] = max(0, self._resident_bytes - self._first_resident_bytes)
         bound = self._resident_bytes + self._added_bytes
         return bound + self._column.elsewhere(GROWTH) if self._shared else bound

@@ -120,12 +120,22 @@ def die_with_parent(parent: int) -> None:
 
 def resident_bytes() -> int:
     """Return the resident size of the process in bytes; 0 if the system is not Linux."""
+    return _resident()[0]
+
+
+def own_bytes() -> int:
+    """Return the same without pages of files, which the system can take back, and shared memory."""
+    whole, shared = _resident()
+    return whole - shared
+
+
+def _resident() -> tuple[int, int]:
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123 (a third of the time)
-            pages = file.read(100).split()[1]
+            _, whole, shared, *_ = file.read(100).split()
     except OSError:
-        return 0
-    return int(pages) * resource.getpagesize()
+        return 0, 0
+    return int(whole) * resource.getpagesize(), int(shared) * resource.getpagesize()
 
 
 def trim_memory() -> None:

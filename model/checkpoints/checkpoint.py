@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from model.checkpoints.prediction import read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.linear import STORED, Linear
+from model.encoder.linear import Linear
 from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import shown
@@ -27,15 +27,21 @@ _NAMED = 8
 """How many tensors of each problem an error message names."""
 Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 """Encoder parameter -> the parts of the checkpoint's tensors that make it up."""
+StoredParts = Mapping[Linear, Sequence[Tensor]]
+"""Linear layer -> the parts of its weight, each some of the rows, as the mapped file holds them."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model: float32 weights on the CPU, not yet prepacked."""
+    """A loaded model: float32 weights on the CPU, not yet prepacked.
+
+    `stored` are the weights of the blocks as the mapped file holds them, in its own types.
+    """
 
     folder: ModelFolder
     encoder: Encoder
     predictor: Predictor | None = None
+    stored: StoredParts = field(default_factory=dict)
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -50,7 +56,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     folder = _with_frequencies(folder, found)
     predictor = read_predictor(folder, _canonical(found, folder.family, folder.layout.transformer))
     folder.check_head(predictor.info if predictor else None)
-    return Checkpoint(folder, _load_encoder(folder, found, predictor), predictor)
+    encoder, stored = _load_encoder(folder, found, predictor)
+    return Checkpoint(folder, encoder, predictor, stored)
 
 
 def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:
@@ -79,7 +86,9 @@ def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFold
     return replace(folder, config=replace(config, layers=layers))
 
 
-def _load_encoder(folder: ModelFolder, found: Sequence[Stored], predictor: Predictor | None) -> Encoder:
+def _load_encoder(
+    folder: ModelFolder, found: Sequence[Stored], predictor: Predictor | None
+) -> tuple[Encoder, StoredParts]:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
     The headers of the files are checked first, so nothing is allocated for weights that are missing or have
@@ -96,10 +105,12 @@ def _load_encoder(folder: ModelFolder, found: Sequence[Stored], predictor: Predi
     weights = {ours: _joined(parts) for ours, parts in by_parts.items()}
     # Not strict: blocks that share their weights are listed once, and `_match` has checked the names.
     encoder.load_state_dict(weights, assign=True, strict=False)
-    for name, module in encoder.named_modules():
-        if isinstance(module, Linear) and all(part.dtype in STORED for part in by_parts[f"{name}.weight"]):
-            module.stored = by_parts[f"{name}.weight"]
-    return encoder.requires_grad_(requires_grad=False).eval()
+    stored_parts = {
+        module: by_parts[f"blocks.{name}.weight"]
+        for name, module in encoder.blocks.named_modules()
+        if isinstance(module, Linear)
+    }
+    return encoder.requires_grad_(requires_grad=False).eval(), stored_parts
 
 
 def _rows(tensor: Tensor, part: Part) -> Tensor:

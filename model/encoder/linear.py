@@ -18,9 +18,6 @@ FUSED: dict[Activation | None, tuple[str, str]] = {
     "silu": ("swish", ""),
 }
 
-STORED = (torch.float32, torch.float16, torch.bfloat16)
-"""The types of the parts of a weight that can be multiplied as a file holds them."""
-
 
 def activate(x: Tensor, activation: Activation | None) -> Tensor:
     """Apply an activation, keeping the shape; `gelu` is exact, with erf (Hendrycks & Gimpel 2016)."""
@@ -64,8 +61,7 @@ class Linear(nn.Module):
     product then also applies the activation while its result is in the cache. Measured against `F.linear`
     followed by the activation: 1.1 to 2.5 times as fast, most with few tokens (`benchmarks/forward.py`).
 
-    With `adapters`, rows of a task get its update of W before the activation. `stored` are the parts of W,
-    each (rows, in) in float32, float16 or bfloat16, as a mapped file holds them; () if they are not known.
+    With `adapters`, rows of a task get its update of W before the activation.
     """
 
     def __init__(
@@ -83,7 +79,6 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs), requires_grad=False) if bias else None
         self.adapters = LinearAdapters(inputs, outputs, adapters) if adapters else None
         self.activation = activation
-        self.stored: tuple[Tensor, ...] = ()
         self.packed: Tensor | None = None
         self.panels: Tensor | None = None
 
@@ -113,7 +108,6 @@ class Linear(nn.Module):
         each, then zeros, with n numbers of a column side by side.
         """
         self.panels = panels
-        self.stored = ()
         self.weight = nn.Parameter(self.weight.new_empty(0), requires_grad=False)
 
     def forward(self, x: Tensor, tasks: Sequence[TaskRows] = ()) -> Tensor:

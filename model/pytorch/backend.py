@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model.arrays import NUMPY, Array, IntArray
-from model.checkpoints.checkpoint import Checkpoint
+from model.checkpoints.checkpoint import Checkpoint, StoredParts
 from model.contract import (
     AttentionWant,
     Batch,
@@ -139,7 +139,7 @@ class TorchBackend:
         kernels, precision = find_int8_kernels() if dtype == "int8" else (None, _DTYPES[dtype])
         if not (dtype == "int8" and rounds_all(self.encoder.config)):
             self.encoder.reduce_precision(precision)
-        self._kernels, no_kernels = self._choose_kernels(kernels, precision, native=native)
+        self._kernels, no_kernels = self._choose_kernels(kernels, precision, checkpoint.stored, native=native)
         if dtype == "int8" and self._kernels is None:
             raise Unsupported(
                 f"dtype int8 cannot run this model, because its native kernels cannot: {no_kernels}; choose "
@@ -179,16 +179,16 @@ class TorchBackend:
         self.lanes = choose_lanes(threads) if self.device.type == "cpu" else 1
 
     def _choose_kernels(
-        self, kernels: Kernels | None, precision: torch.dtype, *, native: bool
+        self, kernels: Kernels | None, precision: torch.dtype, stored: StoredParts, *, native: bool
     ) -> tuple[Kernels | None, str | None]:
         """Run the blocks on native kernels if possible; returns the kernels, or the reason for none.
 
-        `kernels` are those of the precision by default.
+        `kernels` are those of the precision by default, `stored` the weights as a file holds them.
         """
         if not native:
             return None, "the settings turn them off"
         try:
-            return run_on_kernels(self.encoder, kernels, precision), None
+            return run_on_kernels(self.encoder, kernels, precision, stored), None
         except NoKernels as error:
             return None, str(error)
 

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 
 from service.engine.engine import Engine
 from service.file_pages import release_weights
-from service.process import resident_bytes, trim_memory
+from service.process import own_bytes, resident_bytes, trim_memory
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class MemoryTrimmer:
         self._executor = executor
         self._ended = ended
         self._baseline_bytes = resident_bytes()
+        self._files_bytes = self._baseline_bytes - own_bytes()
         self._idle_period: float | None = None
         self._idle_trims = 0
         self._high_bytes = _HIGH_SHARE * given
@@ -58,7 +59,7 @@ class MemoryTrimmer:
     def check(self) -> None:
         """Trim, off the event loop, when idle or when memory is short; called frequently."""
         resident = resident_bytes()
-        used = resident + self._elsewhere()
+        used = own_bytes() + self._files_bytes + self._elsewhere()
         if used > self._high_bytes and time.perf_counter() - self._trimmed_at > _INTERVAL_S:
             self._trimmed_at = time.perf_counter()
             self._executor.submit(self._trim)

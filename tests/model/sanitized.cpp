@@ -3,12 +3,15 @@
 // Arrays are exactly as large as the interface says, each in memory of its own, so that a step beyond any of them is
 // found; queries, keys and values are views into one array, off every boundary.
 #include <immintrin.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <memory>
 #include <random>
 #include <string>
@@ -302,29 +305,38 @@ struct Panels {
     ~Panels() { std::free(numbers); }
 };
 
-// Some rows of a weight in memory of their own, in a type that a file may have, which `rounded` gets too.
-struct Part {
-    std::vector<float> wide;
-    std::vector<uint16_t> half;
+// Some rows of a weight, in a type that a file may have, which `rounded` gets too. They end where no memory is: sanitizers
+// do not watch loads that leave lanes out.
+class Part {
+   public:
     StoredRows rows;
 
     Part(float *rounded, int64_t count, int64_t in) : rows{nullptr, count, (int32_t)up_to(2)} {
+        const size_t size = rows.type == FLOAT32 ? 4 : 2, bytes = (size_t)(count * in) * size;
+        const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (bytes + page - 1) / page * page;
+        mapped_ = whole + page;
+        start_ = (char *)mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (start_ == MAP_FAILED || mprotect(start_ + whole, page, PROT_NONE)) std::abort();
+        char *first = start_ + whole - bytes;
+        rows.first = first;
         for (int64_t i = 0; i < count * in; i++) {
             float &x = rounded[i];
-            if (rows.type == FLOAT32) {
-                wide.push_back(x);
-                continue;
-            }
-            half.push_back(rows.type == FLOAT16 ? _cvtss_sh(x, 0) : round_to_bfloat16(x));
-            x = rows.type == FLOAT16 ? _cvtsh_ss(half.back()) : widen(half.back());
+            const uint16_t half = rows.type == FLOAT16 ? _cvtss_sh(x, 0) : round_to_bfloat16(x);
+            if (rows.type != FLOAT32) x = rows.type == FLOAT16 ? _cvtsh_ss(half) : widen(half);
+            std::memcpy(first + (size_t)i * size, rows.type == FLOAT32 ? (const void *)&x : &half, size);
         }
-        rows.first = rows.type == FLOAT32 ? (const void *)wide.data() : half.data();
     }
+    Part(const Part &) = delete;
+    ~Part() { munmap(start_, mapped_); }
+
+   private:
+    char *start_;
+    size_t mapped_;
 };
 
 // Split a weight (out, in) into parts.
-std::vector<Part> stored_parts(std::vector<float> &weight, int64_t in, int64_t out) {
-    std::vector<Part> parts;
+std::list<Part> stored_parts(std::vector<float> &weight, int64_t in, int64_t out) {
+    std::list<Part> parts;
     for (int64_t o = 0, count; o < out; o += count) {
         count = 1 + up_to(out - o - 1);
         parts.emplace_back(weight.data() + o * in, count, in);
@@ -345,7 +357,7 @@ void try_product(Multiply multiply_all, int64_t columns) {
     for (float &value : bias) value = normal();
     Product all{x.data(), nullptr, bias.data(), y.data(), tokens, in, out, (int32_t)up_to(4)};
     std::unique_ptr<Panels<Element>> panels;
-    std::vector<Part> parts;
+    std::list<Part> parts;
     std::vector<StoredRows> rows;
     if constexpr (std::is_same_v<Element, float>)
         if (!columns) parts = stored_parts(weight, in, out);
@@ -353,17 +365,31 @@ void try_product(Multiply multiply_all, int64_t columns) {
     all.stored = rows.data(), all.parts = (int64_t)rows.size();
     if (columns) all.panels = (panels = std::make_unique<Panels<Element>>(weight, in, out, columns))->numbers;
     expect(multiply_all(&all) == DONE, "the outcome of a product", 0, 0, tokens);
+    const auto sum_of = [&](int64_t t, int64_t o, double &size) {
+        double sum = bias[o];
+        for (int64_t i = 0; i < in; i++) {
+            const double term = (double)widen(x[t * in + i]) * widen(weight[o * in + i]);
+            sum += term;
+            size += std::fabs(term);
+        }
+        return sum;
+    };
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t o = 0; o < out; o++) {
-            double sum = bias[o], size = 1;
-            for (int64_t i = 0; i < in; i++) {
-                const double term = (double)widen(x[t * in + i]) * widen(weight[o * in + i]);
-                sum += term;
-                size += std::fabs(term);
-            }
-            const double wanted = activated(sum, all.activation), got = widen(y[t * out + o]);
+            double size = 1;
+            const double wanted = activated(sum_of(t, o, size), all.activation), got = widen(y[t * out + o]);
             const double rounding = pair > 1 ? std::fabs(wanted) / 256 : 0;
             expect(std::fabs(got - wanted) < 1e-6 * size + rounding, "a product", got, wanted, in);
+        }
+    if (columns || out % 2) return;
+    all.gated = 1;
+    expect(multiply_all(&all) == DONE, "the outcome of a product with a gate", 0, 0, tokens);
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t o = 0; o < out / 2; o++) {
+            double size = 1, of_value = 1;
+            const double gate = activated(sum_of(t, o, size), all.activation), value = sum_of(t, out / 2 + o, of_value);
+            const double wanted = gate * value, got = widen(y[t * (out / 2) + o]);
+            expect(std::fabs(got - wanted) < 2e-6 * size * of_value, "a product with a gate", got, wanted, in);
         }
 }
 

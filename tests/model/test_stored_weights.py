@@ -15,17 +15,33 @@ from torch import Tensor
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import FloatArray, Output
-from model.encoder.linear import STORED, Linear
 from model.encoder.parts import Activation
-from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels.library import ACTIVATIONS, check, kernels_of_stored_weights
+from model.pytorch.kernels.library import (
+    ACTIVATIONS,
+    STORED,
+    NoKernels,
+    check,
+    find_int8_kernels,
+    kernels_of_stored_weights,
+)
 from model.pytorch.kernels.structures import Product, StoredRows
-from tests.support.families import ENCODERS, SMALL, sample, write_small
+from tests.support.families import ENCODERS, SIZES, SMALL, sample, write_small
 from tests.support.kernel import kernels_of, multiply
 from tests.support.product import run, want_all
 
 pytestmark = pytest.mark.usefixtures("avx512")
+
+
+def _runs_int8() -> bool:
+    try:
+        find_int8_kernels()
+    except NoKernels:
+        return False
+    return True
+
+
+needs_int8 = pytest.mark.skipif(not _runs_int8(), reason="the processor has no products of eight bits")
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +155,12 @@ def observe(folder: Path, dtype: str) -> list[Output]:
     return run(model, sample(), [want_all(model)] * len(sample()))
 
 
+@needs_int8
 @pytest.mark.parametrize("family", sorted(SMALL))
 def test_maps_in_eight_bits_are_those_of_float32(family: str, tmp_path: Path) -> None:
     """Bit by bit, whatever a family's layers are; only vectors of distances stay in bfloat16."""
     write_small(tmp_path, family, ENCODERS.get(family, "Model"))
-    try:
-        rounded = observe(tmp_path, "int8")
-    except Unsupported as error:
-        pytest.skip(str(error))
-    for ours, exact in zip(rounded, observe(tmp_path, "float32"), strict=True):
+    for ours, exact in zip(*(observe(tmp_path, dtype) for dtype in ("int8", "float32")), strict=True):
         if family == "deberta-v2":
             assert np.abs(whole(ours) - whole(exact)).max() <= 0.02
         else:
@@ -160,6 +173,7 @@ def whole(output: Output) -> FloatArray:
     return output.attention
 
 
+@needs_int8
 def test_a_file_of_smaller_numbers_is_read_as_it_is(tmp_path: Path) -> None:
     """Nothing is widened in memory, and nothing of a checkpoint is copied."""
     write_small(tmp_path, "bert", "Model")
@@ -167,10 +181,33 @@ def test_a_file_of_smaller_numbers_is_read_as_it_is(tmp_path: Path) -> None:
     tensors = load_file(file)
     types = [STORED[i % 3] for i in range(len(tensors))]
     save_file({name: x.to(to) for (name, x), to in zip(tensors.items(), types, strict=True)}, file)
-    linears = [module for module in load_checkpoint(tmp_path).encoder.modules() if isinstance(module, Linear)]
-    assert {part.dtype for linear in linears for part in linear.stored} == {*STORED}
+    parts = [part for parts in load_checkpoint(tmp_path).stored.values() for part in parts]
+    assert len(parts) == 6 * SIZES["num_hidden_layers"]
+    assert {part.dtype for part in parts} == {*STORED}
     maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
     places = [range(*(int(end, 16) for end in line[0].split("-"))) for line in maps if line[-1] == str(file)]
-    assert all(any(part.data_ptr() in place for place in places) for x in linears for part in x.stored)
+    assert all(any(part.data_ptr() in place for place in places) for part in parts)
     for ours, exact in zip(*(observe(tmp_path, dtype) for dtype in ("int8", "float32")), strict=True):
+        assert np.array_equal(whole(ours), whole(exact))
+
+
+@needs_int8
+@pytest.mark.parametrize("change", ["new numbers", "another layout", "float64 in the file"])
+def test_weights_that_are_not_as_in_the_file_are_used_as_they_are(change: str, tmp_path: Path) -> None:
+    """Trained further, or of a type that the kernels do not read: then the model keeps a copy."""
+    write_small(tmp_path, "bert", "Model")
+    if change == "float64 in the file":
+        file = tmp_path / "model.safetensors"
+        save_file({name: x.double() for name, x in load_file(file).items()}, file)
+    found = []
+    for dtype in ("int8", "float32"):
+        checkpoint = load_checkpoint(tmp_path)
+        for linear in checkpoint.stored:
+            if change == "new numbers":
+                linear.weight.data = linear.weight.data * 1.5
+            elif change == "another layout":
+                linear.weight.data = 1.5 * linear.weight.data.T.contiguous().T
+        model = TorchBackend(checkpoint, device="cpu", dtype=dtype)
+        found.append(run(model, sample(), [want_all(model)] * len(sample())))
+    for ours, exact in zip(*found, strict=True):
         assert np.array_equal(whole(ours), whole(exact))

@@ -30,8 +30,9 @@ MIB = 2**20
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """256 MiB of a process of 16: 16 for short requests, 102.4 for all others."""
+    """256 MiB of a process of 16, 4 of them of files: 16 for short requests, 102.4 for all others."""
     monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 16 * MIB)
+    monkeypatch.setattr("service.memory_limits.own_bytes", lambda: 12 * MIB)
     planned = Memory(1000 * MIB)
     planned.plan(256 * MIB)
     return planned
@@ -44,10 +45,10 @@ def test_a_body_of_single_bytes_reads_the_resident_size_seldom(
     readings: list[int] = []
 
     def read() -> int:
-        readings.append(16 * MIB)
+        readings.append(12 * MIB)
         return readings[-1]
 
-    monkeypatch.setattr("service.memory_limits.resident_bytes", read)
+    monkeypatch.setattr("service.memory_limits.own_bytes", read)
     monkeypatch.setattr("service.memory_limits.time.perf_counter", lambda: 1.0)
     request = Permit()
     assert memory.arrived(request, SMALL_BYTES // 2 + 1)
@@ -104,13 +105,23 @@ def test_memory_that_no_request_holds_counts_against_large_ones(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What libraries keep is in use, too, also where no other request holds anything."""
-    monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 220 * MIB)
+    monkeypatch.setattr("service.memory_limits.own_bytes", lambda: 216 * MIB)
     with pytest.raises(Problem):
         memory.take(Permit(), 12 * MIB)
     memory.take(Permit(), 2 * MIB)
     with pytest.raises(Problem):
         memory.take(Permit(), 12 * MIB)
     memory.take(Permit(), SMALL_BYTES)
+
+
+def test_files_that_are_read_while_serving_do_not_count(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system can take their pages back; those that were mapped at the start are needed all the time."""
+    monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 1000 * MIB)
+    with pytest.raises(Problem):
+        memory.take(Permit(), 215 * MIB)
+    memory.take(Permit(), 214 * MIB)
 
 
 def test_a_text_that_no_budget_could_hold_is_refused(memory: Memory) -> None:

@@ -12,7 +12,7 @@ from service.engine import trimming
 from service.engine.device import Device
 from service.engine.engine import Engine
 from service.engine.trimming import IDLE_S, MemoryTrimmer
-from service.process import resident_bytes
+from service.process import own_bytes, resident_bytes
 
 SMALL = 500 * 2**20
 
@@ -30,9 +30,11 @@ class Process:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.size, self.now, self.calls = SMALL, 1000.0, 0
+        self.files = 20 * 2**20
         self.idle_since: float | None = self.now
         self.fails = False
         monkeypatch.setattr(trimming, "resident_bytes", lambda: self.size)
+        monkeypatch.setattr(trimming, "own_bytes", lambda: self.size - self.files)
         monkeypatch.setattr(trimming, "trim_memory", self.trim)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         self.trims = 0
@@ -140,8 +142,11 @@ def test_a_device_says_since_when_it_is_idle() -> None:
 def test_the_size_of_a_process_is_what_the_system_says() -> None:
     """The kernel counts in pages here, and in kilobytes there."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    expected = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+    numbers = dict(line.split(":") for line in status.splitlines() if line.endswith(" kB"))
+    expected, anonymous = (int(numbers[name].split()[0]) * 1024 for name in ("VmRSS", "RssAnon"))
     assert abs(resident_bytes() - expected) < 2**24
+    assert abs(own_bytes() - anonymous) < 2**24
+    assert resident_bytes() - own_bytes() > 2**24
 
 
 def test_memory_that_runs_short_is_trimmed_without_a_rest(process: Process) -> None:

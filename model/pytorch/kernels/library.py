@@ -24,6 +24,9 @@ Instructions = Literal["avx2", "avx512", "avx512_bf16", "avx512_vnni", "amx"]
 ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
 """Those of our own products, in the order of `Activation` in interface.h."""
 
+STORED = (torch.float32, torch.float16, torch.bfloat16)
+"""The types of weights as a file holds them, in the order of `StoredType` in interface.h."""
+
 LINE = 64
 """The size of a cache line in bytes."""
 

@@ -1,6 +1,6 @@
 """Runs all layers of an encoder in one call, with the native kernels between the products."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_void_p, cast
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import Experts
-from model.encoder.linear import FUSED, STORED, Linear
+from model.encoder.linear import FUSED, Linear
 from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
@@ -28,6 +28,7 @@ from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     LINE,
+    STORED,
     Kernels,
     NoKernels,
     check,
@@ -41,22 +42,27 @@ from model.pytorch.kernels.room import Room, steps
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
 # next reads it; of less, the threads wait for each other more often (`benchmarks/README.md`).
 _PART = 1024
+_NONE_STORED: Mapping[Linear, Sequence[Tensor]] = {}
 _STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")
 
 
 def run_on_kernels(
-    encoder: Encoder, kernels: Kernels | None = None, dtype: torch.dtype | None = None
+    encoder: Encoder,
+    kernels: Kernels | None = None,
+    dtype: torch.dtype | None = None,
+    stored: Mapping[Linear, Sequence[Tensor]] = _NONE_STORED,
 ) -> Kernels:
     """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
 
-    `kernels` are those of the precision `dtype`, which is that of the weights by default.
+    `kernels` are those of the precision `dtype`, which is that of the weights by default. `stored` are the
+    parts of weights as a mapped file holds them, which kernels of eight bits use.
 
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
     place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
     if place.device.type != "cpu":
         raise NoKernels("they run on CPUs")
-    stack = NativeStack.of(encoder, dtype or place.dtype, kernels)
+    stack = NativeStack.of(encoder, dtype or place.dtype, kernels, stored)
     encoder.executor = stack
     if NativeEmbeddings.supports(encoder.embeddings):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
@@ -70,8 +76,14 @@ class NativeStack:
     lock, so a service under load answers more requests.
     """
 
-    def __init__(self, encoder: Encoder, kernels: Kernels, dtype: torch.dtype | None = None) -> None:
-        """`dtype` is the precision of the kernels, by default that of the weights."""
+    def __init__(
+        self,
+        encoder: Encoder,
+        kernels: Kernels,
+        dtype: torch.dtype | None = None,
+        stored: Mapping[Linear, Sequence[Tensor]] = _NONE_STORED,
+    ) -> None:
+        """`dtype` is the precision of the kernels, by default that of the weights; `stored` as above."""
         config = encoder.config
         self.kernels = kernels
         self._encoder = encoder
@@ -92,7 +104,8 @@ class NativeStack:
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
         int8 = kernels.products is not None and kernels.products.int8
         self._inputs = observe_inputs(encoder) if int8 else {}
-        self._keeps_stored = int8 and rounds_all(config)
+        exact = int8 and rounds_all(config)  # what is observed
+        self._stored = stored if exact else None
         self._vectors = {block: self._position_vectors(block) for block in disentangled}
         self._tables = AngleTables(config)
         described = {block: self._layer(block) for block in dict.fromkeys(self._blocks)}  # once if shared
@@ -103,10 +116,9 @@ class NativeStack:
         if self._inputs:
             self._inputs.clear()
             free_buffers()
+        self._stored = None
         self._unobserved = self._prepare(kernels, self._dtype)
-        self._observing = (
-            self._prepare(kernels_of_stored_weights(), torch.float32) if self._keeps_stored else None
-        )
+        self._observing = self._prepare(kernels_of_stored_weights(), torch.float32) if exact else None
 
     def _prepare(self, kernels: Kernels, dtype: torch.dtype) -> PassKernels:
         config, products = self._config, kernels.products
@@ -126,10 +138,15 @@ class NativeStack:
         return PassKernels(kernels, dtype, constants)
 
     @staticmethod
-    def of(encoder: Encoder, dtype: torch.dtype, kernels: Kernels | None = None) -> "NativeStack":
+    def of(
+        encoder: Encoder,
+        dtype: torch.dtype,
+        kernels: Kernels | None = None,
+        stored: Mapping[Linear, Sequence[Tensor]] = _NONE_STORED,
+    ) -> "NativeStack":
         """Build a stack; raises NoKernels if none fits this encoder or this processor.
 
-        `kernels` are those of the precision by default.
+        `kernels` are those of the precision by default, `stored` as above.
         """
         config = encoder.config
         if config.similarity != "dot_product" or config.qk_norm is not None:
@@ -156,7 +173,7 @@ class NativeStack:
             raise NoKernels(
                 f"hidden_size is {sizes[0]} and intermediate_size {sizes[1]}; in bfloat16 both must be even"
             )
-        return NativeStack(encoder, kernels, dtype)
+        return NativeStack(encoder, kernels, dtype, stored)
 
     def __call__(self, x: Tensor, packing: Packing, plan: Plan) -> dict[int, Tensor]:
         """Run hidden state 0, float32 (T, C); see `Executor`. The plan's `in_kernels` are `Observations`."""
@@ -296,18 +313,19 @@ class NativeStack:
             self._inputs.get(linear),
             gated=gate is not None,
         )
-        if self._keeps_stored:
-            self._describe_stored(linear, described)
+        if self._stored is not None:
+            parts = self._stored.get(linear, ())
+            self._describe_stored(described, parts if _hold(parts, linear.weight) else (linear.weight.data,))
         linear.release(self._parameters[-2] if linear.adapters else None)
         return described
 
-    def _describe_stored(self, linear: Linear, described: structures.Linear) -> None:
-        """Add the weights as the file holds them, which stay mapped; else those in memory, in float32."""
-        parts = linear.stored or (linear.weight.data,)
-        rows = [structures.StoredRows(part.data_ptr(), len(part), STORED.index(part.dtype)) for part in parts]
-        array = (structures.StoredRows * len(parts))(*rows)
-        self._kept += (*parts, array)
-        described.stored, described.parts = addressof(array), len(parts)
+    def _describe_stored(self, described: structures.Linear, parts: Sequence[Tensor]) -> None:
+        """Add the parts of a weight, which stay where they are: mapped from a file, or in memory."""
+        kept = [part.contiguous() for part in parts]
+        rows = [structures.StoredRows(part.data_ptr(), len(part), STORED.index(part.dtype)) for part in kept]
+        array = (structures.StoredRows * len(rows))(*rows)
+        self._kept += (*kept, array)
+        described.stored, described.parts = addressof(array), len(rows)
 
     def _panels(
         self,
@@ -354,6 +372,16 @@ class NativeStack:
         weight, bias = map(self._handles.of, (linear.packed, no_bias if linear.bias is None else linear.bias))
         attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
         return structures.Linear(weight, bias, attribute, algorithm, inputs, outputs)
+
+
+def _hold(parts: Sequence[Tensor], weight: Tensor) -> bool:
+    """Whether parts of types that the kernels read are all rows of a weight, as it is now."""
+    stop = 0
+    for part in parts:
+        start, stop = stop, stop + len(part)
+        if part.dtype not in STORED or not torch.equal(weight[start:stop], part.float()):
+            return False
+    return stop == len(weight)
 
 
 def lay_out(weight: Tensor, columns: int, *, gated: bool = False) -> Tensor:

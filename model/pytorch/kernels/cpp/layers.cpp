@@ -74,7 +74,7 @@ int multiply(const Layers &all, const Linear &linear, const void *x, void *outpu
     const Product product{x,             linear.weight,    (const float *)linear.bias, output,
                           rows,          linear.inputs,    linear.outputs,             linear.own_activation,
                           linear.scales, linear.smoothing, linear.low_panels,          precise,
-                          linear.gated,  linear.stored,     linear.parts};
+                          linear.gated,  linear.stored,    linear.parts};
     return all.multiply(&product);
 }
 

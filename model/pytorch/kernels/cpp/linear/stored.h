@@ -1,8 +1,8 @@
 // A linear layer in float32 with weights as the file of a checkpoint holds them: where it is mapped, they take no memory that
 // the system cannot have back.
 //
-// Each panel is laid out as `linear.h` wants it when its turn comes, and then multiplied by all rows; meanwhile the rows of
-// the next one are fetched. So results have the same bits as with panels that were laid out once, and the weights are read
+// Each panel is laid out as `linear.h` wants it when its turn comes, while the rows of the next one are fetched, and then
+// multiplied by all rows. So results have the same bits as with panels that were laid out once, and the weights are read
 // from memory once.
 #pragma once
 
