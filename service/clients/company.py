@@ -1,26 +1,26 @@
-"""Notices whether one connection has the service to itself."""
+"""Notices whether a few connections have the service to themselves."""
 
-import math
 import time
 import weakref
 
-# For this long after requests on different connections, more of them are expected.
-_APART_S = 0.1
+_FEW = 2
+# A connection is in use for this long after a request on it.
+_USE_S = 0.1
 
 
 class Company:
-    """Tells the requests of a connection that is the only one in use from those that have company.
+    """Tells the requests of a few connections that are the only ones in use from those of many.
 
     Counting the requests that wait would not do: while one runs on the event loop, no other is read.
     """
 
     def __init__(self) -> None:
-        self._last: weakref.ref[object] | None = None
-        self._changed = -math.inf
+        # The last ones, and when each had a request: as many as show that there are more than a few.
+        self._used: list[tuple[weakref.ref[object], float]] = []
 
-    def alone(self, connection: object) -> bool:
-        """Note a request, and return whether all of late came on the same connection."""
+    def is_small(self, connection: object) -> bool:
+        """Note a request on a connection, and return whether no more than a few have been in use of late."""
         now = time.monotonic()
-        if self._last is None or self._last() is not connection:
-            self._last, self._changed = weakref.ref(connection), now
-        return now - self._changed > _APART_S
+        others = [(one, used) for one, used in self._used if one() is not connection and now - used < _USE_S]
+        self._used = [*others[-_FEW:], (weakref.ref(connection), now)]
+        return len(self._used) <= _FEW

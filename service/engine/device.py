@@ -92,12 +92,12 @@ class Device:
             self.release(turn)
 
     def turn_at_once(self, owner: str, end_helpers: Callable[[], None]) -> Turn | None:
-        """Grant a turn on the event loop if nothing runs or waits, in this process or another, else None.
+        """Grant a turn on the event loop if nothing else of this process runs or waits, else None.
 
         `release` it afterwards. `end_helpers` ends the threads that it may start; `rest` calls it.
         """
         with self._changed:
-            if self.demand or not self.siblings_idle:
+            if self.demand:
                 return None
             turn = Turn(owner)
             self._end_helpers = end_helpers

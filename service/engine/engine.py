@@ -232,7 +232,7 @@ class Engine:
         admitted on an estimate may exceed the limit slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
-        if permit.alone and self._queue.empty:
+        if permit.among_few and self._queue.empty:
             start = time.perf_counter()
             outputs = self._at_once.run(encodings, wants)
             if outputs is not None:
@@ -297,7 +297,7 @@ class Engine:
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
         """Add the sequences of one request to the queue; raises OverloadedError."""
-        if not permit.alone:
+        if not permit.among_few:
             self._device.rest()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job(

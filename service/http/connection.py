@@ -204,7 +204,7 @@ class Protocol(HttpToolsProtocol):
                 self.expect_100_continue = False  # RFC 9110 §10.1.1
             # The body may arrive before the request is served, and is charged to its client from here on.
             context = open_context(cast("dict[str, Any]", self.scope), self._state.peers)
-            context.permit.alone = self._state.company.alone(self)
+            context.permit.among_few = self._state.company.is_small(self)
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

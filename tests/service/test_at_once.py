@@ -1,4 +1,4 @@
-"""Short texts of a client that has the service to itself run on the event loop."""
+"""Short texts of clients that have the service to themselves run on the event loop."""
 
 import threading
 import time
@@ -15,14 +15,14 @@ from service.engine.engine import Engine, Result
 from service.engine.permit import Permit
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
-from service.sharing.board import LANES, LANES_ENDED, Board
+from service.sharing.board import LANES, Board
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, words
 from tests.support.kernel import needs_kernels
 from tests.support.serving import serve
 
-LONE = Permit(alone=True)
+FEW = Permit(among_few=True)
 FAST = 20_000.0  # tokens per second: 60 in the time that others may wait
 
 
@@ -32,6 +32,7 @@ class Placed(Watched):
     def __init__(self) -> None:
         super().__init__()
         self.threads: list[int] = []
+        self.lanes_used: list[int] = []
         self.ended = 0
 
     def end_helpers(self) -> None:
@@ -40,6 +41,7 @@ class Placed(Watched):
 
     def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
         self.threads.append(threading.get_ident())
+        self.lanes_used.append(lanes)
         return super().run(batch, lanes=lanes)
 
 
@@ -63,9 +65,7 @@ class Unprepared(Placed):
         return False
 
 
-def ask(
-    made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = LONE, rate: float = FAST
-) -> Result:
+def ask(made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = FEW, rate: float = FAST) -> Result:
     """Submit one request to an engine that measured this rate, once the device is idle."""
     made._at_once.tokens_per_s = made._throughput.tokens_per_s = rate
     while made._device.demand:
@@ -110,7 +110,7 @@ def test_everything_else_is_handed_to_a_runner(case: str) -> None:
             made,
             "a text " * (2000 if case == "long" else 10 if case == "over the budget" else 1),
             want=Want(attention=AttentionWant((0,), (0,))) if case == "maps" else SENTENCE,
-            permit=Permit(alone=case != "company"),
+            permit=Permit(among_few=case != "company"),
             rate=100.0 if case == "slow" else FAST,
         )
     assert backend.threads
@@ -179,8 +179,8 @@ def no_helpers() -> None:
     """End no threads: none were started."""
 
 
-def test_no_turn_at_once_beside_another() -> None:
-    """Neither of this process nor of one that ran just now."""
+def test_no_turn_at_once_beside_another_of_the_process() -> None:
+    """Whatever other processes do."""
     device = Device(2)
     turn = device.turn_at_once("a", no_helpers)
     assert turn is not None
@@ -190,32 +190,50 @@ def test_no_turn_at_once_beside_another() -> None:
     board = Board(2, ["mini"])
     one, other = Device(2, board.column(0)), board.column(1).own
     other[LANES] = 1
-    assert one.turn_at_once("a", no_helpers) is None
-    other[LANES], other[LANES_ENDED] = 0, time.monotonic_ns()
-    assert one.turn_at_once("a", no_helpers) is None
-    other[LANES_ENDED] = 0
     assert one.turn_at_once("a", no_helpers) is not None
     assert board.column(0).own[LANES] == 1
+
+
+@needs_kernels
+def test_a_pass_at_once_leaves_other_processes_their_cores() -> None:
+    """It runs on all cores only if they do not run, and on fewer, fewer tokens are brief."""
+    backend, board = Placed(), Board(2, ["mini"])
+    with running(engine(backend)) as made:
+        made._at_once.device = Device(1, board.column(0))
+        made._at_once.tokens_per_s = made._throughput.tokens_per_s = FAST
+        backend.lanes_used.clear()
+        for tokens, others_run, taken in ((50, 0, True), (50, 1, False), (25, 1, True)):
+            board.column(1).own[LANES] = others_run
+            assert (made._at_once.run([words(tokens)], [SENTENCE]) is not None) == taken
+    assert backend.lanes_used == [1, 2]
 
 
 class Connection:
     """Anything that has an identity."""
 
 
-def test_a_connection_is_alone_once_the_others_are_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at first, and not for a tenth of a second after a request on another one."""
+def test_a_few_connections_are_small_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them, until a tenth of a second after the last request of a third."""
     now = 50.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    company, one, other = Company(), Connection(), Connection()
-    assert not company.alone(one)
-    now += 0.2
-    assert company.alone(one)
-    assert not company.alone(other)
-    assert not company.alone(one)
+    company, one, two, three = Company(), Connection(), Connection(), Connection()
+    for _ in range(3):
+        assert company.is_small(one)
+        assert company.is_small(two)
     now += 0.05
-    assert not company.alone(one)
-    now += 0.1
-    assert company.alone(one)
+    assert not company.is_small(three)
+    assert not company.is_small(one)
+    now += 0.06
+    assert company.is_small(one), "the second has been quiet since"
+    assert not company.is_small(two)
+    now += 0.05
+    assert company.is_small(two)
+
+
+def test_connections_that_are_closed_were_in_use() -> None:
+    """A client that opens one for each request may be many."""
+    company = Company()
+    assert [company.is_small(Connection()) for _ in range(4)] == [True, True, False, False]
 
 
 @pytest.mark.alone
