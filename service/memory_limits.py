@@ -220,7 +220,7 @@ class Memory:
         return self._resident() + size <= self._most
 
     def _resident(self) -> int:
-        """Return an upper bound of the resident size in bytes: the last reading plus what was added since.
+        """Return an upper bound of the memory in use, in bytes: the last reading plus what was added since.
 
         Of the other processes of the service, which share the weights, only what they have grown is added.
         """

@@ -1,15 +1,16 @@
-"""Notices whether a few connections have the service to themselves."""
+"""Notices how many connections a process serves."""
 
 import time
 import weakref
 
-_FEW = 2
+FEW = 2
+"""As many connections do not need batches."""
 # A connection is in use for this long after a request on it.
 _USE_S = 0.1
 
 
 class Company:
-    """Tells the requests of a few connections that are the only ones in use from those of many.
+    """Counts the connections in use.
 
     Counting the requests that wait would not do: while one runs on the event loop, no other is read.
     """
@@ -18,9 +19,9 @@ class Company:
         # The last ones, and when each had a request: as many as show that there are more than a few.
         self._used: list[tuple[weakref.ref[object], float]] = []
 
-    def is_small(self, connection: object) -> bool:
-        """Note a request on a connection, and return whether no more than a few have been in use of late."""
+    def note(self, connection: object) -> int:
+        """Note a request on a connection; returns how many have been in use of late, at most FEW + 1."""
         now = time.monotonic()
         others = [(one, used) for one, used in self._used if one() is not connection and now - used < _USE_S]
-        self._used = [*others[-_FEW:], (weakref.ref(connection), now)]
-        return len(self._used) <= _FEW
+        self._used = [*others[-FEW:], (weakref.ref(connection), now)]
+        return len(self._used)

@@ -1,4 +1,4 @@
-"""Runs a short text at once, on the event loop, for clients that have the service to themselves."""
+"""Runs a short text at once, on the event loop, for clients of which the process has only one or two."""
 
 import logging
 import time
@@ -14,6 +14,8 @@ from service.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 
 # The event loop does nothing else meanwhile. It may wait as long for the interpreter (`service/process.py`).
+# A pass takes longer where another process still has all cores, for a batch that began when this one was
+# idle.
 _BRIEF_S = 0.003
 _SAMPLES = 10  # of which the fastest counts, because other workers start at the same time
 _MEASURED_S = 0.2  # the most that is spent on them, unless a single one takes longer
@@ -50,8 +52,8 @@ class AtOnce:
     def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> list[Output] | None:
         """Run the sequences of a request; None if a runner must run them.
 
-        That is so if they would take long, if something else runs or waits, or if one of them fails: the
-        runner finds out which one, and counts the failure.
+        That is so if they would take long, if something else of this process runs or waits, or if one of them
+        fails: the runner finds out which one, and counts the failure.
         """
         tokens = sum(max(1, len(encoding)) for encoding in encodings)
         # All cores help, unless other processes use theirs.

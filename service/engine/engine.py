@@ -297,7 +297,7 @@ class Engine:
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
         """Add the sequences of one request to the queue; raises OverloadedError."""
-        if not permit.among_few:
+        if not permit.alone:
             self._device.rest()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         job = Job(

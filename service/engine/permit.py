@@ -19,5 +19,7 @@ class Permit:
     """Size of its response, if large."""
     body_dropped: bool = False
     """Whether part of its body was dropped for lack of memory."""
+    alone: bool = False
+    """Whether its connection has been the only one in use of late."""
     among_few: bool = False
-    """Whether only a few connections have been in use of late, its own included."""
+    """Whether it has been one of a few."""

@@ -9,6 +9,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.clients.company import FEW
 from service.clients.slow_readers import Reader, unread
 from service.http.head_meter import HeadMeter
 from service.http.joined_writes import JoinedWrites
@@ -204,7 +205,8 @@ class Protocol(HttpToolsProtocol):
                 self.expect_100_continue = False  # RFC 9110 §10.1.1
             # The body may arrive before the request is served, and is charged to its client from here on.
             context = open_context(cast("dict[str, Any]", self.scope), self._state.peers)
-            context.permit.among_few = self._state.company.is_small(self)
+            in_use = self._state.company.note(self)
+            context.permit.alone, context.permit.among_few = in_use == 1, in_use <= FEW
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

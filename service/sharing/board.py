@@ -28,7 +28,7 @@ LARGE = 7
 ANSWERS = 8
 """Bytes of its large responses."""
 GROWTH = 9
-"""How much its resident size has grown since it was ready."""
+"""How much its memory has grown since it was ready, pages of files left out."""
 CUT_OFF = 10
 """Requests that had no answer when the drain timed out."""
 HANDED_OVER = 11

@@ -187,6 +187,13 @@ def test_a_file_of_smaller_numbers_is_read_as_it_is(tmp_path: Path) -> None:
     maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
     places = [range(*(int(end, 16) for end in line[0].split("-"))) for line in maps if line[-1] == str(file)]
     assert all(any(part.data_ptr() in place for place in places) for part in parts)
+    stack: Any = TorchBackend(load_checkpoint(tmp_path), device="cpu", dtype="int8").encoder.executor
+    maps = [line.split() for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    places = [range(*(int(end, 16) for end in line[0].split("-"))) for line in maps if line[-1] == str(file)]
+    for layer in stack.layers:
+        for linear in (layer.qkv, layer.output, layer.inner, layer.outer):
+            rows = (StoredRows * linear.parts).from_address(linear.stored)
+            assert all(any(row.first in place for place in places) for row in rows)
     for ours, exact in zip(*(observe(tmp_path, dtype) for dtype in ("int8", "float32")), strict=True):
         assert np.array_equal(whole(ours), whole(exact))
 

@@ -9,6 +9,7 @@ import pytest
 
 from model.contract import AttentionWant, Batch, Output, Want
 from model.errors import InferenceError
+from service.clients.company import FEW as MOST
 from service.clients.company import Company
 from service.engine.device import Device
 from service.engine.engine import Engine, Result
@@ -22,7 +23,7 @@ from tests.support.engines import SENTENCE, encode, hold, perform, running, samp
 from tests.support.kernel import needs_kernels
 from tests.support.serving import serve
 
-FEW = Permit(among_few=True)
+FEW = Permit(alone=True, among_few=True)
 FAST = 20_000.0  # tokens per second: 60 in the time that others may wait
 
 
@@ -76,7 +77,7 @@ def ask(made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = FEW, 
 
 
 @needs_kernels
-def test_a_short_text_of_a_lone_client_runs_on_the_event_loop() -> None:
+def test_a_short_text_of_few_clients_runs_on_the_event_loop() -> None:
     """It does not change threads, its vector is the same to the last bit, and it counts like any other."""
     metrics, backend = Metrics(VERSION, ENDPOINTS), Placed()
     with running(engine(backend, metrics)) as made:
@@ -146,7 +147,7 @@ def test_a_text_waits_while_another_runs() -> None:
 
 
 @needs_kernels
-def test_the_threads_that_help_end_when_a_client_has_company() -> None:
+def test_the_threads_that_help_end_when_a_runner_gets_the_work_of_others() -> None:
     """Once; with others there would be more threads than cores."""
     backend = Placed()
     with running(engine(backend)) as made:
@@ -212,28 +213,24 @@ class Connection:
     """Anything that has an identity."""
 
 
-def test_a_few_connections_are_small_company(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of them, until a tenth of a second after the last request of a third."""
+def test_connections_are_in_use_for_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a few are not told apart."""
     now = 50.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    company, one, two, three = Company(), Connection(), Connection(), Connection()
-    for _ in range(3):
-        assert company.is_small(one)
-        assert company.is_small(two)
+    company, one, two, three, four = Company(), *(Connection() for _ in range(4))
+    assert [company.note(each) for each in (one, one, two, one, two)] == [1, 1, 2, 2, 2]
     now += 0.05
-    assert not company.is_small(three)
-    assert not company.is_small(one)
+    assert [company.note(each) for each in (three, four, one)] == [3, 3, 3]
     now += 0.06
-    assert company.is_small(one), "the second has been quiet since"
-    assert not company.is_small(two)
+    assert company.note(one) == MOST + 1, "three and four are still in use"
     now += 0.05
-    assert company.is_small(two)
+    assert [company.note(each) for each in (one, two)] == [1, 2]
 
 
 def test_connections_that_are_closed_were_in_use() -> None:
     """A client that opens one for each request may be many."""
     company = Company()
-    assert [company.is_small(Connection()) for _ in range(4)] == [True, True, False, False]
+    assert [company.note(Connection()) for _ in range(4)] == [1, 2, 3, 3]
 
 
 @pytest.mark.alone

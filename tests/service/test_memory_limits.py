@@ -117,7 +117,7 @@ def test_memory_that_no_request_holds_counts_against_large_ones(
 def test_files_that_are_read_while_serving_do_not_count(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system can take their pages back; those that were mapped at the start are needed all the time."""
+    """The system can take their pages back."""
     monkeypatch.setattr("service.memory_limits.resident_bytes", lambda: 1000 * MIB)
     with pytest.raises(Problem):
         memory.take(Permit(), 215 * MIB)

@@ -158,3 +158,11 @@ def test_memory_that_runs_short_is_trimmed_without_a_rest(process: Process) -> N
     assert (process.look_after(0.25), process.trims) == (0, 1)
     assert (process.look_after(0.25), process.trims) == (0, 1)
     assert (process.look_after(1), process.trims) == (0, 2)
+
+
+def test_files_that_are_read_do_not_make_memory_short(process: Process) -> None:
+    """Trimming would not give their pages back."""
+    process.idle_since = None
+    process.size += 2 * SMALL
+    process.files += 2 * SMALL
+    assert (process.look_after(5), process.trims) == (0, 0)
