@@ -2,8 +2,7 @@
 
 import ctypes
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 _ENTRY = re.compile(r"^(?=[0-9a-f]+-[0-9a-f]+ )", re.MULTILINE)
@@ -19,25 +18,25 @@ def release_file_pages() -> None:
     Nothing is lost: a page that is read again is mapped again. No other thread may map or unmap files
     meanwhile. A no-op if the system is not Linux.
     """
-    _release(unchanged_mappings)
+    _release(only_weights=False)
 
 
 def release_weights() -> None:
-    """Release only those of weights: in eight bits, observing attention reads nearly all of them.
+    """Release only the pages of weights: in eight bits, observing attention reads nearly all of them.
 
-    While models are served, their weights stay mapped, so other threads may go on. Else like
-    `release_file_pages`.
+    Other threads may map and unmap files meanwhile: those of served models stay mapped. A no-op if the system
+    is not Linux.
     """
-    _release(partial(unchanged_mappings, only_weights=True))
+    _release(only_weights=True)
 
 
-def _release(find: Callable[[str], Iterable[tuple[int, int]]]) -> None:
+def _release(*, only_weights: bool) -> None:
     try:
         smaps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return
     madvise = ctypes.CDLL(None).madvise
-    for start, end in find(smaps):
+    for start, end in unchanged_mappings(smaps, only_weights=only_weights):
         madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 

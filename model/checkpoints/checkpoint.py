@@ -14,7 +14,7 @@ from model.checkpoints.prediction import read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.encoder.linear import Linear
+from model.encoder.linear import Linear, StoredParts
 from model.errors import CheckpointError
 from model.families.family import Family, Part
 from model.files import shown
@@ -27,8 +27,6 @@ _NAMED = 8
 """How many tensors of each problem an error message names."""
 Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 """Encoder parameter -> the parts of the checkpoint's tensors that make it up."""
-StoredParts = Mapping[Linear, Sequence[Tensor]]
-"""Linear layer -> the parts of its weight, each some of the rows, as the mapped file holds them."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,8 @@ def _load_encoder(
 ) -> tuple[Encoder, StoredParts]:
     """Load an encoder's weights from its folder; a parameter stored as one float32 tensor is not copied.
 
-    The headers of the files are checked first, so nothing is allocated for weights that are missing or have
-    the wrong shape.
+    Also returns the weights of its blocks as the file holds them. The headers of the files are checked first,
+    so nothing is allocated for weights that are missing or have the wrong shape.
     """
     with torch.device("meta"):
         encoder = Encoder(folder.config)

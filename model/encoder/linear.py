@@ -1,6 +1,6 @@
 """A linear layer whose weights can be prepacked once for the CPU it runs on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -131,3 +131,7 @@ class Linear(nn.Module):
         panels = self.panels.transpose(2, 3).flatten(1, 2)  # (panels, in, columns)
         y = torch.matmul(x, panels).transpose(0, 1).flatten(1)[:, : self.outputs]  # (T, out)
         return activate(y if self.bias is None else y + self.bias, activation)
+
+
+StoredParts = Mapping[Linear, Sequence[Tensor]]
+"""Linear layer -> the parts of W, each (rows, in) in a type of its own, as a mapped file holds them."""

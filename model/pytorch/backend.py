@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model.arrays import NUMPY, Array, IntArray
-from model.checkpoints.checkpoint import Checkpoint, StoredParts
+from model.checkpoints.checkpoint import Checkpoint
 from model.contract import (
     AttentionWant,
     Batch,
@@ -24,7 +24,7 @@ from model.contract import (
 )
 from model.encoder.adapters import TaskRows
 from model.encoder.encoder import Encoder
-from model.encoder.linear import suitable_rows
+from model.encoder.linear import StoredParts, suitable_rows
 from model.encoder.packing import Packing
 from model.errors import OutOfMemory, Unsupported
 from model.heads.pooling import Bags

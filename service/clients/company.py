@@ -4,7 +4,7 @@ import time
 import weakref
 
 FEW = 2
-"""As many connections do not need batches."""
+"""With no more connections than this, batches gain nothing."""
 # A connection is in use for this long after a request on it.
 _USE_S = 0.1
 

@@ -1,4 +1,4 @@
-"""Runs a short text at once, on the event loop, for clients of which the process has only one or two."""
+"""Runs a short text at once, on the event loop, while the process serves only one or two connections."""
 
 import logging
 import time

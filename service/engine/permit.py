@@ -22,4 +22,4 @@ class Permit:
     alone: bool = False
     """Whether its connection has been the only one in use of late."""
     among_few: bool = False
-    """Whether it has been one of a few."""
+    """Whether it has been one of only a few."""

@@ -19,8 +19,9 @@ from model.contract import (
 )
 from model.errors import Unsupported
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels.library import NoKernels, find_int8_kernels
+from model.pytorch.kernels.library import NoKernels
 from tests.references.checkpoints import MINILM
+from tests.support.kernel import needs_int8
 
 TEXTS = [
     "A man is playing a guitar.",
@@ -33,10 +34,6 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def models() -> tuple[TorchBackend, TorchBackend]:
     """The embedded model in eight bits and in float32."""
-    try:
-        find_int8_kernels()
-    except NoKernels as error:
-        pytest.skip(str(error))
     checkpoint = load_checkpoint(resolve(MINILM))
     rounded = TorchBackend(checkpoint, dtype="int8")
     return rounded, TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
@@ -57,6 +54,7 @@ def run(model: TorchBackend, *, observed: bool = True) -> list[Output]:
     return model.run(Batch.pack(encodings, [want(observed=observed)] * len(TEXTS)))
 
 
+@needs_int8
 def test_vectors_are_near_those_of_float32_maps_and_statistics_the_same(
     models: tuple[TorchBackend, TorchBackend],
 ) -> None:
@@ -71,6 +69,7 @@ def test_vectors_are_near_those_of_float32_maps_and_statistics_the_same(
     assert models[0].info.dtype == "int8"
 
 
+@needs_int8
 def test_a_text_is_the_same_alone_in_a_batch_and_without_maps(
     models: tuple[TorchBackend, TorchBackend],
 ) -> None:

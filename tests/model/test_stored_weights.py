@@ -20,28 +20,15 @@ from model.pytorch.backend import TorchBackend
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     STORED,
-    NoKernels,
     check,
-    find_int8_kernels,
     kernels_of_stored_weights,
 )
 from model.pytorch.kernels.structures import Product, StoredRows
 from tests.support.families import ENCODERS, SIZES, SMALL, sample, write_small
-from tests.support.kernel import kernels_of, multiply
+from tests.support.kernel import kernels_of, multiply, needs_int8
 from tests.support.product import run, want_all
 
 pytestmark = pytest.mark.usefixtures("avx512")
-
-
-def _runs_int8() -> bool:
-    try:
-        find_int8_kernels()
-    except NoKernels:
-        return False
-    return True
-
-
-needs_int8 = pytest.mark.skipif(not _runs_int8(), reason="the processor has no products of eight bits")
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +43,20 @@ def describe(parts: Sequence[Tensor]) -> Any:
     return (StoredRows * len(parts))(*rows)
 
 
-def product(
+def products_of(
     x: Tensor,
     parts: Sequence[Tensor],
     bias: Tensor,
     activation: Activation | None = None,
     *,
     gated: bool = False,
-) -> Tensor:
-    """Run the kernel; numbers behind the result are left as they are."""
+) -> tuple[Tensor, Tensor]:
+    """Run the kernel, which leaves numbers behind the result as they are, and one with panels, in float32."""
+    stored, laid_out = kernels_of_stored_weights().products, kernels_of("float32_avx512").products
+    assert stored is not None
+    assert laid_out is not None
     rows, width = describe(parts), len(bias) // 2 if gated else len(bias)
-    room = torch.full((len(x) * width + 9,), 7.0)
+    room, expected = torch.full((len(x) * width + 9,), 7.0), torch.empty(len(x), width)
     described = Product(
         x.data_ptr(),
         None,
@@ -80,27 +70,11 @@ def product(
         stored=addressof(rows),
         parts=len(parts),
     )
-    products = kernels_of_stored_weights().products
-    assert products is not None
-    check(products.multiply(byref(described)))
+    check(stored.multiply(byref(described)))
     assert (room[-9:] == 7).all()
-    return room[:-9].view(len(x), width)
-
-
-def of_panels(
-    x: Tensor,
-    parts: Sequence[Tensor],
-    bias: Tensor,
-    activation: Activation | None = None,
-    *,
-    gated: bool = False,
-) -> Tensor:
-    """The same with weights that were laid out once, in float32."""
-    products = kernels_of("float32_avx512").products
-    assert products is not None
-    output = torch.empty(len(x), len(bias) // 2 if gated else len(bias))
-    multiply(products, x, torch.cat([part.float() for part in parts]), bias, output, activation, gated=gated)
-    return output
+    weight = torch.cat([part.float() for part in parts])
+    multiply(laid_out, x, weight, bias, expected, activation, gated=gated)
+    return room[:-9].view(len(x), width), expected
 
 
 def operands(rows: int, inputs: int, counts: Sequence[int]) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -122,7 +96,8 @@ def operands(rows: int, inputs: int, counts: Sequence[int]) -> tuple[Tensor, lis
 def test_a_product_has_the_bits_of_one_with_panels(rows: int, inputs: int, counts: Sequence[int]) -> None:
     """Whatever the types of the parts, and wherever in a panel one ends and the next begins."""
     x, parts, bias = operands(rows, inputs, counts)
-    assert torch.equal(product(x, parts, bias), of_panels(x, parts, bias))
+    found, expected = products_of(x, parts, bias)
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -131,7 +106,7 @@ def test_so_has_one_with_an_activation_or_a_gate(size: int, activation: Activati
     """Gates and values are the halves of all rows, not of a part's."""
     x, parts, bias = operands(9, 20, [size + size // 2, size - size // 2])
     for gated in (False, True):
-        found, expected = (f(x, parts, bias, activation, gated=gated) for f in (product, of_panels))
+        found, expected = products_of(x, parts, bias, activation, gated=gated)
         assert torch.equal(found, expected)
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from model.contract import AttentionWant, Batch, Output, Want
 from model.errors import InferenceError
-from service.clients.company import FEW as MOST
-from service.clients.company import Company
+from service.clients.company import FEW, Company
 from service.engine.device import Device
 from service.engine.engine import Engine, Result
 from service.engine.permit import Permit
@@ -23,7 +22,7 @@ from tests.support.engines import SENTENCE, encode, hold, perform, running, samp
 from tests.support.kernel import needs_kernels
 from tests.support.serving import serve
 
-FEW = Permit(alone=True, among_few=True)
+AMONG_FEW = Permit(alone=True, among_few=True)
 FAST = 20_000.0  # tokens per second: 60 in the time that others may wait
 
 
@@ -66,7 +65,9 @@ class Unprepared(Placed):
         return False
 
 
-def ask(made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = FEW, rate: float = FAST) -> Result:
+def ask(
+    made: Engine, *texts: str, want: Want = SENTENCE, permit: Permit = AMONG_FEW, rate: float = FAST
+) -> Result:
     """Submit one request to an engine that measured this rate, once the device is idle."""
     made._at_once.tokens_per_s = made._throughput.tokens_per_s = rate
     while made._device.demand:
@@ -222,7 +223,7 @@ def test_connections_are_in_use_for_a_tenth_of_a_second(monkeypatch: pytest.Monk
     now += 0.05
     assert [company.note(each) for each in (three, four, one)] == [3, 3, 3]
     now += 0.06
-    assert company.note(one) == MOST + 1, "three and four are still in use"
+    assert company.note(one) == FEW + 1, "three and four are still in use"
     now += 0.05
     assert [company.note(each) for each in (one, two)] == [1, 2]
 

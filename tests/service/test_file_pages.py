@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from model.pytorch.kernels.library import NoKernels, find_int8_kernels
 from service.file_pages import unchanged_mappings
+from tests.support.kernel import needs_int8
 from tests.support.serving import Service, serve
 
 _PROGRAM = """
@@ -95,17 +95,12 @@ def kilobytes_of_weights(service: Service) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mappings are listed as Linux does")
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("int8", marks=needs_int8)])
 def test_original_weights_stay_out_of_memory(dtype: str) -> None:
     """What the kernels have laid out elsewhere, some 42 MB, is not mapped when the service is ready.
 
     In eight bits observed attention reads it, and a service at rest gives it back.
     """
-    if dtype == "int8":
-        try:
-            find_int8_kernels()
-        except NoKernels as error:
-            pytest.skip(str(error))
     with serve(dtype=dtype, processes=1) as service:
         assert kilobytes_of_weights(service) < 10_000
         time.sleep(1)  # else memory of the start, which is freed by now, would hide what is read

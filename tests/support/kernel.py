@@ -15,7 +15,15 @@ from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import library
-from model.pytorch.kernels.library import ACTIVATIONS, Kernels, NoKernels, Products, check, find_kernels
+from model.pytorch.kernels.library import (
+    ACTIVATIONS,
+    Kernels,
+    NoKernels,
+    Products,
+    check,
+    find_int8_kernels,
+    find_kernels,
+)
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import (
@@ -34,6 +42,17 @@ needs_kernels = pytest.mark.skipif(
     instructions(torch.float32) is None,
     reason="there are no native kernels for this processor, or they were not built",
 )
+
+
+def _runs_int8() -> bool:
+    try:
+        find_int8_kernels()
+    except NoKernels:
+        return False
+    return True
+
+
+needs_int8 = pytest.mark.skipif(not _runs_int8(), reason="the processor has no products of eight bits")
 
 STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
 """A precision and instructions, for each of which the steps are compiled."""

@@ -30,7 +30,7 @@ _OBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("steps", (*_AVX512_BF16, "-DHEADLIGHT_KERNELS=bfloat16_avx512_bf16", _BFLOAT16)),
     ("int8", (*_AVX512, "-mavx512vnni", "-DHEADLIGHT_KERNELS=float32", _FLOAT32)),
     ("int8", (*_AVX512_BF16, "-mavx512vnni", "-DHEADLIGHT_KERNELS=bfloat16", _BFLOAT16)),
-    ("stored", (*_AVX512, "-DHEADLIGHT_KERNELS=float32_avx512", _FLOAT32)),
+    ("stored", _AVX512),
     ("amx", (*_AVX512_BF16, "-mamx-tile", "-mamx-bf16")),
 )
 """Sources, and the options they are compiled with."""

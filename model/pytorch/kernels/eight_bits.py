@@ -5,6 +5,7 @@ them (SmoothQuant, Xiao et al. 2023, equation 4 with alpha = 1/2): a few large c
 leave few steps to the others. The ranges come from a pass over random tokens, so no data are needed.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from model.encoder.linear import Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
 from model.pytorch.kernels.handles import find_library
+from model.pytorch.kernels.library import STORED
 
 _SEQUENCES, _LENGTH, _SEED = 12, 40, 0
 _TOGETHER = 2
@@ -39,8 +41,8 @@ _MOST_INPUTS = 2**15
 class Inputs:
     """What a linear layer was given: the largest size of each column (in,), and some rows (S, in).
 
-    `observed` says whether passes that observe attention multiply by its rounded weights: not if they use
-    those of the file. They end with the attention of the last block.
+    `observed` says whether passes that observe attention multiply by its rounded weights. They do not where
+    they use those of the file, nor behind the attention of the last block, where they end.
     """
 
     largest: Tensor
@@ -146,6 +148,16 @@ def round_weights(weight: Tensor, inputs: Inputs) -> RoundedWeights | None:
 def _to_unsigned(steps: Tensor) -> Tensor:
     """Add 128 to whole numbers, in place, and return them as uint8."""
     return steps.add_(_STEPS + 1).to(torch.uint8)
+
+
+def are_rows_of(weight: Tensor, parts: Sequence[Tensor]) -> bool:
+    """Whether parts, of types that the kernels read, are still all rows of a weight (out, in)."""
+    stop = 0
+    for part in parts:
+        start, stop = stop, stop + len(part)
+        if part.dtype not in STORED or not torch.equal(weight[start:stop], part.float()):
+            return False
+    return stop == len(weight)
 
 
 def free_buffers() -> None:

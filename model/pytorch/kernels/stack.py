@@ -11,13 +11,14 @@ from torch.nn import functional as F
 
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import Experts
-from model.encoder.linear import FUSED, Linear
+from model.encoder.linear import FUSED, Linear, StoredParts
 from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
 from model.pytorch.kernels import structures
 from model.pytorch.kernels.eight_bits import (
     Inputs,
+    are_rows_of,
     free_buffers,
     observe_inputs,
     round_weights,
@@ -42,7 +43,7 @@ from model.pytorch.kernels.room import Room, steps
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
 # next reads it; of less, the threads wait for each other more often (`benchmarks/README.md`).
 _PART = 1024
-_NONE_STORED: Mapping[Linear, Sequence[Tensor]] = {}
+_NONE_STORED: StoredParts = {}
 _STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")
 
 
@@ -50,7 +51,7 @@ def run_on_kernels(
     encoder: Encoder,
     kernels: Kernels | None = None,
     dtype: torch.dtype | None = None,
-    stored: Mapping[Linear, Sequence[Tensor]] = _NONE_STORED,
+    stored: StoredParts = _NONE_STORED,
 ) -> Kernels:
     """Run an encoder's blocks on native kernels; raises NoKernels if they cannot run it.
 
@@ -81,9 +82,12 @@ class NativeStack:
         encoder: Encoder,
         kernels: Kernels,
         dtype: torch.dtype | None = None,
-        stored: Mapping[Linear, Sequence[Tensor]] = _NONE_STORED,
+        stored: StoredParts = _NONE_STORED,
     ) -> None:
-        """`dtype` is the precision of the kernels, by default that of the weights; `stored` as above."""
+        """`dtype` is the precision of the kernels, by default that of the weights.
+
+        `stored` are the parts of weights as a mapped file holds them.
+        """
         config = encoder.config
         self.kernels = kernels
         self._encoder = encoder
@@ -142,11 +146,11 @@ class NativeStack:
         encoder: Encoder,
         dtype: torch.dtype,
         kernels: Kernels | None = None,
-        stored: Mapping[Linear, Sequence[Tensor]] = _NONE_STORED,
+        stored: StoredParts = _NONE_STORED,
     ) -> "NativeStack":
         """Build a stack; raises NoKernels if none fits this encoder or this processor.
 
-        `kernels` are those of the precision by default, `stored` as above.
+        `kernels` are those of the precision by default, `stored` the parts of weights as a file holds them.
         """
         config = encoder.config
         if config.similarity != "dot_product" or config.qk_norm is not None:
@@ -315,7 +319,9 @@ class NativeStack:
         )
         if self._stored is not None:
             parts = self._stored.get(linear, ())
-            self._describe_stored(described, parts if _hold(parts, linear.weight) else (linear.weight.data,))
+            self._describe_stored(
+                described, parts if are_rows_of(linear.weight, parts) else (linear.weight.data,)
+            )
         linear.release(self._parameters[-2] if linear.adapters else None)
         return described
 
@@ -372,16 +378,6 @@ class NativeStack:
         weight, bias = map(self._handles.of, (linear.packed, no_bias if linear.bias is None else linear.bias))
         attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
         return structures.Linear(weight, bias, attribute, algorithm, inputs, outputs)
-
-
-def _hold(parts: Sequence[Tensor], weight: Tensor) -> bool:
-    """Whether parts of types that the kernels read are all rows of a weight, as it is now."""
-    stop = 0
-    for part in parts:
-        start, stop = stop, stop + len(part)
-        if part.dtype not in STORED or not torch.equal(weight[start:stop], part.float()):
-            return False
-    return stop == len(weight)
 
 
 def lay_out(weight: Tensor, columns: int, *, gated: bool = False) -> Tensor:

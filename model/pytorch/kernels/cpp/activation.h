@@ -3,7 +3,7 @@
 // Each g has g(x) = 1 − g(−x), so one formula for g(−|x|), its tail t, serves all x: x·t below 0 and x − x·t above. No
 // small value is computed as the difference of large ones.
 //
-// Tails are as exact as results in the precision P can be: those of bfloat16 have eight binary digits.
+// Tails are only as exact as results in the precision P need: those of bfloat16 have eight binary digits.
 #pragma once
 
 #include "interface.h"
