@@ -136,7 +136,9 @@ class TorchBackend:
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
-        kernels, precision = find_int8_kernels() if dtype == "int8" else (None, _DTYPES[dtype])
+        kernels, precision = None, _DTYPES.get(dtype, torch.float32)
+        if dtype == "int8":
+            kernels, precision = find_int8_kernels(head_size=self.encoder.config.head_size)
         if not (dtype == "int8" and rounds_all(self.encoder.config)):
             self.encoder.reduce_precision(precision)
         self._kernels, no_kernels = self._choose_kernels(kernels, precision, checkpoint.stored, native=native)

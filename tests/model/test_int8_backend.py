@@ -100,7 +100,7 @@ def test_what_cannot_run_in_eight_bits_is_refused_in_a_sentence(monkeypatch: pyt
     with pytest.raises(Unsupported, match=r"it needs the native kernels, which are off; choose float32"):
         TorchBackend(checkpoint, dtype="int8", native=False)
 
-    def lacking() -> None:
+    def lacking(**_: int) -> None:
         raise NoKernels("the processor has no AVX512-VNNI")
 
     monkeypatch.setattr("model.pytorch.backend.find_int8_kernels", lacking)

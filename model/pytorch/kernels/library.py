@@ -31,6 +31,7 @@ LINE = 64
 """The size of a cache line in bytes."""
 
 _DONE, _NO_MEMORY = 0, -1
+_TILE_HEAD_STEP = 32
 
 
 class NoKernels(Exception):
@@ -64,7 +65,7 @@ class Kernels(NamedTuple):
     @property
     def head_step(self) -> int:
         """The number whose multiples head sizes must be, to fill whole vectors, or rows of a tile."""
-        return {"avx2": 8, "amx": 32}.get(self.instructions, 16)
+        return {"avx2": 8, "amx": _TILE_HEAD_STEP}.get(self.instructions, 16)
 
     @property
     def multiplies_pairs(self) -> bool:
@@ -147,13 +148,18 @@ def find_kernels(dtype: torch.dtype, capabilities: Mapping[str, bool] | None = N
     return kernels("avx512_bf16", "bfloat16_avx512_bf16")
 
 
-def find_int8_kernels(capabilities: Mapping[str, bool] | None = None) -> tuple[Kernels, torch.dtype]:
+def find_int8_kernels(
+    capabilities: Mapping[str, bool] | None = None, *, head_size: int = _TILE_HEAD_STEP
+) -> tuple[Kernels, torch.dtype]:
     """Find kernels whose products are of eight-bit integers, and the precision of what is between them.
 
-    That is bfloat16 where attention runs faster in it. Raises NoKernels if the processor has none.
+    That is bfloat16 where attention runs faster in it. Heads that fill no rows of AMX's tiles are attended
+    with vectors. Raises NoKernels if the processor has none.
     """
     library = _library()
     can = _capabilities(library) if capabilities is None else capabilities
+    if head_size % _TILE_HEAD_STEP:
+        can = {**can, "amx_tile": False}
     if not can.get("avx512_vnni"):
         raise NoKernels("the processor has no AVX512-VNNI")
     kernels, dtype = find_kernels(torch.bfloat16, can), torch.bfloat16
