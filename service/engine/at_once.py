@@ -74,7 +74,7 @@ class AtOnce:
             self.device.release(turn)
         if not all(is_finite(output) for output in outputs):
             return None
-        self.throughput.record_batch(tokens, time.perf_counter() - start, lanes=lanes)
+        self.throughput.record_batch([len(e) for e in encodings], time.perf_counter() - start, lanes=lanes)
         padding = self.backend.cost([len(encoding) for encoding in encodings]) - tokens
         self.metrics.batch(self.name, inputs=len(outputs), tokens=tokens, padding=padding)
         return outputs

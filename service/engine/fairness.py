@@ -162,9 +162,14 @@ class ClientQueues(Generic[SizedT]):
         """Whether `first_light` would return anything."""
         return next(self._light(lightest), None) is not None
 
-    def oldest(self) -> Iterator[SizedT]:
-        """Iterate over each client's oldest sequence."""
-        return (queue.waiting[0] for _, _, queue in self._order)
+    def queues(self) -> "Iterator[ClientQueue[SizedT]]":
+        """Iterate over the queues in which something waits."""
+        return (queue for _, _, queue in self._order)
+
+    @property
+    def backlogged(self) -> int:
+        """Of how many clients something waits."""
+        return len(self._order)
 
     def take(self, taken: "Sequence[tuple[ClientQueue[SizedT], SizedT]]") -> None:
         """Remove sequences that `first` listed, in its order, and count them as running."""

@@ -1,22 +1,20 @@
-"""The queue of one model: sequences of many requests, bounded in tokens. Thread-safe."""
+"""The queue of one model: sequences of many requests, as many as can be answered in time. Thread-safe."""
 
-import asyncio
-import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import islice
 
-from model.contract import Encoding, Output, Want
+from service.engine.admission import Backlog, Demand, Load, OverloadedError, Returns, exceeds, wait_s
 from service.engine.batching import Candidate, take_batch
-from service.engine.fairness import ClientQueues, companions, is_light
-from service.sharing.board import Ledger, alone
+from service.engine.fairness import ClientQueue, ClientQueues, companions, is_light
+from service.engine.jobs import Job, Waiting
+from service.engine.throughput import Throughput
+from service.sharing.board import Column, alone
 from service.telemetry.metrics import Metrics
-
-log = logging.getLogger(__name__)
-
 
 WORTH_A_LANE = 128
 """Waiting tokens at which another lane starts running beside the first."""
@@ -35,122 +33,47 @@ _LONG_S = 0.1
 _CONTENDED_S = 2.0
 # A request admitted on an estimate of its tokens may exceed the limit by this factor.
 _TOLERANCE = 1.25
-
-
-class OverloadedError(Exception):
-    """The queue has no room for a request of `requested` tokens; all sizes are in tokens.
-
-    `client_tokens` of the `waiting` tokens are the client's own. `retry_after` is in whole seconds, from the
-    measured throughput.
-    """
-
-    def __init__(
-        self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry_after: int
-    ) -> None:
-        super().__init__(
-            f"This request has about {requested} tokens, and {waiting} are queued, {client_tokens} of them "
-            f"this client's; the queue holds {limit}, and a client may use no more of it than it leaves free."
-        )
-        self.requested = requested
-        self.client_tokens = client_tokens
-        self.waiting = waiting
-        self.limit = limit
-        self.retry_after = retry_after
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One request's sequences and their outputs. Times are `time.perf_counter` seconds."""
-
-    outputs: list[Output | None]
-    done: asyncio.Future[None]
-    enqueued: float
-    remaining: int
-    started: float | None = None
-    finished: float | None = None
-    abandoned: bool = False
-    """Set when the caller no longer waits; the rest of the job is then skipped."""
-    arrived: Callable[[int, Output], None] | None = None
-    """Called with each output on the event loop, in order of completion; `outputs` then stays empty."""
-    client: str = ""
-    """Whose request it is; clients get equal shares."""
-
-    @property
-    def waited_s(self) -> float:
-        """How long the first of its sequences waited in the queue."""
-        return (self.started or self.enqueued) - self.enqueued
-
-    def complete(self, index: int, output: Output) -> None:
-        """Store the output of one sequence; the last one wakes the request."""
-        if self.arrived is None:
-            self.outputs[index] = output
-        else:
-            self._on_loop(self.arrived, index, output)
-        self.remaining -= 1
-        if not self.remaining:
-            self.finish()
-
-    def finish(self, error: Exception | None = None) -> None:
-        """Wake the request, from any thread; later calls have no effect."""
-        self.finished = self.finished or time.perf_counter()
-        self._on_loop(_settle, self.done, error)
-
-    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            self.done.get_loop().call_soon_threadsafe(call, *arguments)
-        except RuntimeError:  # the loop is closed: the service has stopped, so no request waits
-            log.debug("an output arrived after the service had stopped")
-
-
-def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-
-
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """One sequence in the queue; `overtaken` counts the batches that took later ones before it."""
-
-    job: Job
-    index: int
-    encoding: Encoding
-    want: Want
-    overtaken: int = 0
-
-    @property
-    def tokens(self) -> int:
-        """Its length; at least 1, so that an empty text counts as work too."""
-        return max(1, len(self.encoding))
+# A request goes before all others when the time that is left is this many times what its sequences need, and
+# a part of its whole time more: no estimate is exact.
+_URGENT, _URGENT_SHARE = 1.25, 0.02
 
 
 class WaitingQueue:
     """First come, first served within a client, except that later sequences may fill gaps (`take_batch`).
 
-    Between clients, the one that has used least goes first (`ClientQueues`). Light clients do not share
-    batches with heavy ones, and do not wait for them where there is an EXPRESS lane.
+    Between clients, the one that has used least goes first (`ClientQueues`), but a request that would
+    otherwise be late goes before all others. Light clients do not share batches with heavy ones, and do not
+    wait for them where there is an EXPRESS lane.
 
-    The `ledger` counts what waits in all processes of the service, which share `max_tokens`. `allows` says
-    whether a lane may run now.
+    It takes as much work as can be done within `timeout_s`, and at most `max_tokens` tokens. Both limits
+    hold for all processes of the service, which share what they hold through `column`; the `backlog` counts
+    the work of the device's other models too. `allows` says whether a lane may run now.
     """
 
     def __init__(
         self,
         name: str,
         metrics: Metrics,
+        throughput: Throughput,
         max_tokens: int,
-        ledger: Ledger | None = None,
+        *,
+        column: Column | None = None,
+        backlog: Backlog | None = None,
         allows: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self.max_tokens = max_tokens
+        self.timeout_s = math.inf
         self._name = name
         self._metrics = metrics
-        self._ledger = ledger or alone().ledger()
+        self._throughput = throughput
+        self._ledger = alone().ledger() if column is None else column.ledger(name)
+        self._backlog = backlog or Backlog(column)
+        self._returns = Returns(1 if column is None else column.processes)
         self._allows = allows
         self._clients: ClientQueues[Waiting] = ClientQueues(self._ledger)
+        self._waiting_s = 0.0
+        self._running: dict[int, tuple[float, float]] = {}
+        """Of each batch that runs, by its id: how long it should take, and when it began."""
         self._abandoned: deque[Job] = deque()
         self._closed = False
         self._light_at, self._lightest = -_CONTENDED_S, 0
@@ -158,19 +81,19 @@ class WaitingQueue:
         self._idle: dict[threading.Condition, int] = {}  # the lane of each thread that waits for work
 
     @contextmanager
-    def reserve(self, tokens: int, tokens_per_s: float, client: str = "") -> Iterator[None]:
-        """Count about `tokens` as waiting inside the `with` block, for a request still being tokenized.
+    def reserve(self, demand: Demand) -> Iterator[None]:
+        """Count a request as waiting inside the `with` block, while it is tokenized.
 
-        Raises OverloadedError if they do not fit; an empty queue takes any number.
+        Raises OverloadedError if it does not fit; an empty queue takes any.
         """
         with self._lock:
-            self._check_room(client, tokens, tokens_per_s)
-            self._clients.reserve(client, tokens)
+            self._check_room(demand)
+            self._clients.reserve(demand.client, demand.tokens)
         try:
             yield
         finally:
             with self._lock:
-                self._clients.reserve(client, -tokens)
+                self._clients.reserve(demand.client, -demand.tokens)
 
     def abandon(self, job: Job) -> None:
         """Have the rest of a job dropped before it runs."""
@@ -178,25 +101,42 @@ class WaitingQueue:
         if job.remaining:
             self._abandoned.append(job)
 
-    def add(self, sequences: Sequence[Waiting], tokens_per_s: float, *, expected: bool = False) -> None:
+    def add(self, sequences: Sequence[Waiting], *, expected: bool = False) -> None:
         """Queue all sequences of a request, or none; raises OverloadedError if they do not fit.
 
         An empty queue takes any request, however large. An `expected` request, for which tokens were
         reserved, may exceed its estimate slightly.
         """
-        client = sequences[0].job.client
+        job, now = sequences[0].job, time.perf_counter()
+        seconds = sum(waiting.seconds for waiting in sequences)
         tokens = sum(waiting.tokens for waiting in sequences)
         with self._lock:
-            if self._clients.inputs or self._ledger.elsewhere:
-                self._check_room(client, tokens, tokens_per_s, _TOLERANCE if expected else 1.0)
-            self._clients.add(client, sequences)
+            demand = Demand(job.client, tokens, seconds, job.until - now)
+            if self._clients.inputs or self._ledger.elsewhere or self._running:
+                self._check_room(demand, _TOLERANCE if expected else 1.0)
+            self._clients.add(job.client, sequences)
+            job.waiting_s = seconds
+            self._waiting_s += seconds
             self._report()
             self._wake()
 
-    def check_room(self, tokens: int, tokens_per_s: float, client: str = "") -> None:
-        """Raise OverloadedError if `tokens` more of a client would not fit now."""
+    def refused_s(self, demand: Demand) -> float | None:
+        """Return None if a request fits now, or else when it should come back."""
         with self._lock:
-            self._check_room(client, tokens, tokens_per_s)
+            return self._refused_s(demand)
+
+    def overloaded(self, demand: Demand, retry_s: float) -> OverloadedError:
+        """Say why a request does not fit."""
+        limit, rate = self.max_tokens, self._throughput.tokens_per_s
+        if rate and self.timeout_s < math.inf:
+            limit = min(limit, int(self.timeout_s * rate))
+        return OverloadedError(
+            requested=demand.tokens,
+            client_tokens=self._clients.occupancy(demand.client),
+            waiting=self._clients.occupied,
+            limit=limit,
+            retry_s=retry_s,
+        )
 
     def wait(self, lane: int, still_needed: Callable[[], bool]) -> bool:
         """Wait until there is work for this lane that no lower lane is free to run.
@@ -233,7 +173,10 @@ class WaitingQueue:
             self._drop_abandoned()
             number = min(max(_MIN_CONSIDERED, budget // _SHORT_TEXT), _MAX_CONSIDERED)
             clients = self._clients
-            due = clients.first_light(number, self._lightest_of_late) if only_light else clients.first(number)
+            if only_light:
+                due = clients.first_light(number, self._lightest_of_late)
+            else:
+                due = self._urgent(number) or clients.first(number)
             ahead = companions(due)
             chosen = take_batch([Candidate(w.tokens, w.overtaken) for _, w in ahead], budget, cost)
             yields = False
@@ -243,14 +186,18 @@ class WaitingQueue:
                 for i in range(chosen[-1]):
                     ahead[i][1].overtaken += i not in members
                 clients.take([ahead[i] for i in chosen])
-                self._report()
+            batch = [ahead[i][1] for i in chosen]
+            if batch:
+                self._begin(batch)
             self._wake()  # another lane may run what is left
-            return [ahead[i][1] for i in chosen], yields
+            return batch, yields
 
     def finish(self, batch: Sequence[Waiting]) -> None:
         """Stop counting a batch as running."""
         with self._lock:
+            self._running.pop(id(batch), None)
             self._clients.finish((waiting.job.client, waiting.tokens) for waiting in batch)
+            self._report()
 
     @property
     def empty(self) -> bool:
@@ -269,10 +216,13 @@ class WaitingQueue:
             for woken in self._idle:
                 woken.notify()
 
-    def wake_idle_lane(self) -> None:
-        """Wake an idle lane if there is work for it by now; called several times a second."""
+    def look(self) -> None:
+        """Wake an idle lane if there is work for it by now, and say how much there is; called several times a
+        second.
+        """
         with self._lock:
             self._wake()
+            self._backlog.set(self._name, self._work_s())
 
     @property
     def _lightest_of_late(self) -> int:
@@ -295,7 +245,7 @@ class WaitingQueue:
             return False
         if not clients.inputs or lane == 0 or clients.tokens >= WORTH_A_LANE or clients.has_light():
             return bool(clients.inputs)
-        return time.perf_counter() - min(w.job.enqueued for w in clients.oldest()) > _LONG_S
+        return time.perf_counter() - min(queue.waiting[0].job.enqueued for queue in clients.queues()) > _LONG_S
 
     def _wake(self) -> None:
         """Wake the thread that should run what waits; a needless wake-up would take the interpreter."""
@@ -309,36 +259,75 @@ class WaitingQueue:
         """Return the lowest idle lane for which there is enough work."""
         return next((lane for lane in sorted(self._idle.values()) if self._is_worth(lane)), None)
 
-    def _check_room(self, client: str, tokens: int, tokens_per_s: float, tolerance: float = 1.0) -> None:
-        """Raise OverloadedError if `tokens` more of a client do not fit."""
-        limit = tolerance * self.max_tokens
-        if not self._clients.may_hold(client, tokens, limit):
-            self._drop_abandoned()
-            if not self._clients.may_hold(client, tokens, limit):
-                raise self._overloaded(client, tokens, tokens_per_s)
+    def _begin(self, batch: list[Waiting]) -> None:
+        """Count a batch as running."""
+        seconds = 0.0
+        for waiting in batch:
+            seconds += waiting.seconds
+            waiting.job.waiting_s -= waiting.seconds
+        self._waiting_s = self._waiting_s - seconds if self._clients.inputs else 0.0
+        self._running[id(batch)] = seconds, time.perf_counter()
+        self._report()
+
+    def _urgent(self, number: int) -> "list[tuple[ClientQueue[Waiting], Waiting]]":
+        """List the waiting sequences of the client whose request would be late first if it waited longer."""
+        now, chosen, least = time.perf_counter(), None, 0.0
+        for queue in self._clients.queues():
+            job = queue.waiting[0].job
+            left = job.until - now - _URGENT * job.waiting_s
+            left -= _URGENT_SHARE * (job.until - job.enqueued)
+            if left < least:
+                chosen, least = queue, left
+        return [] if chosen is None else [(chosen, waiting) for waiting in islice(chosen.waiting, number)]
+
+    def _work_s(self) -> float:
+        """Estimate how long the device takes for what waits and runs here."""
+        now, lanes = time.perf_counter(), len(self._running)
+        running = sum(max(0.0, s - (now - began) / lanes) for s, began in self._running.values())
+        rate = self._throughput.tokens_per_s
+        return self._waiting_s + running + (self._clients.reserved / rate if rate else 0.0)
+
+    def _load(self, client: str) -> Load:
+        """Return what is before a further request of a client."""
+        clients = self._clients
+        seconds = self._work_s() + self._backlog.beside(self._name)
+        occupied = clients.occupied
+        own = clients.occupancy(client) / occupied if occupied else 0.0
+        return Load(seconds, own * seconds, clients.backlogged)
+
+    def _check_room(self, demand: Demand, tolerance: float = 1.0) -> None:
+        retry_s = self._refused_s(demand, tolerance)
+        if retry_s is not None:
+            raise self.overloaded(demand, retry_s)
+
+    def _refused_s(self, demand: Demand, tolerance: float = 1.0) -> float | None:
+        """Return None if a request fits, or else when it should come back."""
+        if self._fits(demand, tolerance):
+            return None
+        self._drop_abandoned()
+        if self._fits(demand, tolerance):
+            return None
+        rate = self._throughput.tokens_per_s
+        limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
+        room_s = wait_s(demand, self._load(demand.client), limit_s)
+        return self._returns.after(room_s, demand.seconds)
+
+    def _fits(self, demand: Demand, tolerance: float) -> bool:
+        if not self._clients.may_hold(demand.client, demand.tokens, tolerance * self.max_tokens):
+            return False
+        return not exceeds(demand, self._load(demand.client), tolerance * self.timeout_s)
 
     def _drop_abandoned(self) -> None:
         clients = set()
         while self._abandoned:
-            clients.add(self._abandoned.popleft().client)
+            job = self._abandoned.popleft()
+            clients.add(job.client)
+            self._waiting_s = max(0.0, self._waiting_s - job.waiting_s)
+            job.waiting_s = 0.0
         if clients:
             self._clients.drop(clients, lambda waiting: waiting.job.abandoned)
             self._report()
 
     def _report(self) -> None:
         self._metrics.queue(self._name, inputs=self._clients.inputs, tokens=self._clients.tokens)
-
-    def _overloaded(self, client: str, tokens: int, tokens_per_s: float) -> OverloadedError:
-        waiting, client_tokens = (
-            self._clients.occupied,
-            self._clients.occupancy(client),
-        )
-        seconds = waiting / tokens_per_s if tokens_per_s else 1.0
-        retry_after = max(1, min(60, round(seconds)))
-        return OverloadedError(
-            requested=tokens,
-            client_tokens=client_tokens,
-            waiting=waiting,
-            limit=self.max_tokens,
-            retry_after=retry_after,
-        )
+        self._backlog.set(self._name, self._work_s())

@@ -1,9 +1,14 @@
-"""One model's batch budget, measured throughput and tokens per body byte, shared by its lanes."""
+"""One model's batch budget, measured speed and tokens per body byte, shared by its lanes."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from service.engine.speed import Speed
 
 # Averages over about the last ten batches or bodies.
 _WEIGHT = 0.2
+# A smaller batch takes longer for a token than those of a queue that is full.
+_MIN_TOKENS = 128
 # The size of a smaller body predicts nothing: it may be mostly options.
 _MIN_BODY_BYTES = 1024
 # Tokens of natural text have two to eight bytes. The bounds keep one client's unusual bodies from skewing the
@@ -22,11 +27,15 @@ class Throughput:
     budget: int
     tokens_per_s: float = 0.0
     tokens_per_byte: float = _MIN_PER_BYTE
+    speed: Speed = field(default_factory=Speed)
 
-    def record_batch(self, tokens: int, seconds: float, *, lanes: int) -> None:
-        """Record a batch that ran while `lanes` lanes were in use."""
-        rate = lanes * tokens / max(seconds, 1e-6)
+    def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
+        """Record a batch of sequences that ran while `lanes` lanes were in use."""
+        tokens, on_all_cores_s = sum(lengths), max(seconds, 1e-6) / lanes
+        rate = tokens / on_all_cores_s
         self.tokens_per_s += (rate - self.tokens_per_s) * (_WEIGHT if self.tokens_per_s else 1.0)
+        if tokens >= _MIN_TOKENS:
+            self.speed.record(lengths, on_all_cores_s)
 
     def halve_budget(self, tokens: int) -> None:
         """Halve the budget after a batch of `tokens` tokens ran out of memory."""

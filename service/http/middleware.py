@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.clients.keys import sent_authorization
 from service.endpoints import Endpoints
-from service.http.open_files import is_shortage
+from service.http.connections.open_files import is_shortage
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
 from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon

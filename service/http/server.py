@@ -14,8 +14,8 @@ from types import FrameType
 
 import uvicorn
 
-from service.http.connection import Protocol
-from service.http.open_files import OpenFiles
+from service.http.connections.connection import Protocol
+from service.http.connections.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
 from service.sharing.board import CUT_OFF, HANDED_OVER, HEARTBEAT

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 # Rows of a column. Times are in nanoseconds of `time.monotonic_ns`, sizes in bytes or tokens.
 HEARTBEAT = 0
-"""When its event loop last ran; 0 until it is ready."""
+"""When its event loop last made progress; 0 until it is ready."""
 CONNECTIONS = 1
 """Connections with a request in the last second."""
 IN_FLIGHT = 2
-"""Inference requests that it is serving."""
+"""Requests that it has received and not answered."""
 ANSWERED = 3
 """Inference requests that it has answered."""
 LANES = 4
@@ -33,7 +33,16 @@ CUT_OFF = 10
 """Requests that had no answer when the drain timed out."""
 HANDED_OVER = 11
 """Of the process that greets clients while the models load: 1 once it accepts no more connections."""
+WORK = 12
+"""How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
 _FIXED = 16
+
+# What processes agree on for each model, before the service opens.
+BUDGET = 0
+"""The token budget of a batch."""
+PER_TOKEN, PER_PAIR = 1, 2
+"""How long a token takes, and attention for each token that it attends to, in femtoseconds."""
+_AGREED = 3
 
 # Rows of the column that all share, which is written before the service opens.
 _COMPLETE, _OPENED, _AGREED_MEMORY = 0, 1, 2
@@ -49,14 +58,15 @@ class _Layout:
 
     @property
     def rows(self) -> int:
-        return _FIXED + (1 + _HASHED) * (1 + len(self.models)) + len(self.models)
+        return _FIXED + (1 + _HASHED) * (1 + len(self.models)) + _AGREED * len(self.models)
 
     def ledger(self, name: str) -> int:
         """The first row of a model's ledger; "" is that of memory."""
         return _FIXED + (1 + _HASHED) * ("", *self.models).index(name)
 
-    def budget(self, model: str) -> int:
-        return _FIXED + (1 + _HASHED) * (1 + len(self.models)) + self.models.index(model)
+    def agreed(self, model: str, what: int) -> int:
+        ledgers = (1 + _HASHED) * (1 + len(self.models))
+        return _FIXED + ledgers + _AGREED * self.models.index(model) + what
 
 
 class Board:
@@ -135,13 +145,13 @@ class Column:
         """Have the workers listen."""
         self._common[_OPENED] = 1
 
-    def agreed_budget(self, model: str) -> int:
-        """Return the token budget that the first worker measured; 0 until then."""
-        return self._common[self._layout.budget(model)]
+    def agreed(self, model: str, what: int) -> int:
+        """Return what the first worker measured of a model; 0 until then."""
+        return self._common[self._layout.agreed(model, what)]
 
-    def agree_budget(self, model: str, tokens: int) -> None:
-        """Set the token budget for all workers."""
-        self._common[self._layout.budget(model)] = tokens
+    def agree(self, model: str, what: int, value: int) -> None:
+        """Set it for all workers."""
+        self._common[self._layout.agreed(model, what)] = value
 
     @property
     def agreed_memory(self) -> int:

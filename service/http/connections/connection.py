@@ -11,11 +11,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.clients.company import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.head_meter import HeadMeter
-from service.http.joined_writes import JoinedWrites
+from service.http.connections.head_meter import HeadMeter
+from service.http.connections.joined_writes import JoinedWrites
 from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import context_of, open_context, request_id
-from service.http.request_head import check_head
+from service.http.connections.request_head import check_head
 from service.lifecycle import ServiceState
 from service.problems import Problem
 from service.sharing.connections import Channel

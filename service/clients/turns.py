@@ -1,0 +1,258 @@
+"""Shares the event loop between clients, in turns of a bounded length.
+
+What clients send makes work for the event loop: requests are read, refused or begun. That work waits here
+while there is more of it than fits into one turn of the loop, and the client that has used the loop least
+goes first: start-time fair queueing (Goyal, Vin & Cheng 1996) over seconds on the event loop, as the queue of a
+model shares tokens (`service/engine/fairness.py`). Between two turns the loop looks after its timers and what else
+has arrived, so it never stands still for long, however many requests arrive at the same moment.
+
+To read requests and to begin them are two lines: in each turn some of both is done. So whatever cannot be
+served is refused at once, and refusals leave time for those that are served.
+"""
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from itertools import count
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Step = Callable[[], None]
+"""Takes a fraction of a millisecond, and raises nothing."""
+
+TURN_S = 0.001
+"""A turn ends after the first step of reading that reaches this many seconds."""
+# Requests begun in one turn: each takes about a third of a millisecond, right after the turn.
+_BEGUN = 2
+# Of the average time that a request takes on the event loop.
+_WEIGHT = 0.05
+# Clients whose recent use is remembered, at least.
+_REMEMBERED = 4096
+
+
+class _Client:
+    __slots__ = ("name", "tag")
+
+    def __init__(self, name: str, tag: float) -> None:
+        self.name = name
+        self.tag = tag
+        """Its virtual start time: how much of the event loop it has used, on the scale of the clock."""
+
+
+class _Line:
+    """Steps that wait, those of each client in order of arrival."""
+
+    def __init__(self) -> None:
+        self.steps: dict[_Client, deque[Step]] = {}
+        self.waiting = 0
+        self._order: list[tuple[float, int, _Client]] = []
+        """A heap of the clients, by tag."""
+        self._serial = count()
+
+    def append(self, client: _Client, step: Step) -> None:
+        steps = self.steps.get(client)
+        if steps is None:
+            steps = self.steps[client] = deque()
+            self._push(client)
+        steps.append(step)
+        self.waiting += 1
+
+    def take(self) -> tuple[_Client, Step]:
+        """Remove the oldest step of the client that has used the loop least."""
+        while True:
+            tag, _, client = heapq.heappop(self._order)
+            if client.tag <= tag:
+                break
+            self._push(client)  # it was charged meanwhile
+        steps = self.steps[client]
+        step = steps.popleft()
+        self.waiting -= 1
+        if steps:
+            self._push(client)
+        else:
+            del self.steps[client]
+        return client, step
+
+    def _push(self, client: _Client) -> None:
+        heapq.heappush(self._order, (client.tag, next(self._serial), client))
+
+
+class Turns:
+    """The work that waits for the event loop. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self.on_turn: Step = lambda: None
+        """Called in every turn: the event loop makes progress."""
+        self.held_bytes = 0
+        """Bytes that connections hold until they are read."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clients: dict[str, _Client] = {}
+        self._forget_at = _REMEMBERED
+        self._reading, self._beginning = _Line(), _Line()
+        self._probes: deque[Step] = deque()
+        self._clock = 0.0
+        self._scheduled = False
+        self._read_s = 0.0
+        """Seconds of reading since the last turn."""
+        self._begun = 0
+        """Requests begun since the last turn."""
+        self._request_s = 0.0
+        """What a request takes of the event loop, on average."""
+
+    @property
+    def waiting(self) -> int:
+        """How many steps wait, of requests that are not served yet."""
+        return self._reading.waiting + self._beginning.waiting + len(self._probes)
+
+    def wait_s(self, name: str) -> float:
+        """Estimate how long another request of a client would wait until it is begun, in seconds."""
+        line = self._beginning
+        client = self._clients.get(name)
+        own = len(line.steps.get(client, ())) if client is not None else 0
+        return self._request_s * min(line.waiting, (own + 1) * len(line.steps))
+
+    def read(self, name: str, step: Step, *, later: bool = False) -> None:
+        """Read what a client sent: now if nothing waits and the turn has time left, else in another turn.
+
+        `later` says to leave the rest of this turn to others.
+        """
+        self._schedule()
+        client = self._client(name)
+        if later or self._reading.waiting or self._read_s >= TURN_S:
+            self._append(self._reading, client, step)
+        else:
+            self._read(client, step)
+
+    def begin(self, name: str, step: Step) -> None:
+        """Begin to serve a request, in a task of its own: now or in another turn, as `read` does."""
+        self._schedule()
+        client = self._client(name)
+        if self._beginning.waiting or self._begun >= _BEGUN:
+            self._append(self._beginning, client, step)
+        else:
+            self._begun += 1
+            step()
+
+    def probe(self, step: Step) -> None:
+        """Serve a health probe ahead of all clients: one in each turn."""
+        self._schedule()
+        self._probes.append(step)
+
+    def charge(self, name: str, seconds: float) -> None:
+        """Charge a client for time that the event loop has spent on it."""
+        self._charge(self._client(name), seconds)
+
+    def timed(self, client: Callable[[], str], work: Coroutine[Any, Any, T]) -> "Timed[T]":
+        """Return a coroutine that does the work of a request, and charges its steps to the client."""
+        return Timed(self, client, work)
+
+    def ended(self, seconds: float) -> None:
+        """Record how long a request took on the event loop."""
+        self._request_s += (seconds - self._request_s) * (_WEIGHT if self._request_s else 1.0)
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Do some of the steps that wait, and leave the others to the next turn."""
+        self._scheduled, self._read_s, self._begun = False, 0.0, 0
+        try:
+            self.on_turn()
+            if self._probes:
+                self._probes.popleft()()
+            while self._beginning.waiting and self._begun < _BEGUN:
+                self._begun += 1
+                self._take(self._beginning)[1]()
+            while self._reading.waiting and self._read_s < TURN_S:
+                self._read(*self._take(self._reading))
+        finally:
+            if self.waiting:
+                self._schedule()
+
+    def _take(self, line: _Line) -> tuple[_Client, Step]:
+        client, step = line.take()
+        self._clock = max(self._clock, client.tag)
+        return client, step
+
+    def _read(self, client: _Client, step: Step) -> None:
+        start = time.perf_counter()
+        step()
+        seconds = time.perf_counter() - start
+        self._read_s += seconds
+        self._charge(client, seconds)
+
+    def _charge(self, client: _Client, seconds: float) -> None:
+        client.tag = max(client.tag, self._clock) + seconds
+        if not (self._reading.waiting or self._beginning.waiting):
+            self._clock = client.tag  # nobody has to wait for anybody, so all are equal again
+
+    def _append(self, line: _Line, client: _Client, step: Step) -> None:
+        client.tag = max(client.tag, self._clock)
+        line.append(client, step)
+
+    def _client(self, name: str) -> _Client:
+        client = self._clients.get(name)
+        if client is None:
+            if len(self._clients) >= self._forget_at:
+                self._forget()
+            client = self._clients[name] = _Client(name, self._clock)
+        return client
+
+    def _forget(self) -> None:
+        """Forget clients of whom nothing waits."""
+        waiting = {*self._reading.steps, *self._beginning.steps}
+        self._clients = {client.name: client for client in waiting}
+        self._forget_at = max(_REMEMBERED, 2 * len(self._clients))
+
+
+class Timed(Coroutine[Any, Any, T]):
+    """A request's coroutine whose steps are charged to a client, who may become known while it runs."""
+
+    __slots__ = ("_client", "_seconds", "_turns", "_work")
+
+    def __init__(self, turns: Turns, client: Callable[[], str], work: Coroutine[Any, Any, T]) -> None:
+        self._turns = turns
+        self._client = client
+        self._work = work
+        self._seconds = 0.0
+
+    def send(self, value: Any) -> Any:
+        """Run to the next point where it waits."""
+        return self._run(self._work.send, value)
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        value: BaseException | object = None,
+        traceback: TracebackType | None = None,
+    ) -> Any:
+        """Raise an error where it waits."""
+        return self._run(self._work.throw, kind, value, traceback)
+
+    def close(self) -> None:
+        """End it where it waits."""
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._work.__await__()
+
+    def _run(self, resume: Callable[..., Any], *arguments: Any) -> Any:
+        start, ended = time.perf_counter(), True
+        try:
+            waits_for = resume(*arguments)
+            ended = False
+            return waits_for
+        finally:
+            seconds = time.perf_counter() - start
+            self._seconds += seconds
+            self._turns.charge(self._client(), seconds)
+            if ended:
+                self._turns.ended(self._seconds)

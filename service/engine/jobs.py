@@ -1,0 +1,92 @@
+"""Requests as the engine sees them: sequences that wait for a batch, and their outputs."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from model.contract import Encoding, Output, Want
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request's sequences and their outputs. Times are `time.perf_counter` seconds."""
+
+    outputs: list[Output | None]
+    done: asyncio.Future[None]
+    enqueued: float
+    remaining: int
+    until: float = math.inf
+    """When its client stops waiting."""
+    waiting_s: float = 0.0
+    """How long the sequences that still wait would take to run."""
+    started: float | None = None
+    finished: float | None = None
+    abandoned: bool = False
+    """Set when the caller no longer waits; the rest of the job is then skipped."""
+    arrived: Callable[[int, Output], None] | None = None
+    """Called with each output on the event loop, in order of completion; `outputs` then stays empty."""
+    client: str = ""
+    """Whose request it is; clients get equal shares."""
+
+    @property
+    def waited_s(self) -> float:
+        """How long the first of its sequences waited in the queue."""
+        return (self.started or self.enqueued) - self.enqueued
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody waits for the rest of it."""
+        return not (self.abandoned or self.finished)
+
+    def complete(self, index: int, output: Output) -> None:
+        """Store the output of one sequence; the last one wakes the request."""
+        if self.arrived is None:
+            self.outputs[index] = output
+        else:
+            self._on_loop(self.arrived, index, output)
+        self.remaining -= 1
+        if not self.remaining:
+            self.finish()
+
+    def finish(self, error: Exception | None = None) -> None:
+        """Wake the request, from any thread; later calls have no effect."""
+        self.finished = self.finished or time.perf_counter()
+        self._on_loop(_settle, self.done, error)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            self.done.get_loop().call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop is closed: the service has stopped, so no request waits
+            log.debug("an output arrived after the service had stopped")
+
+
+def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One sequence in the queue; `overtaken` counts the batches that took later ones before it."""
+
+    job: Job
+    index: int
+    encoding: Encoding
+    want: Want
+    seconds: float = 0.0
+    """How long it would take to run, beside others that keep all cores busy."""
+    overtaken: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Its length; at least 1, so that an empty text counts as work too."""
+        return max(1, len(self.encoding))

@@ -1,0 +1,1 @@
+"""Connections: accepted, parsed and kept open, with the event loop shared between their clients."""

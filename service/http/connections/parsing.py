@@ -1,0 +1,215 @@
+"""Reads the requests on a connection, in turns that all connections share."""
+
+import time
+from abc import abstractmethod
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.clients.turns import TURN_S
+from service.http.connections.head_meter import HeadMeter
+from service.http.connections.request_head import check_head
+from service.lifecycle import ServiceState
+from service.problems import Problem
+
+# Bytes parsed at a time while no pipelined request waits: a parsed request that waits takes up to a hundred
+# times its bytes in memory.
+_PIECE_BYTES = 8 * 1024
+# A connection that waits for its turn holds at most this much, and all of them together; what exceeds that is
+# read without a turn, so that its memory is charged.
+_HELD_BYTES, _HELD_BY_ALL = 64 * 1024, 32 * 2**20
+# Requests that begin like this are served first: their clients wait one second for an answer.
+_PROBES = (b"GET /livez", b"GET /readyz", b"GET /health", b"HEAD /livez", b"HEAD /readyz", b"HEAD /health")
+
+
+class _Reading(FlowControl):
+    """Does not resume reading while received bytes wait to be parsed."""
+
+    behind = False
+
+    def resume_reading(self) -> None:
+        if not self.behind:
+            super().resume_reading()
+
+
+class Parsing(HttpToolsProtocol):
+    """A connection as far as it reads requests; what follows from them is left to a subclass.
+
+    Of pipelined requests a few are parsed ahead; the others stay unparsed bytes. Trailers after a chunked
+    body are discarded (RFC 9110 §6.5.1).
+
+    A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
+    an ordinary HTTP/1.1 request (RFC 9110 §7.8). The parser would treat the bytes after its head as another
+    protocol, so it is replaced by one that has been fed the same head without the offer.
+    """
+
+    def __init__(self, *arguments: Any, state: ServiceState, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._state = state
+        self._turns = state.turns
+        self._client = ""
+        """Whose turn it is when the next bytes are read: the client of the last request."""
+        self._reading: _Reading
+        self._head = HeadMeter()
+        self._unparsed = b""
+        self._head_problem: Problem | None = None  # of a head that is well-formed HTTP
+        self._repeating_head = False
+        self._probes = False
+        """Whether the next request is a health probe."""
+        self._waits_since: float | None = None
+        """Since when it waits for a turn, in `time.monotonic` seconds."""
+        self._waited_s = 0.0
+        """How long the request that is being read has waited for turns."""
+        self._held = 0
+
+    @property
+    @abstractmethod
+    def idle(self) -> bool:
+        """Whether no request is being read or answered."""
+
+    @abstractmethod
+    def _refuse(self, problem: Problem) -> None:
+        """Refuse the latest request, after the responses to earlier ones."""
+
+    def data_received(self, data: bytes) -> None:
+        """Read what the client sent, as soon as it has a turn."""
+        turns = self._turns
+        if self._waits_since is not None:
+            self._hold(data)
+        elif self.idle and data.startswith(_PROBES):
+            self._probes = True
+            self._hold(data)
+            turns.probe(self._read)
+        elif turns.held_bytes + len(data) > _HELD_BY_ALL or self.pipeline:
+            self._unparsed += data
+            self._parse()
+        else:
+            self._hold(data)
+            turns.read(self._client, self._read)
+
+    def _hold(self, data: bytes) -> None:
+        """Hold bytes until the connection has a turn."""
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
+        self._unparsed += data
+        self._held += len(data)
+        self._turns.held_bytes += len(data)
+        self._reading.behind = True
+        if len(self._unparsed) > _HELD_BYTES:
+            self.flow.pause_reading()
+
+    def _read(self) -> None:
+        """Parse what is held: the connection has a turn."""
+        if self._waits_since is not None:
+            self._waited_s += time.monotonic() - self._waits_since
+        self._waits_since = None
+        self._turns.held_bytes -= self._held
+        self._held = 0
+        self._reading.behind = False
+        if not self.transport.is_closing():
+            self._parse()
+
+    def _parse(self) -> None:
+        until = time.perf_counter() + TURN_S
+        while self._unparsed and not self.pipeline:
+            piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
+            self._head.feed()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as upgrade:
+                self._forget_upgrade()
+                self._unparsed = piece[upgrade.args[0] :] + self._unparsed
+            except httptools.HttpParserError:
+                self._unparsed = b""
+                self._refuse(self._head_problem or self._head.problem())
+                return
+            else:
+                if self._head.endless(len(piece)):
+                    self.transport.abort()
+            if self.transport.is_closing():
+                return
+            if self._unparsed and not self.pipeline and time.perf_counter() > until:
+                self._wait_again()
+                return
+        self._resume_unless_full()
+
+    def _wait_again(self) -> None:
+        """Leave the bytes that are left to another turn: a one-byte chunk takes two microseconds."""
+        left, self._unparsed = self._unparsed, b""
+        self._hold(left)
+        self._turns.read(self._client, self._read, later=True)
+
+    def _resume_unless_full(self) -> None:
+        """Read on, unless pipelined requests wait or too much of a body is still buffered."""
+        cycle = self.cycle
+        full = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
+        if self._unparsed or self.pipeline or full:
+            self.flow.pause_reading()
+        else:
+            self.flow.resume_reading()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if not self._repeating_head:
+            self._head.begin()
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Add a part of the request target."""
+        if not self._repeating_head:
+            self._head.target(len(url))
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; a trailer after the body is only counted."""
+        if not self._repeating_head:
+            self._head.header(name, value)
+            if self._head.open:
+                super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Check the head, and begin the request if it is acceptable."""
+        if self._repeating_head:
+            return
+        self._head.end()
+        version = self.parser.get_http_version()
+        try:
+            check_head(version, self.headers)
+        except Problem as problem:
+            self._head_problem = problem
+            raise
+        if version == "1.0":
+            self.expect_100_continue = False  # RFC 9110 §10.1.1
+        self._head_complete(cast("dict[str, Any]", self.scope))
+
+    @abstractmethod
+    def _head_complete(self, scope: dict[str, Any]) -> None:
+        """Serve or refuse a request whose head is complete; call `_accept_head` to serve it."""
+
+    def _accept_head(self) -> None:
+        """Have uvicorn make the request of the head, and start it unless others are before it."""
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End the request, unless its body is still to come."""
+        if not (self.parser.should_upgrade() and self._framing()):
+            super().on_message_complete()
+            self._message_complete()
+
+    @abstractmethod
+    def _message_complete(self) -> None:
+        """Go on: the request has arrived as a whole."""
+
+    def _forget_upgrade(self) -> None:
+        if framing := self._framing():
+            self.parser = httptools.HttpRequestParser(self)
+            self._repeating_head = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
+            self._repeating_head = False
+
+    def _framing(self) -> bytes:
+        """Repeat the headers that give the length of the body; empty if there are none."""
+        framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
+        return b"".join(b"%b: %b\r\n" % pair for pair in framing)
