@@ -11,6 +11,8 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from model.progress import Progress
+
 FloatArray = NDArray[np.float32]
 
 Weights = Literal["probability", "score", "value_norm"]
@@ -339,12 +341,13 @@ class Backend(Protocol):
         """Candidate batch sizes in tokens, ascending; if there are several, startup measures the fastest."""
         ...
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one batch; returns one output for each sequence, in order.
 
-        The call uses its share of the cores when `lanes` batches run side by side.
-        Raises OutOfMemory if a smaller batch might succeed, and any other exception if the computation
-        fails; it never returns partial results.
+        The call uses its share of the cores when `lanes` batches run side by side. It counts in `progress`
+        what it has finished, and ends within a layer after `stop` was called there.
+        Raises OutOfMemory if a smaller batch might succeed, Stopped if it ended early, and any other
+        exception if the computation fails; it never returns partial results.
         """
         ...
 

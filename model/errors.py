@@ -7,6 +7,7 @@
     │   └── OutOfRange      an index (layer, head, position) that this model or input does not have
     ├── Unsupported         the request is valid, but this model cannot do it
     ├── OutOfMemory         the device lacks the memory for a batch; a smaller batch may fit
+    ├── Stopped             a pass ended early, because it was asked to
     └── InferenceError      the computation of one input failed
 
 The service maps these to HTTP in one table (`service/problems.py`).
@@ -74,6 +75,13 @@ class Unsupported(ModelError):
 
 class OutOfMemory(ModelError):
     """The device lacks the memory for a batch; a smaller batch may fit."""
+
+
+class Stopped(ModelError):
+    """A pass ended early, because `Progress.stop` was called; it has no results."""
+
+    def __init__(self) -> None:
+        super().__init__("the pass was stopped, because no one waits for its results")
 
 
 class InferenceError(ModelError):

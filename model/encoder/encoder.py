@@ -39,7 +39,7 @@ class Executor(Protocol):
         """Run the blocks that the plan needs on hidden state 0, float32 (T, C).
 
         Returns the plan's states after 0 by number, each (T, C), and calls the plan's observers. Raises
-        MemoryError.
+        MemoryError, and Stopped as the plan's progress says.
         """
         ...
 
@@ -210,7 +210,8 @@ class Encoder(nn.Module):
         `input_ids`, `segment_ids` int64 (T,). Rows beyond the tokens of `packing` are padding rows: they are
         computed but belong to no sequence. The states are differentiable where parameters require gradients.
         Rows of `tasks` run with their adapters; a batch that has any is run by the modules, as no executor
-        knows adapters. Raises MemoryError, and ValueError or IndexError for an id without an embedding.
+        knows adapters. Raises MemoryError, Stopped if the plan's progress is to stop, and ValueError or
+        IndexError for an id without an embedding.
         """
         own = partial(embed_packed, self.embeddings, tasks=tasks)
         embed = own if tasks or self.embedder is None else self.embedder
@@ -230,12 +231,14 @@ class Encoder(nn.Module):
             x = block(x, attend, partial(convolve_packed, packing=packing), tasks=tasks)  # (T, C)
             if number + 1 in plan.states:
                 states[number + 1] = self.final_norm(x) if number + 1 == len(self.blocks) else x
+            plan.progress.step(layers=1)
         if plan.ends_observing:
             block = blocks[plan.blocks]
             attention = block.attention
             rotary = angles.get(attention.layer.rotary)
             q, k, v = attention.project(block.attention_input(x), rotary, tasks)
             plan.observers[plan.blocks](attention, q, k, v, biases(attention))
+            plan.progress.step(layers=1)
         return states
 
     def angles(self, packing: Packing, rows: int) -> dict[Rotary | None, Angles]:

@@ -1,4 +1,4 @@
-"""The plan of one pass through an encoder: what it returns and observes."""
+"""The plan of one pass through an encoder: what it returns and observes, and who watches it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from model.encoder.attention import Observer
+from model.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -14,12 +15,14 @@ class Plan:
 
     `states` are numbers of hidden states, from 0. Layers count from 0 too: layer i produces hidden state
     i + 1. `observers` are called in their layers. `in_kernels` are observations that an executor makes
-    itself while a layer attends, in a form that only the executor reads.
+    itself while a layer attends, in a form that only the executor reads. `progress` counts the layers that
+    are finished, and can end the pass after one of them.
     """
 
     states: Collection[int]
     observers: Mapping[int, Observer] = field(default_factory=dict)
     in_kernels: Mapping[int, Any] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
 
     @cached_property
     def blocks(self) -> int:

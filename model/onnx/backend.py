@@ -21,6 +21,7 @@ from model.onnx.file import OnnxFile, check_whole
 from model.onnx.grouping import group_lengths, padded_tokens
 from model.onnx.padded_batch import Arrays, PaddedBatch
 from model.onnx.session import CPU, Graph, Processor, choose_processor
+from model.progress import Progress
 
 # Larger padded batches overflow the cores' own caches: a third slower (`benchmarks/README.md`).
 _MOST_TOKENS = 512
@@ -109,13 +110,18 @@ class OnnxBackend:
         padded = -(-length // _STEP_CUDA) * _STEP_CUDA
         return min(padded, self._folder.config.position_limit or padded)  # padding needs positions too
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
-        """Run one packed batch; see `Backend.run`."""
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
+        """Run one packed batch; see `Backend.run`.
+
+        The runtime does not tell how far a run is: `progress` grows between the padded batches.
+        """
+        progress = progress or Progress()
         runner = self._alone if lanes == 1 else self._shared
         outputs: list[Output] = [Output()] * len(batch)
         for padded in self._pad(batch):
-            results = self._compute(runner.run, padded)
-            taken = padded.take(results, self._heads)
+            results = self._compute(partial(runner.run, progress=progress), padded)
+            progress.step(self.info.layers)
+            taken = padded.take(results, self._heads, progress)
             for i, output in zip(padded.members, taken, strict=True):
                 outputs[i] = output
         return outputs

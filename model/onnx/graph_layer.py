@@ -1,6 +1,6 @@
 """One layer's attention of a single sequence, in numpy, from the outputs of a graph."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
 from model.encoder.config import Similarity
+from model.progress import Progress
 
 _LOWEST = np.finfo(np.float32).min
 """The score of a key that is hidden from a query."""
@@ -38,7 +39,7 @@ class GraphLayer:
     those of the layer. `bias` has the bias of the scores by distance, (heads, 2·N − 1); `position_keys` and
     `position_queries`, (heads, D, 2·N − 1), are what queries and keys are also compared with. The methods are
     those of `model.inspection.layer.LayerAttention`, with b = 1; they raise ValueError if the arrays were not
-    fetched.
+    fetched. Each block of scores counts as a step of `progress`.
     """
 
     maps: FetchedHeads | None = None
@@ -52,11 +53,13 @@ class GraphLayer:
     scale: float | None = None
     causal: bool = False
     window: int = 0
+    progress: Progress = field(default_factory=Progress)
 
     def scores(self, _: slice, heads: Places, rows: Places) -> FloatArray:
         """Compute scores before the softmax, float32 (1, heads, rows, N)."""
         if self.pairs is None:
             raise ValueError("neither weights nor queries and keys were fetched")
+        self.progress.step()
         q, k = self.pairs.of(heads)
         compared = self._scaled(q[:, rows]) if self.similarity == "dot_product" else q[:, rows]
         scores = compare(compared, k, self.similarity)  # (heads, rows, N)

@@ -21,6 +21,7 @@ from model.inspection.statistics import StatisticsObserver
 from model.onnx import names as graph
 from model.onnx.fetches import Fetches
 from model.onnx.graph_layer import FetchedHeads, GraphLayer
+from model.progress import Progress
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -125,8 +126,11 @@ class PaddedBatch:
 
     # -------------------------------------------------------------------------------------- out
 
-    def take(self, results: Mapping[str, Array], heads: Heads) -> list[Output]:
-        """Compute the outputs of the members; `heads` are what the model has above its encoder."""
+    def take(self, results: Mapping[str, Array], heads: Heads, progress: Progress) -> list[Output]:
+        """Compute the outputs of the members; `heads` are what the model has above its encoder.
+
+        Blocks of attention that are observed count as steps of `progress`; raises Stopped as it says.
+        """
         vectors = sentences(
             [want.sentence for want in self._wants], lambda *which: self._pool(results, *which), heads.dense
         )
@@ -135,7 +139,7 @@ class PaddedBatch:
         )
         return [
             replace(
-                self._observe(i, want, results),
+                self._observe(i, want, results, progress),
                 sentence=vectors.get(i),
                 tokens=self._states(i, want.token_layers, results),
                 heads=predicted.get(i, {}),
@@ -172,12 +176,12 @@ class PaddedBatch:
         lengths = self._lengths[some].tolist()
         return Bags([0, *accumulate(lengths[:-1])], lengths, want.skip, NUMPY).pool(read, want)
 
-    def _observe(self, member: int, want: Want, results: Mapping[str, Array]) -> Output:
+    def _observe(self, member: int, want: Want, results: Mapping[str, Array], progress: Progress) -> Output:
         """Compute the attention results that a sequence wants."""
         output = Output()
         if want.attention is None and want.summary is None:
             return output
-        layers = self._layers(member, results)
+        layers = self._layers(member, results, progress)
         length = int(self._lengths[member])
         if want.attention is not None:
             kind = RolloutObserver if want.attention.aggregate == "rollout" else MapObserver
@@ -190,10 +194,10 @@ class PaddedBatch:
             output = replace(output, summary=statistics.output(0))
         return output
 
-    def _layers(self, member: int, results: Mapping[str, Array]) -> dict[int, GraphLayer]:
+    def _layers(self, member: int, results: Mapping[str, Array], progress: Progress) -> dict[int, GraphLayer]:
         """Extract one sequence's attention from every fetched layer."""
         n, longest = self._lengths[member], self._real.shape[1]
-        layers = _Layers(self._config)
+        layers = _Layers(self._config, progress)
         for number, heads, rows in self.fetches.maps:
             weights = results[graph.attention(number)][member, :, :, :n]
             listed = None if rows is None else np.array(rows, np.int64)
@@ -218,9 +222,10 @@ class PaddedBatch:
 class _Layers(dict[int, GraphLayer]):
     """The layers of a sequence; one that was not fetched has nothing."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, progress: Progress) -> None:
         super().__init__()
         self._config = config
+        self._progress = progress
 
     def __missing__(self, number: int) -> GraphLayer:
         """Make an empty layer."""
@@ -230,6 +235,7 @@ class _Layers(dict[int, GraphLayer]):
             scale=config.score_scale,
             causal=config.causal,
             window=config.layer(number).window,
+            progress=self._progress,
         )
         return layer
 

@@ -15,7 +15,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from model.errors import CheckpointError, OutOfMemory, Unsupported
+from model.errors import CheckpointError, OutOfMemory, Stopped, Unsupported
+from model.progress import Progress
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 ERRORS_ONLY = 3
@@ -92,16 +93,26 @@ class Graph:
         self.outputs: dict[str, Any] = {x.name: x for x in self._session.get_outputs()}
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
 
-    def run(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
-        """Run once; raises OutOfMemory if a smaller batch might fit."""
+    def run(
+        self, feed: Mapping[str, Array], outputs: Sequence[str], progress: Progress | None = None
+    ) -> dict[str, Array]:
+        """Run once; raises OutOfMemory if a smaller batch might fit, and Stopped as `progress` says."""
+        progress, options = progress or Progress(), ort.RunOptions()
+
+        def end() -> None:
+            options.terminate = True  # the run fails before its next operator
+
         try:
-            if self._device.provider == CPU:
-                results = self._session.run(list(outputs), dict(feed))
-            else:
-                results = self._run_bound(feed, outputs)
+            with progress.ended_by(end):
+                if self._device.provider == CPU:
+                    results = self._session.run(list(outputs), dict(feed), options)
+                else:
+                    results = self._run_bound(feed, outputs, options)
         except MemoryError as error:
             raise OutOfMemory(str(error)) from error
         except Exception as error:
+            if progress.stopping:
+                raise Stopped from error
             if any(words in str(error) for words in ("allocate memory", "out of memory", "bad_alloc")):
                 raise OutOfMemory(str(error)) from error
             raise
@@ -116,7 +127,9 @@ class Graph:
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         return dict(zip(outputs, self._session.run(list(outputs), dict(feed), options), strict=True))
 
-    def _run_bound(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+    def _run_bound(
+        self, feed: Mapping[str, Array], outputs: Sequence[str], options: ort.RunOptions
+    ) -> list[Array]:
         """Run with inputs and outputs bound to the device, so that each is copied only once."""
         binding = self._session.io_binding()
         for name, array in feed.items():
@@ -127,7 +140,7 @@ class Graph:
                 binding.bind_cpu_input(name, array)
         for name in outputs:
             binding.bind_output(name, "cuda", self._device.index)
-        self._session.run_with_iobinding(binding)
+        self._session.run_with_iobinding(binding, options)
         return [np.asarray(array) for array in binding.copy_outputs_to_cpu()]
 
 

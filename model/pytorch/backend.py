@@ -32,6 +32,7 @@ from model.heads.running import Heads, head_outputs
 from model.heads.sparse import Splade
 from model.heads.vectors import sentences
 from model.lanes import choose_lanes, count_cores
+from model.progress import Progress
 from model.pytorch.kernels.eight_bits import rounds_all
 from model.pytorch.kernels.library import Kernels, NoKernels, end_threads, find_int8_kernels, find_kernels
 from model.pytorch.kernels.short_passes import ShortPasses
@@ -215,11 +216,11 @@ class TorchBackend:
         own_products = self._kernels is not None and self._kernels.products is not None
         return tokens if own_products or self.device.type != "cpu" else suitable_rows(tokens)
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""
         torch.set_num_threads(max(1, self._threads // lanes))  # for products started by this thread
         try:
-            return self._run(batch)
+            return self._run(batch, progress or Progress())
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise OutOfMemory(str(error)) from error
         except RuntimeError as error:
@@ -229,29 +230,30 @@ class TorchBackend:
             raise
 
     @torch.inference_mode()
-    def _run(self, batch: Batch) -> list[Output]:
-        if len(batch) == 1 and (vector := self._run_short(batch)) is not None:
+    def _run(self, batch: Batch, progress: Progress) -> list[Output]:
+        progress.check()
+        if len(batch) == 1 and (vector := self._run_short(batch, progress)) is not None:
             return [Output(vector)]
         if self.info.dtype == "int8" and any(_observes(want) for want in batch.wants):
-            return self._run_in_two_passes(batch)
+            return self._run_in_two_passes(batch, progress)
         # Sequences with adapters run apart from the others, which keep the native kernels.
         adapted = [want.task is not None for want in batch.wants]
         outputs: dict[int, Output] = {}
         for kind in {*adapted}:
-            outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind])
+            outputs |= self._run_some(batch, [i for i, one in enumerate(adapted) if one == kind], progress)
         return [outputs[number] for number in range(len(batch))]
 
-    def _run_short(self, batch: Batch) -> FloatArray | None:
+    def _run_short(self, batch: Batch, progress: Progress) -> FloatArray | None:
         """Run a short sequence of which only a vector from the last layer is wanted; None if it is not."""
         last, (want,), ids = self.info.layers, batch.wants, batch.input_ids
         if self.short_passes is None or want != Want(want.sentence) or want.states(last) != {last}:
             return None
         if batch.unattended or not self.short_passes.takes(ids):
             return None
-        states = {last: self.short_passes.run(ids, batch.segment_ids)}
+        states = {last: self.short_passes.run(ids, batch.segment_ids, progress)}
         return self._pool(states, Packing.of([len(ids)]), [want.sentence])[0]
 
-    def _run_in_two_passes(self, batch: Batch) -> list[Output]:
+    def _run_in_two_passes(self, batch: Batch, progress: Progress) -> list[Output]:
         """Run a batch in eight bits, and what is observed of it in a precise pass.
 
         Rounded to eight bits, hidden states would change attention weights by a tenth. And a sequence has the
@@ -263,11 +265,11 @@ class TorchBackend:
         for wants, needed in ((others, lambda want: want.states(self.info.layers)), (observed, _observes)):
             members = [i for i, want in enumerate(wants) if needed(want)]
             if members:
-                found = self._run_some(replace(batch, wants=tuple(wants)), members)
+                found = self._run_some(replace(batch, wants=tuple(wants)), members, progress)
                 outputs |= {i: _joined(outputs.get(i), output) for i, output in found.items()}
         return [outputs.get(number, Output()) for number in range(len(batch))]
 
-    def _run_some(self, batch: Batch, members: Sequence[int]) -> dict[int, Output]:
+    def _run_some(self, batch: Batch, members: Sequence[int], progress: Progress) -> dict[int, Output]:
         """Run some sequences in one pass, all of them with a task or all without; returns them by number."""
         bounds = batch.cu_seqlens.tolist()
         lengths = [stop - start for start, stop in pairwise(bounds)]
@@ -291,7 +293,7 @@ class TorchBackend:
             torch.from_numpy(ids).to(self.device),
             torch.from_numpy(segments).to(self.device),
             packing,
-            observer.plan(wanted, self.info.heads),
+            observer.plan(wanted, self.info.heads, progress),
             tasks,
         )
         vectors = self._pool(states, packing, [want.sentence for want in wants])

@@ -17,6 +17,7 @@ from model.encoder.plan import Plan
 from model.inspection.maps import MapObserver
 from model.inspection.rollout import RolloutObserver
 from model.inspection.statistics import StatisticsObserver
+from model.progress import Progress
 from model.pytorch.kernels.observations import Observations, Slots
 from model.pytorch.tensor_layer import TensorLayer
 from model.pytorch.tensor_operations import TensorOperations
@@ -83,10 +84,11 @@ class BatchObserver:
             else:
                 self._probed[layer].append((observer, run, task))
 
-    def plan(self, states: Collection[int], heads: int) -> Plan:
+    def plan(self, states: Collection[int], heads: int, progress: Progress) -> Plan:
         """Plan a pass that returns hidden `states` and observes the selected layers of `heads` heads."""
-        observers = {number: partial(self._observe, number) for number in self._probed}
-        return Plan(states, observers, {number: self._record(number, heads) for number in self._recorded})
+        observers = {number: partial(self._observe, number, progress) for number in self._probed}
+        recorded = {number: self._record(number, heads) for number in self._recorded}
+        return Plan(states, observers, recorded, progress)
 
     def _record(self, number: int, heads: int) -> Observations:
         """Tell the native kernels what to record of a layer with `heads` heads, and where to put it."""
@@ -103,14 +105,21 @@ class BatchObserver:
         return observations
 
     def _observe(
-        self, number: int, attention: SelfAttention, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None
+        self,
+        number: int,
+        progress: Progress,
+        attention: SelfAttention,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Bias | None,
     ) -> None:
         """Observe one layer by its queries, keys and values, each (T, H, D)."""
         for observer, run, task in self._probed[number]:
             rows = slice(run.start, run.stop)
             shape = (run.count, run.length, *q.shape[1:])
             layer = TensorLayer(
-                attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias, task
+                attention, q[rows].view(shape), k[rows].view(shape), v[rows].view(shape), bias, task, progress
             )
             observer.observe(number, layer)
 

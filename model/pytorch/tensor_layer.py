@@ -1,11 +1,12 @@
 """One layer's attention in PyTorch, block by block, for consecutive sequences of one length."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from model.encoder.attention import Bias, Indices, SelfAttention
+from model.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class TensorLayer:
     """One layer's queries, keys and values of b sequences of N tokens, each (b, N, H, D).
 
     The methods are those of `model.inspection.layer.LayerAttention`; `bias` is added to the scores; `task` is
-    that of the adapters that the sequences ran with.
+    that of the adapters that the sequences ran with. Each block counts as a step of `progress`.
     """
 
     attention: SelfAttention
@@ -22,9 +23,11 @@ class TensorLayer:
     v: Tensor
     bias: Bias | None
     task: int | None = None
+    progress: Progress = field(default_factory=Progress)
 
     def scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute scores before the softmax, float32 (b, heads, rows, N)."""
+        self.progress.step()
         return self.attention.scores(self.q[sequences], self.k[sequences], heads, rows, self.bias)
 
     def probabilities(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:

@@ -24,6 +24,7 @@ from model.onnx import names as graph
 from model.onnx.fetches import choose_fetches
 from model.onnx.file import GRAPH
 from model.onnx.padded_batch import PaddedBatch
+from model.progress import Progress
 from tests.references.comparing import distance, relative_distance
 from tests.references.encoder import softmax
 from tests.support.exported import NOTHING, ExportedGraph
@@ -191,7 +192,7 @@ def test_scores_are_computed_from_what_a_graph_hands_out(exported: Exported, kin
         batch, range(len(SEQUENCES)), choose_fetches(want, 20, config.num_layers), 23, config
     )
     outputs = run.session.run(padded.outputs, padded.feed(config.num_layers))
-    taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), Heads(NUMPY, ()))
+    taken = padded.take(dict(zip(padded.outputs, outputs, strict=True)), Heads(NUMPY, ()), Progress())
     for output, sequence in zip(taken, SEQUENCES, strict=True):
         states, _ = reference(sequence)
         assert output.attention is not None

@@ -13,6 +13,7 @@ from export.parity import Quantity, Row, as_data, compare, random_encodings, tab
 from export.texts import TEXTS
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import STATISTICS, Batch, Encoding, Output, SummaryWant
+from model.progress import Progress
 from model.pytorch.backend import TorchBackend
 from tests.references.checkpoints import write_bert
 
@@ -50,9 +51,9 @@ class Disturbed(TorchBackend):
         self.change = change
         self.batches: list[Batch] = []
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         self.batches.append(batch)
-        return [self.change(output) for output in super().run(batch, lanes=lanes)]
+        return [self.change(output) for output in super().run(batch, lanes=lanes, progress=progress)]
 
 
 def encodings(folder: Path) -> list[Encoding]:

@@ -148,7 +148,7 @@ def test_rooms_know_only_those_below_them(package: str) -> None:
 def test_general_rooms_know_no_special_ones() -> None:
     """Encoders know no accelerator, inspection no kernels, the engine no HTTP, and HTTP no protocol."""
     model, service = rooms("model"), rooms("service")
-    assert model["model.encoder"] == {"model.errors"}
+    assert model["model.encoder"] == {"model.errors", "model.progress"}
     assert "model.pytorch" not in model["model.inspection"] | model["model.onnx"]
     processes = {"service.process", "service.file_pages"}
     assert service["service.engine"] <= {"service.telemetry", "service.sharing", *processes}

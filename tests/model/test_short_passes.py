@@ -16,6 +16,7 @@ from model.contract import AttentionWant, Batch, FloatArray, Output, PoolingMode
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
+from model.progress import Progress
 from model.pytorch.kernels.library import Kernels
 from model.pytorch.kernels.short_passes import MOST_TOKENS, ShortPasses
 from model.pytorch.kernels.stack import run_on_kernels
@@ -74,7 +75,7 @@ def test_prepared_passes_compute_what_the_modules_do(choice: dict[str, Any]) -> 
     if short is None:
         return
     for ids, segments in texts(encoder):
-        state = short.run(ids.numpy(), segments.numpy())
+        state = short.run(ids.numpy(), segments.numpy(), Progress())
         assert distance(state, whole(modules, ids, segments)) < 2e-5
         assert (state == whole(encoder, ids, segments)).all()
 
@@ -93,7 +94,7 @@ def test_embeddings_of_every_kind_are_prepared_or_left_to_others(choice: dict[st
     for ids, segments in texts(encoder):
         if len(ids) <= room:
             assert short.takes(ids.numpy())
-            state = short.run(ids.numpy(), segments.numpy())
+            state = short.run(ids.numpy(), segments.numpy(), Progress())
             assert (state == whole(encoder, ids, segments)).all()
     if config.padding_id is not None:
         assert not short.takes(np.array([3, config.padding_id, 4]))
@@ -110,7 +111,7 @@ def test_every_precision_is_prepared(steps: str) -> None:
     short = on_kernels(encoder, kernels_of(steps), steps)
     assert short is not None
     for ids, segments in texts(encoder):
-        assert (short.run(ids.numpy(), segments.numpy()) == whole(encoder, ids, segments)).all()
+        assert (short.run(ids.numpy(), segments.numpy(), Progress()) == whole(encoder, ids, segments)).all()
 
 
 @needs_kernels
@@ -122,9 +123,9 @@ def test_an_id_without_an_embedding_is_refused_and_the_next_text_runs() -> None:
     assert short is not None
     ids = np.array([2, LONG.vocab_size, 3])
     with pytest.raises(ValueError, match="shapes do not match"):
-        short.run(ids, np.zeros(3, np.int64))
+        short.run(ids, np.zeros(3, np.int64), Progress())
     ids[1] = 4
-    state = short.run(ids, np.zeros(3, np.int64))
+    state = short.run(ids, np.zeros(3, np.int64), Progress())
     assert (state == whole(encoder, torch.from_numpy(ids), torch.zeros(3, dtype=torch.int64))).all()
 
 
@@ -134,9 +135,9 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lengths: list[int] = []
     run = ShortPasses.run
 
-    def noted(self: ShortPasses, ids: IntArray, segments: IntArray) -> torch.Tensor:
+    def noted(self: ShortPasses, ids: IntArray, segments: IntArray, progress: Progress) -> torch.Tensor:
         lengths.append(len(ids))
-        return run(self, ids, segments)
+        return run(self, ids, segments, progress)
 
     monkeypatch.setattr(ShortPasses, "run", noted)
     return lengths

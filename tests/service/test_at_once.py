@@ -9,6 +9,7 @@ import pytest
 
 from model.contract import AttentionWant, Batch, Output, Want
 from model.errors import InferenceError
+from model.progress import Progress
 from service.clients.company import FEW, Company
 from service.engine.device import Device
 from service.engine.engine import Engine, Result
@@ -39,18 +40,18 @@ class Placed(Watched):
         self.ended += 1
         super().end_helpers()
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         self.threads.append(threading.get_ident())
         self.lanes_used.append(lanes)
-        return super().run(batch, lanes=lanes)
+        return super().run(batch, lanes=lanes, progress=progress)
 
 
 class Unfinished(Placed):
     """Answers with a NaN where the others would fail."""
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         self.poison, poison = -1, self.poison
-        outputs = super().run(batch, lanes=lanes)
+        outputs = super().run(batch, lanes=lanes, progress=progress)
         self.poison = poison
         if poison in batch.input_ids and outputs[0].sentence is not None:
             outputs[0].sentence[3] = np.nan

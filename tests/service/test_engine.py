@@ -163,8 +163,8 @@ def test_an_error_between_the_batch_and_its_requests_reaches_every_waiter() -> N
     """A backend that returns too little fails the requests of that batch; nobody waits for ever."""
 
     class Forgetful(Watched):
-        def run(self, batch: Any, *, lanes: int = 1) -> list[Output]:
-            return super().run(batch, lanes=lanes)[: 1 if len(batch) > 2 else None]
+        def run(self, batch: Any, *, lanes: int = 1, progress: Any = None) -> list[Output]:
+            return super().run(batch, lanes=lanes, progress=progress)[: 1 if len(batch) > 2 else None]
 
     with running(engine(Forgetful())) as made:
 

@@ -11,6 +11,7 @@ import pytest
 
 from model.contract import Batch, Encoding, Output, Top
 from model.errors import InferenceError, OutOfMemory
+from model.progress import Progress
 from service.engine.queueing import WaitingQueue
 from service.engine.runner import NOT_FINITE, STUCK, TOO_LARGE, _lower_priority, is_finite
 from service.lifecycle import STUCK_EXIT_CODE, VERSION, Phase, ServiceState
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.alone
 class NotFinite(Watched):
     """Answers with a NaN where the others would fail."""
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
-        outputs = self.inner.run(batch, lanes=lanes)
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
+        outputs = self.inner.run(batch, lanes=lanes, progress=progress)
         for start, output in zip(batch.cu_seqlens, outputs, strict=False):
             if output.sentence is not None and batch.input_ids[start + 1] == self.poison:
                 output.sentence[3] = np.nan
@@ -39,20 +40,20 @@ class Small(Watched):
 
     room = 40
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         if len(batch.input_ids) > self.room:
             self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
             raise OutOfMemory("no memory is left")
-        return super().run(batch, lanes=lanes)
+        return super().run(batch, lanes=lanes, progress=progress)
 
 
 class Dying(Watched):
     """Ends its thread with something that is no Exception."""
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         if self.poison in batch.input_ids:
             raise SystemExit
-        return self.inner.run(batch, lanes=lanes)
+        return self.inner.run(batch, lanes=lanes, progress=progress)
 
 
 def failures(metrics: Metrics, reason: str) -> float:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from model.checkpoints.source import resolve
 from model.contract import Backend, Batch, ModelInfo, Output
+from model.progress import Progress
 from model.tokenization.tokenizer import TextTokenizer
 from service.app import create_app
 from service.engine.device import Device
@@ -105,7 +106,7 @@ class Watched:
     def end_helpers(self) -> None:
         self.inner.end_helpers()
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         self.batches.append([int(n) for n in np.diff(batch.cu_seqlens)])
         self.shared.append(lanes)
         self.wants.append(sum(want.attention is not None for want in batch.wants))
@@ -113,7 +114,7 @@ class Watched:
         assert self.gate.wait(20), "nobody opened the gate"
         if self.poison in batch.input_ids:
             raise RuntimeError("poison")
-        return self.inner.run(batch, lanes=lanes)
+        return self.inner.run(batch, lanes=lanes, progress=progress)
 
 
 class Hanging(Watched):
@@ -128,10 +129,10 @@ class Hanging(Watched):
     def prepares_short(self) -> bool:
         return False
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         if self._hang in batch.input_ids:
             self.freed.wait(20)
-        return super().run(batch, lanes=lanes)
+        return super().run(batch, lanes=lanes, progress=progress)
 
 
 class Exclusive(Watched):
@@ -142,13 +143,13 @@ class Exclusive(Watched):
         self.busy = busy
         self.seen = overlaps
 
-    def run(self, batch: Batch, *, lanes: int = 1) -> list[Output]:
+    def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         if not self.busy.acquire(blocking=False):
             self.seen.append(1)
-            return super().run(batch, lanes=lanes)
+            return super().run(batch, lanes=lanes, progress=progress)
         try:
             time.sleep(0.005)
-            return super().run(batch, lanes=lanes)
+            return super().run(batch, lanes=lanes, progress=progress)
         finally:
             self.busy.release()
 

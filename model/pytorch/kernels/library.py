@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from model.encoder.parts import Activation
+from model.errors import Stopped
 from model.pytorch.kernels.sources import checksum
 
 FILE = Path(__file__).parent / "libheadlight.so"
@@ -30,7 +31,7 @@ STORED = (torch.float32, torch.float16, torch.bfloat16)
 LINE = 64
 """The size of a cache line in bytes."""
 
-_DONE, _NO_MEMORY = 0, -1
+_DONE, _NO_MEMORY, _STOPPED = 0, -1, -3
 _TILE_HEAD_STEP = 32
 
 
@@ -96,9 +97,11 @@ class Kernels(NamedTuple):
 
 
 def check(outcome: int) -> None:
-    """Raise MemoryError or ValueError for the return value of a kernel that failed."""
+    """Raise MemoryError, Stopped or ValueError for the return value of a kernel that did not finish."""
     if outcome == _NO_MEMORY:
         raise MemoryError("a native kernel could not allocate memory")
+    if outcome == _STOPPED:
+        raise Stopped
     if outcome != _DONE:
         raise ValueError("a native kernel was given arrays whose shapes do not match")
 

@@ -98,5 +98,6 @@ class Passes:
         layers.biases = biases and addressof(biases)
         layers.distances = distances and addressof(distances)
         layers.precise = bool(plan.observers or plan.in_kernels)
+        layers.progress = plan.progress.address
         kept = (room, packing, positions, unattended, into, projected, recorded, angles, biases, distances)
-        return Pass(layers, attention, kept)
+        return Pass(layers, attention, (*kept, plan.progress))

@@ -9,6 +9,7 @@ from torch import Tensor
 from model.arrays import IntArray
 from model.encoder.encoder import Encoder
 from model.encoder.packing import Packing
+from model.progress import Progress
 from model.pytorch.kernels.embeddings import NativeEmbeddings
 from model.pytorch.kernels.passes import Pass
 from model.pytorch.kernels.stack import NativeStack
@@ -60,16 +61,17 @@ class ShortPasses(threading.local):
         """Whether a text with these tokens, int64 (N,), can be run."""
         return 0 < len(ids) <= MOST_TOKENS and not self._embeddings.moves_positions(torch.from_numpy(ids))
 
-    def run(self, ids: IntArray, segments: IntArray) -> Tensor:
+    def run(self, ids: IntArray, segments: IntArray, progress: Progress) -> Tensor:
         """Compute the last hidden state of a text, float32 (N, C), valid until the thread runs the next one.
 
-        Raises MemoryError, and ValueError for an id without an embedding.
+        Raises MemoryError, Stopped as `progress` says, and ValueError for an id without an embedding.
         """
         prepared = self._prepared.get(len(ids)) or self._prepare(len(ids))
         prepared.ids[:], prepared.segments[:] = ids, segments
         self._embeddings.run(prepared.embedding)
         if prepared.rounded is not None:
             prepared.rounded.copy_(prepared.x)
+        prepared.layers.layers.progress = progress.address
         self._stack.run(prepared.layers)
         state = prepared.state
         return state if self._encoder.config.norm == "post" else self._encoder.final_norm(state)

@@ -2,6 +2,8 @@
 
 import ctypes
 
+from model.progress import Counters
+
 _POINTER, _INT64 = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -58,6 +60,7 @@ class Attention(ctypes.Structure):
         ("causal", ctypes.c_int32),
         ("distances", _POINTER),
         ("unattended", _POINTER),
+        ("steps", _POINTER),
     )
 
 
@@ -115,6 +118,7 @@ class Product(ctypes.Structure):
         ("gated", ctypes.c_int32),
         ("stored", _POINTER),
         ("parts", _INT64),
+        ("steps", _POINTER),
     )
 
 
@@ -217,6 +221,7 @@ class Layers(ctypes.Structure):
         ("norms_input", ctypes.c_int32),
         ("rms", ctypes.c_int32),
         ("precise", ctypes.c_int32),
+        ("progress", _POINTER),
     )
 
 
@@ -293,6 +298,7 @@ class Collection(ctypes.Structure):
 
 
 STRUCTURES = (
+    Counters,
     Observation,
     Distances,
     Attention,

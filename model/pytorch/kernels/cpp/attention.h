@@ -44,7 +44,7 @@ class Head {
     }
 
     // Compute the outputs and observations of this head; false if out of memory.
-    bool run() {
+    bool run(Work &work) {
         if (!every_row_ && map_ < 0) return true;
         if (!find_room()) return false;
         const int64_t stride = all_.token_stride;
@@ -55,9 +55,9 @@ class Head {
         for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
             const int rows = choose_rows(n_ * b / blocks, n_ * (b + 1) / blocks);
             if (rows && slot_ >= 0)
-                attend<true>(rows);
+                attend<true>(rows, work);
             else if (rows)
-                attend<false>(rows);
+                attend<false>(rows, work);
         }
         if (slot_ >= 0)
             for (int i = 0; i < STATISTICS; i++)
@@ -156,7 +156,7 @@ class Head {
     }
 
     template <bool MEASURED>
-    void attend(int rows) {
+    void attend(int rows, Work &work) {
         const Keys keys = visible(rows);
         const int64_t first = keys.first;
         P::product(rows, queries_, words_, keys_, first, keys.columns, scores_ + first, columns_);
@@ -174,6 +174,7 @@ class Head {
             if (map_ >= 0) store(e, 1 / row.sum, query_[r]);
         }
         if (all_.output) mix(rows, sums, keys);
+        work.add(2 * rows * keys.columns * size_);
     }
 
     // Add the bias of each key's distance to a row of scores.
@@ -326,12 +327,13 @@ int attend(const Attention *all) {
     const int64_t tasks = all->sequences * all->heads;
     return on_every_thread([all, tasks] {
         bool whole = true;
+        Work work(all->steps);
         P::begin();
         const auto run = [&](int64_t task) {
             // A sorted batch has its longest sequences last: start with them, to balance the threads.
             const int64_t sequence = all->sequences - 1 - task / all->heads;
             if (all->starts[sequence + 1] > all->starts[sequence])
-                whole = Head<P>(*all, sequence, task % all->heads).run() && whole;
+                whole = Head<P>(*all, sequence, task % all->heads).run(work) && whole;
         };
         if (all->sequences == 1) {  // heads take the same time, so no thread need ask which is next
 #pragma omp for schedule(static) nowait

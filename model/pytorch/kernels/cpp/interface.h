@@ -10,6 +10,13 @@
 
 extern "C" {
 
+// How far a pass is. Other threads read the counts and set `stopping` while it runs; all of them atomically.
+struct Progress {
+    int64_t steps;     // grows after each step of a layer, and within long ones
+    int64_t layers;    // grows after each layer
+    int64_t stopping;  // not 0: the pass ends after the step that it is at
+};
+
 // What to record of one sequence's attention besides its outputs. A slot is the index at which a head or a query is
 // stored, less than the count for its array; -1 means that it is not selected.
 struct Observation {
@@ -54,6 +61,7 @@ struct Attention {
     int32_t causal;         // 1: keys after their query are hidden
     const Distances *distances;  // null: none; not with AMX
     const int64_t *unattended;   // (B,): how many last keys of each sequence are hidden, not all; null: none
+    int64_t *steps;         // of `Progress`; null: not counted
 };
 
 // Adds a sublayer's output to the residual stream, and applies a norm: layer (Ba et al. 2016) or RMS (Zhang & Sennrich
@@ -155,6 +163,7 @@ struct Product {
     int32_t gated;           // 1: with a gate
     const StoredRows *stored;  // (parts,): all rows of W, for products that read them instead of `panels`
     int64_t parts;
+    int64_t *steps;          // of `Progress`; null: not counted
 };
 
 // A linear layer, for PyTorch or for our own products.
@@ -234,10 +243,11 @@ struct Layers {
     int32_t norms_input;            // 1: norms come before the sub-layers; 0: after them and the residual
     int32_t rms;                    // of `Norm`
     int32_t precise;                // 1: all products of eight-bit integers are precise
+    Progress *progress;             // null: not watched
 };
 
 // The return values of the functions.
-enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2 };
+enum Outcome { DONE = 0, NO_MEMORY = -1, BAD_ARGUMENT = -2, STOPPED = -3 };
 
 // The steps by precision and instructions: AVX2 with FMA and F16C, AVX-512 (F, BW, VL, DQ), and AVX512-BF16 with those.
 #define HEADLIGHT_STEPS(kernels)                                               \
@@ -262,7 +272,7 @@ HEADLIGHT_EXPORTED int headlight_multiply_stored(const Product *);
 HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[17];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[18];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
 HEADLIGHT_EXPORTED void headlight_end_threads(void);  // of the calling thread, which starts others when it needs them
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted

@@ -74,7 +74,8 @@ int multiply(const Layers &all, const Linear &linear, const void *x, void *outpu
     const Product product{x,             linear.weight,    (const float *)linear.bias, output,
                           rows,          linear.inputs,    linear.outputs,             linear.own_activation,
                           linear.scales, linear.smoothing, linear.low_panels,          precise,
-                          linear.gated,  linear.stored,    linear.parts};
+                          linear.gated,  linear.stored,    linear.parts,
+                          all.progress ? &all.progress->steps : nullptr};
     return all.multiply(&product);
 }
 
@@ -117,7 +118,10 @@ class Run {
     int run() {
         int outcome = products_.begin();
         if (outcome == DONE && all_.count) outcome = begin_attention(all_.layers[0]);
-        for (int64_t i = 0; i < all_.count && outcome == DONE; i++) outcome = layer(i);
+        for (int64_t i = 0; i < all_.count && outcome == DONE; i++) {
+            outcome = layer(i);
+            if (outcome == DONE) member_.finish_layer();
+        }
         return outcome;
     }
 
@@ -183,8 +187,8 @@ class Run {
                 }
                 count++;
             }
-            synchronize(DONE);  // the rows are gathered
-            outcome = synchronize(multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
+            outcome = synchronize(DONE);  // the rows are gathered
+            if (outcome == DONE) outcome = synchronize(multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
             if (outcome == DONE) outcome = synchronize(multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
             const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
             if (outcome == DONE) outcome = synchronize(all_.collect(&collection));
@@ -228,6 +232,7 @@ class Run {
         attention.window = layer.window;
         attention.bias = all_.biases ? all_.biases[i] : nullptr;
         attention.distances = all_.distances ? all_.distances[i] : nullptr;
+        attention.steps = all_.progress ? &all_.progress->steps : nullptr;
         return synchronize(all_.attend(&attention));
     }
 
@@ -302,7 +307,7 @@ int run_together(const Layers &all) {
     int outcome = DONE;
 #pragma omp parallel
     {
-        const Member member(barrier, omp_get_thread_num(), omp_get_num_threads());
+        const Member member(barrier, all.progress, omp_get_thread_num(), omp_get_num_threads());
         const int found = Run<Own>(all, member).run();
         if (member.leads) outcome = found;  // the same on all
     }
@@ -313,7 +318,7 @@ int run_together(const Layers &all) {
 int run_with_pytorch(const Layers &all) {
     Barrier barrier(1);
     if (!barrier.has_room()) return NO_MEMORY;
-    return Run<PyTorch>(all, Member(barrier, 0, 1)).run();
+    return Run<PyTorch>(all, Member(barrier, all.progress, 0, 1)).run();
 }
 
 // The scratch memory of a thread, which grows on demand. It is in this file because every processor can run what is here.
@@ -353,11 +358,11 @@ int headlight_is_intel() {
 
 void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
 
-const int64_t headlight_sizes[17] = {sizeof(Observation), sizeof(Distances), sizeof(Attention), sizeof(Norm),
-                                     sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),   sizeof(Collection),
-                                     sizeof(Embedding),   sizeof(Torch),     sizeof(StoredRows), sizeof(Product),
-                                     sizeof(Linear),      sizeof(Experts),   sizeof(Layer),     sizeof(Angles),
-                                     sizeof(Layers)};
+const int64_t headlight_sizes[18] = {sizeof(Progress),  sizeof(Observation), sizeof(Distances), sizeof(Attention),
+                                     sizeof(Norm),      sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),
+                                     sizeof(Collection), sizeof(Embedding),  sizeof(Torch),     sizeof(StoredRows),
+                                     sizeof(Product),   sizeof(Linear),      sizeof(Experts),   sizeof(Layer),
+                                     sizeof(Angles),    sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
     if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
@@ -366,5 +371,6 @@ int headlight_run_layers(const Layers *all) {
     if (!all->x || !all->stream || !all->mixed) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
     if (!fits(*all)) return BAD_ARGUMENT;
+    if (stops(all->progress)) return STOPPED;
     return all->multiply ? run_together(*all) : run_with_pytorch(*all);
 }

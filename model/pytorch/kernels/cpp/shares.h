@@ -19,4 +19,22 @@ int on_every_thread(Share share) {
     return whole ? DONE : NO_MEMORY;
 }
 
+// Counts the progress of one thread within a step, which may take seconds for a long text. A short text never has that much
+// to do, and with long ones threads count so rarely that they do not compete for the counter.
+class Work {
+   public:
+    explicit Work(int64_t *steps) : steps_(steps) {}
+
+    void add(int64_t multiplications) {
+        if (!steps_ || (done_ += multiplications) < COUNTED) return;
+        done_ = 0;
+        __atomic_fetch_add(steps_, 1, __ATOMIC_RELAXED);
+    }
+
+   private:
+    static constexpr int64_t COUNTED = 1 << 26;  // multiplications: milliseconds at most
+    int64_t *const steps_;
+    int64_t done_ = 0;
+};
+
 }  // namespace HEADLIGHT_NAMESPACE

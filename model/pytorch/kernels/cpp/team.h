@@ -64,19 +64,31 @@ class Barrier {
     std::unique_ptr<Place[]> places_;
 };
 
+inline bool stops(const Progress *progress) { return progress && __atomic_load_n(&progress->stopping, __ATOMIC_RELAXED); }
+
 // One thread of those that run a pass, of whom the first does what is not shared.
 class Member {
    public:
-    Member(Barrier &barrier, int number, int threads)
-        : leads(number == 0), barrier_(barrier), number_(number), threads_(threads) {}
+    Member(Barrier &barrier, Progress *progress, int number, int threads)
+        : leads(number == 0), barrier_(barrier), progress_(leads ? progress : nullptr), number_(number), threads_(threads) {}
 
-    // Wait for the other threads after a step; returns its outcome on all of them.
-    int synchronize(int outcome) { return barrier_.wait(outcome, ++step_, number_, threads_); }
+    // Wait for the other threads after a step; returns its outcome on all of them, STOPPED if the pass is to end.
+    int synchronize(int outcome) {
+        if (outcome == DONE && stops(progress_)) outcome = STOPPED;
+        outcome = barrier_.wait(outcome, ++step_, number_, threads_);
+        if (progress_) __atomic_fetch_add(&progress_->steps, 1, __ATOMIC_RELAXED);
+        return outcome;
+    }
+
+    void finish_layer() const {
+        if (progress_) __atomic_fetch_add(&progress_->layers, 1, __ATOMIC_RELAXED);
+    }
 
     const bool leads;
 
    private:
     Barrier &barrier_;
+    Progress *const progress_;  // of the first thread
     const int number_, threads_;
     int64_t step_ = 0;
 };

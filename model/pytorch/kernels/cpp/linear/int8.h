@@ -185,6 +185,7 @@ int multiply_all_rounded(const Product &all) {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
         char *memory = reserve_scratch(Rounded::bytes(rows, all.inputs, PRECISE));
         int64_t held = -1;  // the chunk whose rows are rounded
+        Work work(all.steps);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {
             if (!memory) continue;
@@ -203,6 +204,7 @@ int multiply_all_rounded(const Product &all) {
                 auto *output = (typename P::Element *)all.output + (start + row) * width(all);
                 multiply_rounded<P, A, PRECISE>(all, x, row, (int)(next - row), panel, output);
             }
+            work.add(count * PANEL_COLUMNS * all.inputs);
         }
         return memory ? DONE : NO_MEMORY;
     });

@@ -65,11 +65,13 @@ int multiply_all(const Product &all) {
     const int64_t chunks = (all.tokens + most - 1) / most;
     const int64_t words = (all.gated ? 2 : 1) * PANEL_COLUMNS * (all.inputs / P::PER_WORD);  // of a panel
     return on_every_thread([&all, panels, chunks, words] {
+        Work work(all.steps);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < chunks * panels; task++) {
             const int64_t chunk = task / panels, panel = task % panels;
-            const auto *weights = (const uint32_t *)all.panels + panel * words;
-            multiply_rows<P, A>(all, all.tokens * chunk / chunks, all.tokens * (chunk + 1) / chunks, panel, weights);
+            const int64_t start = all.tokens * chunk / chunks, stop = all.tokens * (chunk + 1) / chunks;
+            multiply_rows<P, A>(all, start, stop, panel, (const uint32_t *)all.panels + panel * words);
+            work.add((stop - start) * words * P::PER_WORD);
         }
         return DONE;
     });

@@ -61,6 +61,7 @@ int multiply_all_stored(const Product &all) {
     const int64_t size = width(all), panels = (size + PANEL_COLUMNS - 1) / PANEL_COLUMNS, numbers = PANEL_COLUMNS * all.inputs;
     return on_every_thread([&all, size, panels, numbers] {
         auto *panel = (float *)reserve_scratch((all.gated ? 2 : 1) * numbers * sizeof(float));
+        Work work(all.steps);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < panels; task++) {
             if (!panel) continue;
@@ -68,6 +69,7 @@ int multiply_all_stored(const Product &all) {
             lay_out_panel(all, first, size, panel);
             if (all.gated) lay_out_panel(all, size + first, all.outputs, panel + numbers);
             multiply_rows<Float32, A>(all, 0, all.tokens, task, (const uint32_t *)panel);
+            work.add(all.tokens * numbers);
         }
         return panel ? DONE : NO_MEMORY;
     });
