@@ -21,7 +21,8 @@ from service.http.cors import Cors
 from service.http.error_responses import answer_error
 from service.http.middleware import RequestMiddleware, authorize
 from service.http.request_context import context_of
-from service.lifecycle import VERSION, Loader, ServiceState, load_engines
+from service.lifecycle import VERSION, Loader, ServiceState
+from service.loading import load_engines
 from service.problems import Problem
 from service.protocols.endpoints import select_endpoints
 from service.protocols.openapi import build_openapi, operation_id

@@ -4,40 +4,38 @@ import asyncio
 import enum
 import logging
 import os
+import random
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from typing import TypeVar
 
-from model.contract import Backend, ModelInfo
 from model.errors import ModelError
-from model.loading import both_packages, load_model, prepare_model
-from model.tokenization.tokenizer import TextTokenizer
 from service.clients.addresses import Peers
 from service.clients.company import Company
 from service.clients.keys import Keys
 from service.clients.slow_readers import Readers
+from service.clients.turns import Turns
 from service.endpoints import Endpoints
-from service.engine.device import Device
+from service.engine.admission import OverloadedError
 from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
-from service.file_pages import release_file_pages, release_weights
+from service.file_pages import release_weights
+from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, memory_given
-from service.problems import Problem
+from service.problems import Problem, retry_after
 from service.process import trim_memory
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
-from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, Column, alone
+from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
 from service.sharing.connections import Siblings
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import open_traces
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 VERSION = version("headlight-server")
 
@@ -47,6 +45,11 @@ _WRITERS = min(4, os.cpu_count() or 1)
 
 # Seconds for sending the last traces, and for the shutdown itself.
 _FLUSH_S, _LAST_S = 2.0, 0.2
+
+# When to come back, in seconds: at most while loading, and when a worker is being replaced.
+_LONGEST_S, _REPLACED_S = 30.0, 5.0
+# How often refusals on arrival are logged.
+_SAID_S = 1.0
 
 STUCK_EXIT_CODE = 70
 """EX_SOFTWARE: computations hung, so the process must be restarted."""
@@ -68,87 +71,36 @@ _EXPLANATIONS = {
 }
 
 
-PreparedModel = Callable[[], tuple[TextTokenizer, Backend]]
-"""Returns a model that has been loaded as far as forked processes can share it."""
-
-
-def prepare_models(settings: Settings, folder: Path) -> dict[str, PreparedModel]:
-    """Load, before a fork, what processes can share of every model; raises ModelError.
-
-    Files for the processes to map are written to `folder`.
-    """
-    prepared = _load_each(settings, partial(prepare_model, folder=folder))
-    release_file_pages()
-    return prepared
-
-
-def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
-    """Load every model that the settings name; raises ModelError."""
-    return build_engines(_load_each(settings, load_model), settings, metrics)
-
-
-def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
-    """Call `load_model` or `prepare_model` for each model, with the settings' options."""
-    if (sentence := both_packages()) is not None:
-        log.warning(sentence)
-    loaded = {}
-    for name, source in settings.models.items():
-        log.info("loading %s from %s", name, source)
-        loaded[name] = load(
-            source,
-            kind=settings.backend,
-            device=settings.device,
-            dtype=settings.dtype,
-            threads=settings.threads,
-            tensorrt=settings.tensorrt,
-            native=settings.native == "on",
-        )
-    return loaded
-
-
-def build_engines(
-    loaded: Mapping[str, tuple[TextTokenizer, Backend]],
-    settings: Settings,
-    metrics: Metrics,
-    column: Column | None = None,
-) -> dict[str, Engine]:
-    """Create the engines of loaded models; `column` is shared with the service's other processes."""
-    release_file_pages()
-    device = Device(min(backend.lanes for _, backend in loaded.values()), column)
-    engines = {}
-    for name, (tokenizer, backend) in loaded.items():
-        log.info("%s: %s", name, describe(backend.info))
-        engines[name] = Engine(
-            name,
-            tokenizer,
-            backend,
-            metrics,
-            max_batch_tokens=settings.max_batch_tokens,
-            max_queue_tokens=settings.max_queue_tokens,
-            device=device,
-            largest_request=largest_request(settings, backend.info.max_length),
-            # By twice the request timeout, every request of the batch has been answered with a 504.
-            stuck_after_s=2 * settings.request_timeout_s,
-            column=column,
-        )
-    return engines
-
-
-def largest_request(settings: Settings, max_length: int) -> int:
-    """Return the maximum number of tokens in a request, which its texts and its bytes both limit."""
-    return min(settings.max_inputs * max_length, settings.max_body_bytes)
-
-
-def describe(info: ModelInfo) -> str:
-    """Describe what a model runs on."""
-    sentence = f"{info.dtype} on {info.device} by {info.provider or info.backend}"
-    if info.kernels is not None:
-        return f"{sentence}, with native kernels ({info.kernels})"
-    return sentence if info.no_kernels is None else f"{sentence}; no native kernels: {info.no_kernels}"
-
-
 Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 """Creates the engines of the settings' models, the default first, without starting them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is refused on arrival, and after how many seconds its client should come back."""
+
+    kind: str
+    retry_s: float
+    problem: Callable[[], Problem]
+
+
+def overloaded(error: OverloadedError) -> Problem:
+    """Make the 429 of a request that a queue has no room for."""
+    return Problem(
+        "overloaded",
+        f"{error} Retry when Retry-After says, or send fewer texts per request.",
+        headers=retry_after(error.retry_s),
+        members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
+    )
+
+
+def _crowded(wait_s: float) -> Problem:
+    return Problem(
+        "overloaded",
+        f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when Retry-After "
+        "says, or use fewer connections.",
+        headers=retry_after(wait_s),
+    )
 
 
 class ServiceState:
@@ -166,8 +118,9 @@ class ServiceState:
         `siblings` are the other processes of the service, if it has several.
         """
         self.settings = settings
+        self.endpoints = endpoints
         self.siblings = siblings
-        self.column = alone() if siblings is None else siblings.column
+        self.column = alone(settings.models) if siblings is None else siblings.column
         self.greets = False
         """Whether it only answers until the workers are ready, and then passes its connections to them."""
         self.keys = Keys(settings.keys, settings.api_keys_file)
@@ -179,10 +132,15 @@ class ServiceState:
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
         self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
         self.peers = Peers(settings.proxies)
+        self.turns = Turns()
         self.company = Company()
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
-        """The inference requests in flight."""
+        """The inference requests that are being served."""
+        self._unanswered = 0
+        self._refused: Counter[str] = Counter()
+        """The requests that were refused on arrival since this was last logged, by kind."""
+        self._said = self._begun = time.monotonic()
         self.drain_expired = False
         self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         """Serializes large responses, piece by piece."""
@@ -204,22 +162,23 @@ class ServiceState:
 
     @property
     def in_flight(self) -> int:
-        """The number of inference requests in flight."""
-        return len(self.running)
+        """The number of requests in flight: received, and not answered."""
+        return max(self._unanswered, len(self.running))
+
+    def count_unanswered(self, change: int) -> None:
+        """Count requests that a connection has received, or answered."""
+        self._unanswered += change
+        self.column.own[IN_FLIGHT] = self._unanswered
 
     def begin(self, task: asyncio.Task[object]) -> None:
-        """Count an inference request as in flight, served by this task."""
+        """Count an inference request as being served by this task."""
         self.running.add(task)
-        self._count_running()
+        self.metrics.in_flight.set(len(self.running))
 
     def end(self, task: asyncio.Task[object]) -> None:
         """Count an inference request as answered."""
         self.running.discard(task)
         self.column.own[ANSWERED] += 1
-        self._count_running()
-
-    def _count_running(self) -> None:
-        self.column.own[IN_FLIGHT] = len(self.running)
         self.metrics.in_flight.set(len(self.running))
 
     @property
@@ -241,14 +200,67 @@ class ServiceState:
 
         Whether workers are alive is as of the last check, a fraction of a second ago.
         """
-        if self.phase is Phase.READY and self._alive:
-            return
+        if self._unready:
+            raise self._unready_problem()
+
+    def check_room(self, client: str, body_bytes: int) -> None:
+        """Raise the 429 for a request of this size if no model has room for it."""
+        if (refusal := self._overload(client, body_bytes)) is not None:
+            raise refusal.problem()
+
+    def refusal(self, client: str, body_bytes: int) -> Refusal | None:
+        """Return why a request must be refused on arrival, None if it may be served; counts it if so."""
+        if self._unready:
+            refusal: Refusal | None = Refusal("not-ready", self._unready_s, self._unready_problem)
+        else:
+            refusal = self._overload(client, body_bytes)
+        if refusal is not None:
+            self.metrics.reject(refusal.kind)
+            self._refused[refusal.kind] += 1
+        return refusal
+
+    @property
+    def _unready(self) -> bool:
+        return not (self._alive and self._engines) or self.draining or self.failure is not None
+
+    @property
+    def _unready_s(self) -> float:
+        """After how many seconds to come back.
+
+        A start takes as long again as it has taken so far, as far as anyone can know: so clients that obey
+        are served before it has taken them twice as long.
+        """
+        if self.phase is Phase.LOADING:
+            return min(_LONGEST_S, max(1.0, time.monotonic() - self._begun))
+        return 1.0 if self.phase is Phase.DRAINING else _REPLACED_S
+
+    def _unready_problem(self) -> Problem:
         unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
-        detail = _EXPLANATIONS.get(self.phase, unhealthy)
-        headers = {"Retry-After": "1"}
+        headers = retry_after(self._unready_s)
         if self.phase is Phase.DRAINING:
             headers["Connection"] = "close"  # so that the client's next request reaches another instance
-        raise Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
+        detail = _EXPLANATIONS.get(self.phase, unhealthy)
+        return Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
+
+    def _overload(self, client: str, body_bytes: int) -> Refusal | None:
+        """Return the refusal of a request that no model's queue has room for, or the event loop no time."""
+        engines = self._engines.values()
+        wait_s = self.turns.wait_s(client)
+        if wait_s > self.timeout_s / 2:
+            later_s = random.uniform(wait_s / 2, wait_s)  # noqa: S311 - not a secret
+            return Refusal("overloaded", later_s, partial(_crowded, wait_s))
+        refusals = list[tuple[Engine, float]]()
+        for engine in engines:
+            retry_s = engine.refused_s(client, body_bytes)
+            if retry_s is None:
+                return None
+            refusals.append((engine, retry_s))
+        if not refusals:
+            return None
+        engine, retry_s = refusals[0]
+        return Refusal(
+            "overloaded", retry_s, lambda: overloaded(engine.overloaded(client, body_bytes, retry_s))
+        )
 
     def engine(self, name: str | None) -> Engine:
         """Find a model, the default if `name` is None; raises a Problem listing the served models."""
@@ -294,6 +306,12 @@ class ServiceState:
             self.on_ready()
 
     @property
+    def timeout_s(self) -> float:
+        """Within how many seconds requests must be answered by the model that has the least time for them."""
+        times = [engine.timeout_s for engine in self._engines.values()]
+        return min(times, default=self.settings.patience_s)
+
+    @property
     def max_response_bytes(self) -> int:
         """The maximum size of a response: the setting, or less if memory is short."""
         return self.memory.largest_answer(self.settings.max_response_bytes)
@@ -318,6 +336,7 @@ class ServiceState:
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
+        self._log_refusals()
         self.memory.measure()
         if self._trimmer is not None:
             self._trimmer.check()
@@ -327,6 +346,16 @@ class ServiceState:
                 self._fail(f"{name} hung in a computation that cannot be stopped; the process must end.")
                 self.exit_code = STUCK_EXIT_CODE
         self._alive = all(engine.healthy for engine in self._engines.values())
+
+    def _log_refusals(self) -> None:
+        """Log how many requests were refused on arrival: a line for each would cost more than the refusal."""
+        now = time.monotonic()
+        if self._refused and now - self._said >= _SAID_S:
+            kinds = ", ".join(f"{number} {kind}" for kind, number in self._refused.items())
+            log.info("requests refused on arrival in the last %.1f s: %s", now - self._said, kinds)
+            self._refused.clear()
+        if not self._refused:
+            self._said = now
 
     @property
     def _hangs_allowed(self) -> int:

@@ -1,5 +1,6 @@
 """Every error a client can receive: error -> status table -> problem+json (RFC 9457)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -30,6 +31,7 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body's format is not supported"),
     "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),
     "input-too-long": (HTTPStatus.UNPROCESSABLE_ENTITY, "An input is too long"),
+    "deadline-too-short": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request takes longer than its deadline"),
     "unsupported": (HTTPStatus.UNPROCESSABLE_ENTITY, "The model does not support this"),
     "overloaded": (HTTPStatus.TOO_MANY_REQUESTS, "The service is overloaded"),
     "http-version-not-supported": (HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "HTTP version not supported"),
@@ -149,6 +151,15 @@ class ProblemDocument(BaseModel):
     detail: str
     instance: str
     request_id: str
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Say in headers when to come back.
+
+    In whole seconds, rounded up (RFC 9110 §10.2.3), and in milliseconds, which OpenAI's libraries read first.
+    """
+    milliseconds = max(1, math.ceil(1000 * seconds))
+    return {"Retry-After": str(-(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
 
 
 def shut_down_too_soon() -> Problem:

@@ -22,6 +22,8 @@ from service.setting_values import (
 )
 
 PREFIX = "HEADLIGHT_"
+PATIENCE_S = 30.0
+"""How long clients are waited for by default."""
 _DEVICE = re.compile(r"auto|cpu|cuda|cuda:\d+")
 
 
@@ -79,7 +81,12 @@ class Settings(BaseSettings):
         ge=2**26,
         description="memory limit of the process; auto: its control group's limit, or the machine's memory",
     )
-    request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="seconds until a request times out")
+    request_timeout_s: float | None = Field(
+        None,
+        gt=0,
+        le=86_400,
+        description="seconds until a request times out; auto: 30, or twice what the longest text takes",
+    )
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer accepted requests at shutdown"
     )
@@ -159,6 +166,11 @@ class Settings(BaseSettings):
     def _readable_proxies(cls, value: str | None) -> str | None:
         parse_proxies(value)
         return value
+
+    @property
+    def patience_s(self) -> float:
+        """How long clients may take to send a head or a body, and to read on, in seconds."""
+        return self.request_timeout_s or PATIENCE_S
 
     @property
     def keys(self) -> frozenset[str]:

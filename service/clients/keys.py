@@ -6,8 +6,6 @@ import logging
 import threading
 from pathlib import Path
 
-from starlette.requests import Request
-
 from service.problems import Problem
 from service.setting_values import parse_keys
 
@@ -112,11 +110,6 @@ class Keys:
 
     def _locked(self) -> str:
         return "" if self._digests else ": every request is refused until there is one"
-
-
-def sent_authorization(request: Request) -> str | None:
-    """Read the `Authorization` header; repeated headers are joined and never match a key."""
-    return ", ".join(request.headers.getlist("authorization")) or None
 
 
 def _read(file: Path) -> str:

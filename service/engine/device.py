@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from service.engine.admission import Backlog
 from service.sharing.board import LANES, LANES_ENDED, Column, alone
 
 # A sibling process that ended a batch this recently is about to start another, so its cores are not free.
@@ -36,6 +37,8 @@ class Device:
     def __init__(self, lanes: int = 1, column: Column | None = None) -> None:
         self.lanes = lanes
         self._column = column or alone()
+        self.backlog = Backlog(self._column)
+        """What waits for the device and runs on it."""
         self._own_lanes = max(1, lanes // self._column.processes)
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []

@@ -7,35 +7,37 @@ the runners are busy the next batch accumulates. A request of many texts may be 
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from model.contract import AttentionWant, Backend, Batch, Encoding, Output, Role, SentenceWant, Want
+from model.contract import Backend, Encoding, Output, Role, Want
 from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Room
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
+from service.engine.admission import DeadlineTooShort, Demand, OverloadedError
 from service.engine.at_once import AtOnce
-from service.engine.batch_budget import measure_rates, steady_budget
 from service.engine.device import Device
+from service.engine.jobs import Job, Waiting
+from service.engine.measuring import measure_budget, measure_speed, plain_want, short_text, warm_up
 from service.engine.permit import Permit
-from service.engine.queueing import EXPRESS, Job, Waiting, WaitingQueue
+from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.runner import Runner
 from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
-from service.sharing.board import Column
+from service.sharing.board import BUDGET, PER_PAIR, PER_TOKEN, Column
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
 _LARGEST_REQUESTS = 4
 """The default queue holds this many of the largest valid request: two of one client (half), and others."""
-# Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
-_SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
-_SHORT_WORDS = 30  # of the text that is measured to find out which ones are short
-_WARM_WORDS = 512  # of the longer text that is run before any other
+_TIMEOUT_S = 30.0
+"""The default time in which requests must be answered, unless the longest text takes more than half of it."""
+_FEMTO = 1e15
 # Tokenized in less time than it takes to hand over to another thread.
 _SMALL_BODY_BYTES = 512
 _LOST = "An output of this request was lost."
@@ -65,9 +67,10 @@ class Engine:
     """Runs one model for many clients. `tokenize`, `submit` and `stream` are called on the event loop.
 
     With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
-    one request, and `max_queue_tokens` None means room for four of those. `device` is shared by the engines
-    that run on it. A runner's batch that takes longer than `stuck_after_s` is abandoned. `column` is shared
-    with the other processes of the service, if there are any.
+    one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None, requests
+    must be answered in half a minute, or in twice the time that the longest text takes if that is more.
+    `device` is shared by the engines that run on it, `column` with the other processes of the service, if
+    there are any.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class Engine:
         max_batch_tokens: int | None,
         max_queue_tokens: int | None,
         device: Device,
-        stuck_after_s: float,
+        timeout_s: float | None = None,
         largest_request: int = 65_536,
         column: Column | None = None,
     ) -> None:
@@ -95,14 +98,21 @@ class Engine:
         self._given_budget = max_batch_tokens
         budget = max_batch_tokens or backend.budgets[-1]
         self._largest_request = largest_request
+        self._throughput = Throughput(budget)
         self._queue = WaitingQueue(
             name,
             metrics,
+            self._throughput,
             max_queue_tokens or _LARGEST_REQUESTS * largest_request,
-            ledger=None if column is None else column.ledger(name),
+            column=column,
+            backlog=device.backlog,
             allows=device.allows,
         )
-        self._throughput = Throughput(budget)
+        self._given_timeout_s = timeout_s
+        self.timeout_s = timeout_s or _TIMEOUT_S
+        """Within how many seconds requests must be answered, unless they ask for less."""
+        self.longest_s = 0.0
+        """How long the longest text that the model reads takes on an idle service, in seconds, once started."""
         self._device = device
         self._column = column
         self._lanes = device.lanes
@@ -115,7 +125,6 @@ class Engine:
                 metrics,
                 self._throughput,
                 lane=lane,
-                stuck_after_s=stuck_after_s,
             )
             for lane in (*range(device.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
         ]
@@ -123,12 +132,10 @@ class Engine:
         self._tokenizing = Tokenizing(name)
 
     def start(self) -> None:
-        """Warm up the backend and measure its budget, in the caller's thread; then start the runners."""
-        self._warm_up()
-        (encoding,) = self._tokenizer.encode(["word " * min(self.info.max_length // 2, _SHORT_WORDS)])
-        self._at_once.measure(encoding, Want(self._sentence_want()))
-        if self._given_budget is None:
-            self._throughput.budget = self._agreed_budget()
+        """Warm up the backend and measure it, in the caller's thread; then start the runners."""
+        warm_up(self._backend, self._tokenizer, self._lanes)
+        self._at_once.measure(short_text(self._tokenizer, self.info), plain_want(self.info))
+        self._measure()
         for runner in self._runners:
             runner.start()
 
@@ -173,8 +180,8 @@ class Engine:
         threads had to be abandoned; several at the same check count once.
         """
         relieved = [runner.supervise(stopped_s) for runner in self._runners]
-        self.stuck += any(relieved)
-        self._queue.wake_idle_lane()
+        self.stuck += any((*relieved, self._tokenizing.supervise(stopped_s)))
+        self._queue.look()
 
     def close(self, timeout: float = 1.0) -> None:
         """Finish the waiting work and stop; a batch that takes longer than `timeout` seconds is abandoned."""
@@ -183,13 +190,22 @@ class Engine:
             runner.join(timeout)
         self._tokenizing.close()
 
-    def check_room(self, permit: Permit) -> None:
-        """Raise OverloadedError if a request of this size does not fit into the queue now."""
-        self._queue.check_room(self._expected_tokens(permit), self._throughput.tokens_per_s, permit.client)
+    def refused_s(self, client: str, body_bytes: int) -> float | None:
+        """Return None if there is room for a request with a body of this size, or when it should come back."""
+        return self._queue.refused_s(self._demand(client, self._expected_tokens(body_bytes)))
 
-    def _expected_tokens(self, permit: Permit) -> int:
+    def overloaded(self, client: str, body_bytes: int, retry_s: float) -> OverloadedError:
+        """Say why there is no room for such a request."""
+        return self._queue.overloaded(self._demand(client, self._expected_tokens(body_bytes)), retry_s)
+
+    def _expected_tokens(self, body_bytes: int) -> int:
         """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
-        return min(self._throughput.expected_tokens(permit.body_bytes), self._largest_request)
+        return min(self._throughput.expected_tokens(body_bytes), self._largest_request)
+
+    def _demand(self, client: str, tokens: int, within_s: float = math.inf) -> Demand:
+        """Return the demand of a request of about so many tokens, at least one."""
+        tokens, rate = max(1, tokens), self._throughput.tokens_per_s
+        return Demand(client, tokens, tokens / rate if rate else 0.0, within_s)
 
     async def tokenize(
         self,
@@ -213,10 +229,14 @@ class Engine:
             encodings = tokenizer.encode(texts, truncation, prompt)
         else:
             most = len(texts) * self.info.max_length  # longer texts are truncated
-            expected = min(self._expected_tokens(permit), most)
-            with self._queue.reserve(expected, self._throughput.tokens_per_s, permit.client):
+            expected = min(self._expected_tokens(permit.body_bytes), most)
+            demand = self._demand(permit.client, expected, permit.until - start)
+            wait_s = self._tokenizing.wait_s(permit.client, permit.body_bytes)
+            if wait_s > demand.within_s:
+                raise self._queue.overloaded(demand, wait_s - demand.within_s)
+            with self._queue.reserve(demand):
                 steps = tokenizer.steps(texts, truncation, prompt, room)
-                encodings = await self._tokenizing.run(steps)
+                encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
         seconds = time.perf_counter() - start
         self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)
         self._metrics.stage("tokenize", self.name, seconds)
@@ -227,8 +247,8 @@ class Engine:
     ) -> Result:
         """Queue the sequences of one request and wait for their outputs.
 
-        Raises OverloadedError at once if they do not fit into the queue, InferenceError if a sequence could
-        not be computed. Cancelling abandons the sequences that have not run. A request that `tokenize`
+        Raises at once OverloadedError if they do not fit into the queue, and DeadlineTooShort if they could
+        not be run in time at all; InferenceError if a sequence could not be computed. Cancelling abandons the sequences that have not run. A request that `tokenize`
         admitted on an estimate may exceed the limit slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
@@ -241,7 +261,7 @@ class Engine:
         try:
             await job.done
         finally:
-            self._queue.abandon(job)
+            self._abandon(job)
         queue_s, compute_s = self._count_stages(job)
         found = [output for output in job.outputs if output is not None]
         if len(found) < len(job.outputs):
@@ -286,8 +306,15 @@ class Engine:
             await job.done
             self._count_stages(job)
         finally:
-            self._queue.abandon(job)
+            self._abandon(job)
             job.done.cancel()
+
+    def _abandon(self, job: Job) -> None:
+        """Have the rest of a job dropped, and a pass ended that runs only for it."""
+        self._queue.abandon(job)
+        if job.remaining:
+            for runner in self._runners:
+                runner.stop_unwanted()
 
     def _enqueue(
         self,
@@ -296,7 +323,10 @@ class Engine:
         permit: Permit,
         arrived: Callable[[int, Output], None] | None = None,
     ) -> Job:
-        """Add the sequences of one request to the queue; raises OverloadedError."""
+        """Add the sequences of one request to the queue; raises OverloadedError or DeadlineTooShort."""
+        lengths, speed = [len(encoding) for encoding in encodings], self._throughput.speed
+        if (seconds := speed.least_seconds(lengths)) > permit.within_s:
+            raise DeadlineTooShort(sum(lengths), seconds, permit.within_s)
         if not permit.alone:
             self._device.rest()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -305,11 +335,15 @@ class Engine:
             done,
             enqueued=time.perf_counter(),
             remaining=len(encodings),
+            until=permit.until,
             arrived=arrived,
             client=permit.client,
         )
-        sequences = [Waiting(job, i, e, w) for i, (e, w) in enumerate(zip(encodings, wants, strict=True))]
-        self._queue.add(sequences, self._throughput.tokens_per_s, expected=self._expected_tokens(permit) > 0)
+        sequences = [
+            Waiting(job, i, encoding, want, speed.seconds(len(encoding)))
+            for i, (encoding, want) in enumerate(zip(encodings, wants, strict=True))
+        ]
+        self._queue.add(sequences, expected=self._expected_tokens(permit.body_bytes) > 0)
         return job
 
     def _count_stages(self, job: Job) -> tuple[float, float]:
@@ -322,42 +356,34 @@ class Engine:
         self._metrics.stage("compute", self.name, compute_s)
         return queue_s, compute_s
 
-    def _sentence_want(self) -> SentenceWant:
-        return SentenceWant(modes=self.info.pooling, layers=(self.info.layers,))
+    def _measure(self) -> None:
+        """Measure the speed and the budget, or take over what the first process of the service measured."""
+        column, throughput = self._column, self._throughput
+        if column is None or not column.agreed(self.name, PER_TOKEN):
+            throughput.speed = measure_speed(self._backend, self._tokenizer)
+            if self._given_budget is None:
+                throughput.budget = measure_budget(self.name, self._backend, self._tokenizer, self._lanes)
+        if column is not None:
+            self._agree(column)
+        throughput.tokens_per_s = 1 / throughput.speed.per_token_s
+        self.longest_s = throughput.speed.seconds(self.info.max_length)
+        self.timeout_s = self._given_timeout_s or max(_TIMEOUT_S, 2 * self.longest_s)
+        self._queue.timeout_s = self.timeout_s
+        log.info(
+            "%s: a text of %d tokens takes about %.2g s; requests must be answered within %.3g s",
+            self.name,
+            self.info.max_length,
+            self.longest_s,
+            self.timeout_s,
+        )
 
-    def _warm_up(self) -> None:
-        """Run each kind of work once, short and long, so that no client pays for first-run costs.
-
-        The long text has a bounded number of words: a longer one would prepare nothing more, and on a model
-        that reads thousands of tokens it would delay the start by minutes.
-        """
-        # Not longer than the model reads: the truncator is only created for a client's overlong text.
-        for text in ("warm", "warm " * min(self.info.max_length // 2, _WARM_WORDS)):
-            encodings = self._tokenizer.encode([text] * 2)
-            attention = AttentionWant(layers=(self.info.layers - 1,), heads=(0,))
-            wants = [Want(self._sentence_want())]
-            wants += [replace(wants[0], attention=attention)] if self.info.exposes_attention else []
-            wants += [replace(wants[0], task=task) for task in self.info.tasks[:1]]
-            for want in wants:
-                for lanes in {1, self._lanes}:
-                    self._backend.run(Batch.pack(encodings, [want, want]), lanes=lanes)
-
-    def _agreed_budget(self) -> int:
-        """Return the budget that the first process of the service measured, or measure it."""
-        if self._column is None:
-            return self._measure_budget()
-        if not self._column.agreed_budget(self.name):
-            self._column.agree_budget(self.name, self._measure_budget())
-        return self._column.agreed_budget(self.name)
-
-    def _measure_budget(self) -> int:
-        sizes = self._backend.budgets
-        if len(sizes) == 1:
-            return sizes[0]
-        sample = self._tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
-        want = Want(sentence=self._sentence_want())
-        rates = measure_rates(self._backend, sample, want, sizes, self._lanes)
-        budget = steady_budget(rates)
-        measured = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
-        log.info("%s: batch budget of %d tokens (measured tokens/s: %s)", self.name, budget, measured)
-        return budget
+    def _agree(self, column: Column) -> None:
+        """Have all processes use what the first one measured."""
+        speed = self._throughput.speed
+        if not column.agreed(self.name, PER_TOKEN):
+            column.agree(self.name, BUDGET, self._throughput.budget)
+            column.agree(self.name, PER_PAIR, int(speed.per_pair_s * _FEMTO))
+            column.agree(self.name, PER_TOKEN, int(speed.per_token_s * _FEMTO))
+        self._throughput.budget = column.agreed(self.name, BUDGET)
+        speed.per_pair_s = column.agreed(self.name, PER_PAIR) / _FEMTO
+        speed.per_token_s = column.agreed(self.name, PER_TOKEN) / _FEMTO

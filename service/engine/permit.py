@@ -1,5 +1,6 @@
 """What an admitted request has reserved, and for whom."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -15,6 +16,10 @@ class Permit:
     """Size of the body, with the prompt prepended to each input; its tokens are estimated from this."""
     memory_bytes: int = 0
     """Memory reserved for the request, including its response."""
+    within_s: float = math.inf
+    """Within how many seconds it must be answered."""
+    until: float = math.inf
+    """When its client stops waiting, in `time.perf_counter` seconds."""
     answer_bytes: int = 0
     """Size of its response, if large."""
     body_dropped: bool = False

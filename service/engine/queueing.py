@@ -245,7 +245,9 @@ class WaitingQueue:
             return False
         if not clients.inputs or lane == 0 or clients.tokens >= WORTH_A_LANE or clients.has_light():
             return bool(clients.inputs)
-        return time.perf_counter() - min(queue.waiting[0].job.enqueued for queue in clients.queues()) > _LONG_S
+        return (
+            time.perf_counter() - min(queue.waiting[0].job.enqueued for queue in clients.queues()) > _LONG_S
+        )
 
     def _wake(self) -> None:
         """Wake the thread that should run what waits; a needless wake-up would take the interpreter."""

@@ -9,13 +9,16 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from model.contract import Backend, Batch, Output
-from model.errors import InferenceError, OutOfMemory
+from model.errors import InferenceError, OutOfMemory, Stopped
+from model.progress import Progress
 from service.engine.device import Device, Turn
-from service.engine.queueing import EXPRESS, Waiting, WaitingQueue
+from service.engine.jobs import Waiting
+from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.throughput import Throughput
 from service.telemetry.metrics import Metrics
 
@@ -31,6 +34,9 @@ _EXPRESS_TOKENS = 64
 # Niceness of a heavy batch's thread: the threads of light batches and of the service get three times its
 # share of a core. With more, other programs on the machine could starve it.
 _BACKGROUND = 5
+# A pass hangs when it has not finished anything for so many seconds, and for so many times as long as the step
+# that it is at should take.
+_STILL_S, _STILL = 4.0, 4.0
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +48,14 @@ class _Shift:
     turn: Turn | None = None
     yields: bool = False
     """Whether the batch runs at low priority, yielding to light clients."""
-    running_since: float | None = None
+    progress: Progress | None = None
+    """That of the pass that runs."""
+    steps: int = 0
+    """The steps of the pass when it was last looked at."""
+    progressed: float = 0.0
+    """When it was seen to make progress, in `time.perf_counter` seconds."""
+    step_s: float = 0.0
+    """How long one of its steps should take."""
 
 
 class Runner:
@@ -51,8 +64,9 @@ class Runner:
     The EXPRESS lane runs small batches of light clients while the other lanes are busy with heavy ones; the
     operating system schedules it beside them.
 
-    A thread that hangs in native code cannot be killed: after `stuck_after_s` in one batch it is abandoned,
-    the batch fails, and a new thread takes over.
+    A pass ends between two steps when nobody waits for any of its sequences any more. A thread that hangs
+    cannot be killed: when its pass makes no progress it is abandoned, the batch fails, and a new thread
+    takes over.
     """
 
     def __init__(
@@ -65,14 +79,12 @@ class Runner:
         throughput: Throughput,
         *,
         lane: int,
-        stuck_after_s: float,
     ) -> None:
         self._name = name
         self._backend = backend
         self._queue = queue
         self._device = device
         self._metrics = metrics
-        self._stuck_after_s = stuck_after_s
         self._throughput = throughput
         self._lane = lane
         self._express = lane == EXPRESS
@@ -83,7 +95,7 @@ class Runner:
     @property
     def healthy(self) -> bool:
         """Whether the thread is alive and not stuck in a batch."""
-        return self._thread.is_alive() and not self._overdue()
+        return self._thread.is_alive() and not self._is_stuck()
 
     def start(self) -> None:
         """Start the thread."""
@@ -101,9 +113,8 @@ class Runner:
         against the thread.
         """
         shift = self._shift
-        if shift.running_since is not None:
-            shift.running_since += stopped_s
-        if not self._overdue() and (self._thread.is_alive() or self._thread.ident is None):
+        shift.progressed += stopped_s
+        if not self._is_stuck() and (self._thread.is_alive() or self._thread.ident is None):
             return False
         if self._queue.closed and not self._thread.is_alive():
             return False
@@ -128,9 +139,22 @@ class Runner:
             target=self._work, args=(self._shift,), name=f"run-{self._name}-{self._lane}", daemon=True
         )
 
-    def _overdue(self) -> bool:
-        since = self._shift.running_since
-        return since is not None and time.perf_counter() - since > self._stuck_after_s
+    def stop_unwanted(self) -> None:
+        """End the pass that runs if nobody waits for any of its sequences."""
+        shift = self._shift
+        progress, batch = shift.progress, shift.batch
+        if progress is not None and batch and not any(waiting.job.wanted for waiting in batch):
+            progress.stop()
+
+    def _is_stuck(self) -> bool:
+        """Whether a pass has made no progress for too long, as far as it was looked at."""
+        shift, now = self._shift, time.perf_counter()
+        progress = shift.progress
+        if progress is None:
+            return False
+        if progress.steps != shift.steps:
+            shift.steps, shift.progressed = progress.steps, now
+        return now - shift.progressed > _STILL_S + _STILL * shift.step_s
 
     def _work(self, shift: _Shift) -> None:
         while self._queue.wait(self._lane, lambda: not shift.relieved):
@@ -164,6 +188,8 @@ class Runner:
             waiting.job.started = waiting.job.started or start
         try:
             outputs = self._compute(shift, batch)
+        except Stopped:
+            return  # nobody waits for its outputs
         except Exception as error:
             if not shift.relieved:
                 self._recover(shift, batch, error)
@@ -192,27 +218,43 @@ class Runner:
         lanes = 1 if alone else self._device.shares
         if shift.turn is not None:
             self._device.charge(shift.turn, tokens)
-        start = shift.running_since = time.perf_counter()
+        lengths = [len(w.encoding) for w in batch]
+        start = self._watch(shift, batch, lanes)
         try:
-            outputs = self._run_packed(packed, lanes, background=shift.yields)
+            outputs = self._run_packed(packed, lanes, shift.progress, background=shift.yields)
         finally:
-            shift.running_since = None
+            shift.progress = None
         if not self._express:
-            self._throughput.record_batch(tokens, time.perf_counter() - start, lanes=lanes)
-        padding = self._backend.cost([len(w.encoding) for w in batch]) - tokens
+            self._throughput.record_batch(lengths, time.perf_counter() - start, lanes=lanes)
+        padding = self._backend.cost(lengths) - tokens
         self._metrics.batch(self._name, inputs=len(batch), tokens=tokens, padding=padding)
         return outputs
 
-    def _run_packed(self, packed: Batch, lanes: int, *, background: bool) -> list[Output]:
+    def _watch(self, shift: _Shift, batch: Sequence[Waiting], lanes: int) -> float:
+        """Begin to watch the progress of a pass; returns the time, in `time.perf_counter` seconds."""
+        info = self._backend.info
+        # ONNX Runtime says nothing until a pass has ended.
+        steps = 1 if info.backend == "onnx" else info.layers
+        shift.step_s = lanes * sum(w.seconds for w in batch) / max(1, steps)
+        shift.steps, shift.progressed = 0, time.perf_counter()
+        shift.progress = Progress()
+        if not any(waiting.job.wanted for waiting in batch):  # they may have gone before there was one
+            shift.progress.stop()
+        return shift.progressed
+
+    def _run_packed(
+        self, packed: Batch, lanes: int, progress: Progress | None, *, background: bool
+    ) -> list[Output]:
         """Run a batch; with `background`, in a thread of lower priority.
 
         A thread may lower its priority but not raise it again, so one thread is reserved for such batches.
         """
+        run = partial(self._backend.run, packed, lanes=lanes, progress=progress)
         if not (background and sys.platform == "linux"):
-            return self._backend.run(packed, lanes=lanes)
+            return run()
         if self._background is None:
             self._background = ThreadPoolExecutor(1, f"background-{self._name}", _lower_priority)
-        return self._background.submit(self._backend.run, packed, lanes=lanes).result()
+        return self._background.submit(run).result()
 
     def _recover(self, shift: _Shift, batch: Sequence[Waiting], error: Exception) -> None:
         """Split a failed batch in half and retry; if it ran out of memory, halve the budget too."""

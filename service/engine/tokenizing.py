@@ -3,50 +3,104 @@
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
+
+from model.errors import InferenceError
 
 T = TypeVar("T")
 
 TURN_S = 0.005
 """A turn ends after the first step that reaches this many seconds; a step takes at most as long."""
+# A step hangs when it takes longer than this. In an odd tokenizer, a text without any place to cut it takes a
+# second or two.
+_STILL_S = 5.0
+# Of the average rate; smaller bodies say little about it.
+_WEIGHT, _MIN_BYTES = 0.2, 4096
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     steps: Generator[None, None, Any]
+    client: str
+    size: int
+    number: int
     done: Future[Any] = field(default_factory=Future)
+    used_s: float = 0.0
+    """How long its steps have taken."""
 
 
 class Tokenizing:
-    """A thread that runs a few steps of one request, then of the next.
+    """A thread that runs a few steps of one request, then of another.
 
-    A new request gets its first turn before requests in progress, which get at least every second turn: short
-    requests finish at once, and long ones still finish. A cancelled request is dropped before its next step.
+    A new request gets its first turn before requests in progress, which get at least every second turn: so
+    short requests finish at once. Of the requests in progress, those of the client that has used the thread
+    least go first, and of a client's the one that came first: of long texts that cannot all be finished in time,
+    some are. A cancelled request is dropped before its next step.
     """
 
     def __init__(self, name: str) -> None:
         self.idle_since = 0.0
         """When the last request was finished, in `time.perf_counter` seconds."""
-        self._new: deque[_Job] = deque()
-        self._started: deque[_Job] = deque()
+        self._name = name
+        self._numbers = count()
+        self._new: list[_Job] = []
+        self._started: list[_Job] = []
+        self._used: dict[str, float] = {}
+        """How long the thread has worked for each client, since it was last idle."""
+        self._bytes_per_s = 0.0
+        self._running: tuple[_Job, float] | None = None
+        """The request whose step runs, and since when."""
         self._changed = threading.Condition()
         self._closed = False
-        threading.Thread(target=self._work, name=f"tokenize-{name}", daemon=True).start()
+        self._start()
 
-    async def run(self, steps: Generator[None, None, T]) -> T:
-        """Run all steps, interleaved with other requests'; returns and raises what they return and raise."""
-        job = _Job(steps)
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name=f"tokenize-{self._name}", daemon=True)
+        self._thread.start()
+
+    async def run(self, steps: Generator[None, None, T], client: str = "", size: int = 0) -> T:
+        """Run all steps, interleaved with other requests'; returns and raises what they return and raise.
+
+        `size` is that of the client's body in bytes.
+        """
+        job = _Job(steps, client, size, next(self._numbers))
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service has stopped")
+            self._used.setdefault(client, min(self._used.values(), default=0.0))
             self._new.append(job)
             self._changed.notify()
         return await asyncio.wrap_future(job.done)
+
+    def wait_s(self, client: str, size: int) -> float:
+        """Estimate how long a request of a client would take from now on, if others are before it; else 0."""
+        with self._changed:
+            rate, jobs = self._bytes_per_s, [*self._started, *self._new]
+            if not (rate and jobs):
+                return 0.0
+            left = [(job.client, max(0.0, job.size / rate - job.used_s)) for job in jobs]
+        own_s = size / rate + sum(seconds for name, seconds in left if name == client)
+        others = {name for name, _ in left} - {client}
+        return min(size / rate + sum(seconds for _, seconds in left), (1 + len(others)) * own_s)
+
+    def supervise(self, stopped_s: float = 0.0) -> bool:
+        """Replace the thread if one of its steps hangs, and fail the request; returns whether it did."""
+        with self._changed:
+            if self._running is None:
+                return False
+            job, since = self._running
+            self._running = job, since + stopped_s
+            if time.perf_counter() - since - stopped_s < _STILL_S:
+                return False
+            self._running = None
+            self._start()
+        _settle(job, None, InferenceError("This text could not be tokenized in time."))
+        return True
 
     def close(self) -> None:
         """Cancel what is left and end the thread."""
@@ -60,20 +114,40 @@ class Tokenizing:
         new = True
         while (job := self._next(first_new=new)) is not None:
             new = not new
-            if not self._turn(job):
-                with self._changed:
-                    self._started.append(job)
-            else:
-                self.idle_since = time.perf_counter()
+            start = time.perf_counter()
+            ended = self._turn(job)
+            if not self._end_turn(job, time.perf_counter() - start, ended=ended):
+                return
 
     def _next(self, *, first_new: bool) -> _Job | None:
         with self._changed:
             while not (self._new or self._started):
                 if self._closed:
                     return None
+                self._used.clear()
                 self._changed.wait()
-            queue = self._new if self._new and (first_new or not self._started) else self._started
-            return queue.popleft()
+            jobs = self._new if self._new and (first_new or not self._started) else self._started
+            job = min(jobs, key=lambda job: (self._used.get(job.client, 0.0), job.number))
+            jobs.remove(job)
+            self._running = job, time.perf_counter()
+            return job
+
+    def _end_turn(self, job: _Job, seconds: float, *, ended: bool) -> bool:
+        """Count a turn; False if another thread has taken over meanwhile."""
+        with self._changed:
+            if threading.current_thread() is not self._thread:
+                return False
+            self._running = None
+            job.used_s += seconds
+            self._used[job.client] = self._used.get(job.client, 0.0) + seconds
+            if not ended:
+                self._started.append(job)
+                return True
+            if job.size >= _MIN_BYTES and not job.done.cancelled():
+                rate = job.size / max(job.used_s, 1e-6)
+                self._bytes_per_s += (rate - self._bytes_per_s) * (_WEIGHT if self._bytes_per_s else 1.0)
+            self.idle_since = time.perf_counter()
+            return True
 
     def _turn(self, job: _Job) -> bool:
         """Run steps of a request until its turn is over; True if it is finished."""

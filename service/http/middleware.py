@@ -7,12 +7,11 @@ import time
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.clients.keys import sent_authorization
 from service.endpoints import Endpoints
 from service.http.connections.open_files import is_shortage
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
-from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
+from service.problems import INTERNAL_ERROR, Problem, retry_after, shut_down_too_soon
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
 from service.telemetry.request_record import Ended, counted
 
@@ -38,13 +37,13 @@ def is_panic(error: BaseException) -> bool:
 def authorize(request: Request) -> None:
     """Raise the 401 for a missing or wrong key; record which key was used."""
     state: ServiceState = request.app.state.service
-    if not state.keys.required:
-        return
-    key = state.keys.check(sent_authorization(request))
-    if key is not None:
-        context = context_of(request.scope)
-        context.permit.client, context.record.key = f"key:{key}", key
-        state.metrics.key_used(key)
+    context = context_of(request.scope)
+    if not context.identify(state.keys):
+        assert context.unauthorized is not None  # noqa: S101 - that is what it means
+        raise context.unauthorized
+    if context.key is not None:
+        context.record.key = context.key
+        state.metrics.key_used(context.key)
 
 
 def _internal_error(error: Exception, identifier: str) -> Problem:
@@ -54,7 +53,7 @@ def _internal_error(error: Exception, identifier: str) -> Problem:
         return Problem(
             "not-ready",
             "The service has too many open files and connections: retry in a moment.",
-            headers={"Retry-After": "1"},
+            headers=retry_after(1.0),
         )
     log.error("request %s failed", identifier, exc_info=error)
     return Problem("internal-error", INTERNAL_ERROR)
@@ -101,11 +100,10 @@ class RequestMiddleware:
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
-            if not (self.state.drain_expired or context.gone):
-                raise
-            if status or context.gone:
-                return  # the response has begun, so the server closes the connection; or the client is gone
-            await answer(shut_down_too_soon())
+            # The client is gone, or the process ends. If the response has begun, the server closes the
+            # connection.
+            if not (status or context.gone):
+                await answer(shut_down_too_soon())
         except Exception as error:
             problem = _internal_error(error, context.request_id)
             if status:

@@ -13,8 +13,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
-from service.engine.permit import Permit
-from service.engine.queueing import OverloadedError
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import FORMATS, choose_format, read_array_type
 from service.http.request_context import Body, context_of
@@ -140,7 +138,7 @@ async def receive_body(request: Request, *, queued: bool = True) -> bytes:
     permit.body_bytes = _declared_size(request, state.settings)
     state.memory.check_room(permit, permit.body_bytes)
     if queued:
-        _check_room(state, permit)
+        state.check_room(permit.client, permit.body_bytes)
     content = await _receive(request, state.settings)
     permit.body_bytes = len(content)
     return content
@@ -176,11 +174,11 @@ async def parse_body(
     return Body(parsed.value, parsed.lengths, transient)
 
 
-def deadline(request: Request, settings: Settings) -> float:
-    """Return the seconds this request may take: the setting, or the client's header if shorter."""
+def deadline(request: Request, timeout_s: float) -> float:
+    """Return the seconds this request may take: `timeout_s`, or the client's header if shorter."""
     header = request.headers.get("x-request-timeout-ms")
     if header is None:
-        return settings.request_timeout_s
+        return timeout_s
     digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
     if not (digits and int(header) > 0):
         raise Problem(
@@ -189,7 +187,7 @@ def deadline(request: Request, settings: Settings) -> float:
             f"most {_MAX_DIGITS} digits.",
             members={"field": "X-Request-Timeout-Ms", "actual": header},
         )
-    return min(settings.request_timeout_s, int(header) / 1000)
+    return min(timeout_s, int(header) / 1000)
 
 
 def _check_content(request: Request) -> None:
@@ -218,29 +216,6 @@ def _is_json(content_type: str) -> bool:
     return media_type.lower() == "application/json" and charset in _UTF_8
 
 
-def overloaded(error: OverloadedError) -> Problem:
-    """Make the 429, with the time to wait before a retry."""
-    return Problem(
-        "overloaded",
-        f"{error} Retry in about {error.retry_after} s, or send fewer texts per request.",
-        headers={"Retry-After": str(error.retry_after)},
-        members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
-    )
-
-
-def _check_room(state: ServiceState, permit: Permit) -> None:
-    """Refuse a body that no model's queue has room for before reading, parsing and tokenizing it."""
-    refusals = []
-    for engine in state.engines.values():
-        try:
-            engine.check_room(permit)
-        except OverloadedError as error:
-            refusals.append(error)
-        else:
-            return
-    raise overloaded(refusals[0])
-
-
 def _declared_size(request: Request, settings: Settings) -> int:
     """Read Content-Length, 0 if absent; raises the 413."""
     declared = request.headers.get("content-length", "0")
@@ -255,7 +230,7 @@ async def _receive(request: Request, settings: Settings) -> bytes:
     memory, permit = request.app.state.service.memory, context_of(request.scope).permit
     body = bytearray()
     try:
-        async with asyncio.timeout(settings.request_timeout_s):
+        async with asyncio.timeout(settings.patience_s):
             async for chunk in request.stream():
                 memory.check_arrived(permit)
                 body += chunk
@@ -264,9 +239,9 @@ async def _receive(request: Request, settings: Settings) -> bytes:
     except TimeoutError:
         raise Problem(
             "request-timeout",
-            f"The body did not arrive within {settings.request_timeout_s:g} s.",
+            f"The body did not arrive within {settings.patience_s:g} s.",
             headers={"Connection": "close"},
-            members={"limit": settings.request_timeout_s},
+            members={"limit": settings.patience_s},
         ) from None
     return bytes(body)
 

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from service.clients.addresses import Peers, client_of, peer_address
+from service.clients.keys import Keys
 from service.endpoints import Endpoint, ErrorRenderer
 from service.engine.permit import Permit
 from service.problems import Problem
@@ -58,6 +59,14 @@ class RequestContext:
     """None for an unknown path."""
     task: asyncio.Task[object] | None = None
     """The task that computes its response, while running."""
+    waited_s: float = 0.0
+    """How long it waited for the event loop, before it was begun."""
+    authorization: str | None = None
+    """Its header `Authorization`; repeated headers are joined and never match a key."""
+    key: str | None = None
+    """The name of its API key, once `identify` has found one."""
+    unauthorized: Problem | None = None
+    """Why `identify` found none."""
     gone: bool = False
     """Whether the client has disconnected, which cancels the task."""
     cut_off: bool = False
@@ -82,6 +91,16 @@ class RequestContext:
         """Whether its endpoint computes with a model."""
         return self.endpoint is not None and self.endpoint.inference
 
+    def identify(self, keys: Keys) -> bool:
+        """Find out whose API key it has; returns whether it may be served where one is required."""
+        if keys.required and self.key is None and self.unauthorized is None:
+            try:
+                self.key = keys.check(self.authorization)
+                self.permit.client = f"key:{self.key}"
+            except Problem as problem:
+                self.unauthorized = problem
+        return self.unauthorized is None
+
     def error(self, problem: Problem) -> Response:
         """Build the error response, in the endpoint's format."""
         render = self.render_error
@@ -104,10 +123,12 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
     state = scope.setdefault("state", {})
     if _KEY in state:
         return context_of(scope)
-    given, parents, states = None, [], []
+    given, authorization, parents, states = None, [], [], []
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             given = given or value.decode("latin-1")
+        elif name == b"authorization":
+            authorization.append(value.decode("latin-1"))
         elif name == b"traceparent":
             parents.append(value)
         elif name == b"tracestate":
@@ -116,6 +137,8 @@ def open_context(scope: MutableMapping[str, Any], peers: Peers) -> RequestContex
     record = RequestRecord(request_id(given), peer_address(scope), peers.forwarded_for(scope), parent)
     client = client_of(record.forwarded_for or record.peer)
     context = RequestContext(record, Permit(client, holder=client))
+    if authorization:
+        context.authorization = ", ".join(authorization)
     state[_KEY] = context
     return context
 

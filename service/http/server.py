@@ -14,7 +14,9 @@ from types import FrameType
 
 import uvicorn
 
+from service.http.connections.acceptor import Acceptor
 from service.http.connections.connection import Protocol
+from service.http.connections.door import Door
 from service.http.connections.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
@@ -25,11 +27,11 @@ log = logging.getLogger(__name__)
 
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
-_BACKLOG = 2048
+_BACKLOG = 4096
 # How often a process that does not listen yet looks whether it should, in seconds.
 _POLL_S = 0.005
-# How long a worker that fails goes on answering what it can, in seconds.
-_END_S = 5
+# How long a process that fails goes on answering what it can, in seconds.
+_END_S = 3.0
 # A client that sent a request within this time is likely to send another on the same connection.
 _ACTIVE_S = 1.0
 # Connections are spread every this many ticks of a tenth of a second.
@@ -48,10 +50,12 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, state: ServiceState) -> None:
         super().__init__(config)
         self.state = state
+        self._acceptor: Acceptor | None = None
         self._leaving: list[Protocol] = []
         """The connections that were last asked to move to a sibling."""
         self._files = OpenFiles()
         self._drain_since: float | None = None
+        self._failed_since: float | None = None
         self._signal = signal.SIGTERM
         self._announced = False
         self._cut_off = 0
@@ -81,10 +85,9 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Load, and listen."""
-        await super().startup([] if self.state.siblings is not None else sockets)
-        if self.state.siblings is None:
-            return
-        if not self.state.greets:
+        await super().startup([])
+        self.state.turns.on_turn = self._beat
+        if self.state.siblings is not None and not self.state.greets:
             while self.state.phase is Phase.LOADING:
                 await asyncio.sleep(_POLL_S)
             while self.state.phase is Phase.READY and not self.state.column.opened:
@@ -95,11 +98,11 @@ class Server(uvicorn.Server):
         await self._listen(sockets or [])
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
-        loop, siblings = asyncio.get_running_loop(), self.state.siblings
         for listener in sockets:
-            self.servers.append(await loop.create_server(self._protocol, sock=listener, backlog=_BACKLOG))
-        if siblings is not None and not self.state.greets:
-            loop.add_reader(siblings.channel.exit, self._receive)
+            self._acceptor = Acceptor(listener, self._protocol, _BACKLOG)
+            self.servers.append(self._acceptor)  # type: ignore[arg-type]  # it ends like one
+        if self.state.siblings is not None and not self.state.greets:
+            asyncio.get_running_loop().add_reader(self.state.siblings.channel.exit, self._receive)
 
     def _protocol(self) -> Protocol:
         protocol: Protocol = self.config.http_protocol_class(  # type: ignore[call-arg, assignment]
@@ -116,18 +119,11 @@ class Server(uvicorn.Server):
         """Continue the connections that siblings have passed on."""
         assert self.state.siblings is not None  # noqa: S101 - the channel is only read where there are some
         for connection in self.state.siblings.channel.receive():
-            task = asyncio.ensure_future(self._join(connection))
-            self.server_state.tasks.add(task)
-            task.add_done_callback(self.server_state.tasks.discard)
-
-    async def _join(self, connection: socket.socket) -> None:
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._joining_protocol, connection)
-        except OSError:  # the client has gone
-            connection.close()
+            if self._acceptor is not None:
+                self._acceptor.serve(connection, self._joining_protocol)
 
     def _beat(self) -> None:
-        """Tell the supervisor that the event loop runs."""
+        """Tell the supervisor that the event loop makes progress."""
         self.state.column.own[HEARTBEAT] = time.monotonic_ns()
 
     def _spread(self) -> None:
@@ -160,12 +156,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End: siblings send no more connections, and the supervisor does not wait for the event loop."""
+        self.state.turns.on_turn = lambda: None
         if self.state.siblings is not None:
             self.state.column.own[HEARTBEAT] = 0
             if not self.state.greets:
                 asyncio.get_running_loop().remove_reader(self.state.siblings.channel.exit)
             if self.config.timeout_graceful_shutdown is None:
-                self.config.timeout_graceful_shutdown = _END_S
+                self.config.timeout_graceful_shutdown = _END_S  # type: ignore[assignment]
         await super().shutdown(sockets)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
@@ -195,7 +192,7 @@ class Server(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Check, ten times a second, whether loading has failed or the drain is complete."""
         if self.state.phase is Phase.FAILED:
-            return True
+            return self._has_failed()
         self._files.check(self.server_state.connections)  # type: ignore[arg-type]
         self._beat()
         if self.state.greets and self.state.column.complete and self._send_all_away():
@@ -211,6 +208,16 @@ class Server(uvicorn.Server):
             self.state.column.own[CUT_OFF] = self._cut_off
             self.state.cancel_running()
         # The remaining time is for clients that are still reading their responses.
+        self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
+        return self.state.in_flight == 0 or left <= 0
+
+    def _has_failed(self) -> bool:
+        """Answer what is left after a failure, for a short time; whether that has ended."""
+        if self._failed_since is None:
+            self._failed_since = time.monotonic()
+        left = self._failed_since + _END_S - time.monotonic()
+        if left <= _CANCEL_S:
+            self.state.cancel_running()
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
         return self.state.in_flight == 0 or left <= 0
 
@@ -258,7 +265,7 @@ def serve(app: object, state: ServiceState, listener: socket.socket) -> None:
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         loop="uvloop",
-        http=functools.partial(Protocol, state=state),  # type: ignore[arg-type]
+        http=functools.partial(Protocol, state=state, door=Door(state)),  # type: ignore[arg-type]
         ws="none",
         timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]
         proxy_headers=False,

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from model.contract import Encoding, Output, Role, Want
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Text, Truncation
+from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
-from service.engine.queueing import OverloadedError
 from service.http.delivery import Delivery, Work
-from service.http.request_body import ParsedRequest, deadline, overloaded
+from service.http.request_body import ParsedRequest, deadline
 from service.http.request_context import RequestContext, context_of
-from service.lifecycle import ServiceState
+from service.lifecycle import ServiceState, overloaded
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
@@ -65,10 +65,12 @@ class Exchange:
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
         state: ServiceState = request.app.state.service
-        seconds = deadline(request, state.settings)
-        until = asyncio.get_running_loop().time() + seconds
         engine = state.engine(parsed.body.model)
+        seconds = deadline(request, engine.timeout_s)
         context = context_of(request.scope)
+        left_s = seconds - context.waited_s
+        until = asyncio.get_running_loop().time() + left_s
+        context.permit.within_s, context.permit.until = seconds, time.perf_counter() + left_s
         context.record.model = engine.name
         context.record.inputs = len(getattr(parsed.body, parsed.body.listed))
         return cls(request, context, state, engine, parsed, seconds, until)
@@ -86,6 +88,8 @@ class Exchange:
             ) from None
         except OverloadedError as error:
             raise overloaded(error) from None
+        except DeadlineTooShort as error:
+            raise deadline_too_short(error) from None
 
     async def off_loop(self, work: Callable[[], T], *, steps: int) -> T:
         """Run work of many steps in a thread, and of few steps directly."""
@@ -257,6 +261,21 @@ def _check_repeated(field: str, size: int, settings: Settings) -> None:
             f"{settings.max_body_bytes}: shorten the {field}, or send fewer inputs.",
             members={"field": field, "limit": settings.max_body_bytes, "actual": size},
         )
+
+
+def deadline_too_short(error: DeadlineTooShort) -> Problem:
+    """Make the 422 of a request that an idle service could not answer within its deadline."""
+    return Problem(
+        "deadline-too-short",
+        f"{error} Shorten the texts or send fewer, or allow more time: in the header X-Request-Timeout-Ms, "
+        "up to the setting HEADLIGHT_REQUEST_TIMEOUT_S.",
+        members={
+            "field": "X-Request-Timeout-Ms",
+            "limit": error.within_s,
+            "actual": round(error.seconds, 3),
+            "tokens": error.tokens,
+        },
+    )
 
 
 def check_count(count: int, settings: Settings, field: str = "inputs", way_out: str = SEVERAL) -> None:

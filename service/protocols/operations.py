@@ -65,6 +65,8 @@ class ServedModel(BaseModel):
     prediction: Prediction | None
     max_batch_tokens: int
     max_queue_tokens: int
+    request_timeout_s: float
+    longest_text_s: float
 
 
 class Limits(BaseModel):
@@ -140,6 +142,8 @@ async def info(request: Request) -> Info:
                 prediction=_prediction(engine.info.head),
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,
+                request_timeout_s=engine.timeout_s,
+                longest_text_s=engine.longest_s,
             )
             for name, engine in state.engines.items()
         ],
@@ -147,7 +151,7 @@ async def info(request: Request) -> Info:
             max_inputs=settings.max_inputs,
             max_body_bytes=settings.max_body_bytes,
             max_response_bytes=state.max_response_bytes,
-            request_timeout_s=settings.request_timeout_s,
+            request_timeout_s=state.timeout_s,
         ),
         **describe_first(state.engines, settings),
     )

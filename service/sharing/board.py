@@ -192,6 +192,6 @@ class Ledger:
         return self._first + 1 + hash(client) % _HASHED
 
 
-def alone() -> Column:
+def alone(models: Iterable[str] = ()) -> Column:
     """Return the column of the only process of a service."""
-    return Board(1).column(0)
+    return Board(1, models).column(0)

@@ -22,7 +22,8 @@ from model.errors import ModelError
 from model.lanes import count_cores
 from service.clients.keys import Keys
 from service.http.server import open_listener
-from service.lifecycle import STUCK_EXIT_CODE, VERSION, PreparedModel, prepare_models
+from service.lifecycle import STUCK_EXIT_CODE, VERSION
+from service.loading import PreparedModel, prepare_models
 from service.memory_limits import memory_given
 from service.process import freeze, settle
 from service.protocols.endpoints import select_endpoints

@@ -13,7 +13,8 @@ from service.app import create_app
 from service.clients.keys import KeyFileError
 from service.engine.engine import Engine
 from service.http.server import serve
-from service.lifecycle import PreparedModel, ServiceState, build_engines
+from service.lifecycle import ServiceState
+from service.loading import PreparedModel, build_engines
 from service.process import die_with_parent, keep_freed_memory, settle
 from service.settings import Settings
 from service.sharing.connections import Siblings

@@ -1,77 +1,63 @@
-"""The HTTP/1.1 protocol on a connection: malformed, slow and pipelined requests handled our way."""
+"""One connection: which of its requests are served, and how long it stays open."""
 
 import asyncio
 import logging
 import time
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
-import httptools
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
+from service.clients.addresses import client_of, peer_address
 from service.clients.company import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.connections.head_meter import HeadMeter
+from service.http.connections.door import Door
 from service.http.connections.joined_writes import JoinedWrites
+from service.http.connections.parsing import Parsing, Reading
 from service.http.request_body import ABANDON_FACTOR
-from service.http.request_context import context_of, open_context, request_id
-from service.http.connections.request_head import check_head
+from service.http.request_context import RequestContext, context_of, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
 from service.sharing.connections import Channel
-from service.telemetry.metrics import SLOW_READER, UNMATCHED
+from service.telemetry.metrics import CLIENT_GONE, SLOW_READER, UNMATCHED
 
 log = logging.getLogger(__name__)
 
-# Bytes parsed at a time while no pipelined request waits: a parsed request that waits takes up to a hundred
-# times its bytes in memory.
-_PIECE_BYTES = 8 * 1024
-# How long one connection is parsed before others get a turn: a one-byte chunk takes two microseconds, so a
-# piece of them takes this long, and a quarter of a megabyte may be read at a time.
-_TURN_S = 0.0015
 # Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
 # this time.
 _ARRIVING_S = 0.1
+_UNAVAILABLE = 503
 
 
-class _Reading(FlowControl):
-    """Does not resume reading while received bytes wait to be parsed."""
+class _Refused:
+    """What stands for uvicorn's object of a request that was refused on arrival, whose body is discarded."""
 
-    behind = False
+    response_complete, more_body, disconnected, body = True, False, False, b""
 
-    def resume_reading(self) -> None:
-        if not self.behind:
-            super().resume_reading()
+    class message_event:  # noqa: N801 - its name in uvicorn
+        """Nothing waits for the body."""
+
+        set = staticmethod(lambda: None)
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(Parsing):
     """One connection.
 
     Malformed HTTP is answered with a problem document, after the responses to earlier requests. A head that
-    is too large or too slow is refused, and a stalled reader is cut off. Of pipelined requests a few are
-    parsed ahead; the others stay unparsed bytes. Trailers after a chunked body are discarded (RFC 9110
-    §6.5.1). An idle connection is closed after the keep-alive time, whatever arrives that does not begin a
-    request.
-
-    A request that offers to switch protocols (`Upgrade: h2c`, which some clients always send) is served as
-    an ordinary HTTP/1.1 request (RFC 9110 §7.8). The parser would treat the bytes after its head as another
-    protocol, so it is replaced by one that has been fed the same head without the offer.
+    is too large or too slow is refused, and a stalled reader is cut off. An idle connection is closed after
+    the keep-alive time, whatever arrives that does not begin a request.
     """
 
-    def __init__(self, *arguments: Any, state: ServiceState, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._state = state
-        self._patience_s = state.settings.request_timeout_s
-        self._repeating_head = False
+    def __init__(self, *arguments: Any, state: ServiceState, door: Door, **options: Any) -> None:
+        super().__init__(*arguments, state=state, **options)
+        self._door = door
+        self._patience_s = state.settings.patience_s
         self._used = False
-        self._head = HeadMeter()
-        self._unparsed = b""
+        self._unanswered = False
         self._unwanted_bytes = 0
-        self._head_problem: Problem | None = None  # of a head that is well-formed HTTP
         self._refusal: Problem | None = None
         self._served: Any = None  # the request being answered; pipelined ones may wait behind it
+        self._closing = False
+        """Whether it is closed when the request that is being read has arrived as a whole."""
         self._head_timer: asyncio.TimerHandle | None = None
-        self._next_turn: asyncio.Handle | None = None
         self._arriving = False
         self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
@@ -82,7 +68,8 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Set up; a connection on which no request arrives is closed."""
         super().connection_made(transport)
-        self.flow = self._reading = _Reading(transport)
+        self.flow = self._reading = Reading(transport)
+        self._client = client_of(peer_address({"client": self.client}))
         self._writes = JoinedWrites(transport)
         self._reader = Reader(
             transport,
@@ -100,114 +87,99 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up: cancel the timers and the request in flight, whose client is gone."""
         _cancel(self._head_timer)
-        _cancel(self._next_turn)
         _cancel(self._rest_timer)
         self._reader.forget()
         for cycle, _ in self.pipeline:  # never started
             self._state.memory.release(context_of(cycle.scope).permit)
+        self.pipeline.clear()
+        read = exc is None and self._written()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
             context = context_of(self._served.scope)
+            context.gone = not read
             if context.task is not None:
-                context.gone = True
                 context.task.cancel()
+        self._note_unanswered()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what the client sent, unless it is refused."""
+        if self._refusal is None:
+            super().data_received(data)
+
+    def _parse(self) -> None:
+        super()._parse()
+        if self._head.open and self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if not self._repeating_head:
+            self._used = True
+            self._arriving = False
+            self._unset_keepalive_if_required()
+            self._unwanted_bytes = 0
+            self._end_head_timer()
+        super().on_message_begin()
+
+    def _head_complete(self, scope: dict[str, Any]) -> None:
+        self._end_head_timer()
+        # The body may arrive before the request is served, and is charged to its client from here on.
+        context = open_context(scope, self._state.peers)
+        permit = context.permit
+        known = context.identify(self._state.keys)
+        context.waited_s, self._waited_s = self._waited_s, 0.0
+        self._client = permit.client
+        in_use = self._state.company.note(self)
+        permit.alone, permit.among_few = in_use == 1, in_use <= FEW
+        unanswered = self.pipeline or not (self.cycle is None or self.cycle.response_complete)
+        if known and not unanswered and self.parser.get_method() == b"POST":
+            refused = self._door.refuse(self.url, self.headers, permit.client, context.request_id)
+            if refused is not None:
+                self._refuse_on_arrival(*refused)
+                return
+        self._accept_head()
+
+    def _refuse_on_arrival(self, route: str, status: int, head: bytes, body: bytes) -> None:
+        """Answer a request, and discard its body."""
+        self.cycle = _Refused  # type: ignore[assignment]
+        keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
+        self._closing = not keeps or status == _UNAVAILABLE
+        further = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+        if self._closing:
+            further += b"connection: close\r\n"
+        self.transport.write(b"".join((head, further, b"\r\n", body)))
+        self._state.metrics.request(route, status, 0.0)
+        self._idle_since = time.monotonic()
+        self._rest_timer = self.loop.call_later(self._patience_s, self._close)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
         cycle.transport = self._writes
         self._writes.begin()
         self._reader.begin()
-        super()._start_asgi_task(cycle, app)
+        context = context_of(cycle.scope)
+        begin = partial(self._begin, cycle, app, context, time.monotonic())
+        if self._probes:
+            self._probes = False
+            begin()
+        else:
+            self._turns.begin(context.permit.client, begin)
 
-    def data_received(self, data: bytes) -> None:
-        """Parse what the client sent."""
-        if self._refusal is None:
-            self._unparsed += data
-            if not self._reading.behind:
-                self._parse()
-
-    def _parse(self) -> None:
-        until = time.perf_counter() + _TURN_S
-        while self._unparsed and not self.pipeline:
-            piece, self._unparsed = self._unparsed[:_PIECE_BYTES], self._unparsed[_PIECE_BYTES:]
-            self._head.feed()
-            try:
-                self.parser.feed_data(piece)
-            except httptools.HttpParserUpgrade as upgrade:
-                self._forget_upgrade()
-                self._unparsed = piece[upgrade.args[0] :] + self._unparsed
-            except httptools.HttpParserError:
-                self._unparsed = b""
-                self._refuse_malformed()
-                return
-            else:
-                if self._head.endless(len(piece)):
-                    self.transport.abort()
-            if self.transport.is_closing():
-                return
-            if self._unparsed and not self.pipeline and time.perf_counter() > until:
-                self.flow.pause_reading()
-                self._reading.behind = True
-                self._next_turn = self.loop.call_soon(self._parse_on)
-                return
-        if self._unparsed:
-            self.flow.pause_reading()
-
-    def _parse_on(self) -> None:
-        """Continue parsing, then resume reading unless too much of a body is still buffered."""
-        self._reading.behind = False
-        self._parse()
-        cycle = self.cycle
-        full = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
-        if not (self._unparsed or full):
-            self.flow.resume_reading()
-
-    def on_message_begin(self) -> None:
-        """Begin a request."""
-        if not self._repeating_head:
-            self._head.begin()
-            self._used = True
-            self._arriving = False
-            self._unset_keepalive_if_required()
-            self._unwanted_bytes = 0
-            _cancel(self._head_timer)
-            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
-            super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        """Add a part of the request target."""
-        if not self._repeating_head:
-            self._head.target(len(url))
-            super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; a trailer after the body is only counted."""
-        if not self._repeating_head:
-            self._head.header(name, value)
-            if self._head.open:
-                super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """Start serving the request if its head is acceptable."""
-        if not self._repeating_head:
-            self._head.end()
-            _cancel(self._head_timer)
-            version = self.parser.get_http_version()
-            try:
-                check_head(version, self.headers)
-            except Problem as problem:
-                self._head_problem = problem
-                raise
-            if version == "1.0":
-                self.expect_100_continue = False  # RFC 9110 §10.1.1
-            # The body may arrive before the request is served, and is charged to its client from here on.
-            context = open_context(cast("dict[str, Any]", self.scope), self._state.peers)
-            in_use = self._state.company.note(self)
-            context.permit.alone, context.permit.among_few = in_use == 1, in_use <= FEW
-            super().on_headers_complete()
+    def _begin(self, cycle: Any, app: Any, context: RequestContext, since: float) -> None:
+        """Serve a request in a task of its own: the client has a turn."""
+        context.waited_s += time.monotonic() - since
+        if cycle.disconnected:  # the client has gone meanwhile
+            self._state.memory.release(context.permit)
+            endpoint = self._state.endpoints.find(cycle.scope["path"], cycle.scope["method"])
+            self._state.metrics.request(UNMATCHED if endpoint is None else endpoint.label, CLIENT_GONE, 0.0)
+            return
+        work = self._turns.timed(lambda: context.permit.client, cycle.run_asgi(app))
+        task = self.loop.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def on_body(self, body: bytes) -> None:
         """Add a part of a body; after the response it is discarded, and too much closes the connection."""
@@ -222,37 +194,47 @@ class Protocol(HttpToolsProtocol):
             if self._unwanted_bytes > ABANDON_FACTOR * self._state.settings.max_body_bytes:
                 self._close()
 
-    def on_message_complete(self) -> None:
-        """End the request, unless its body is still to come."""
-        if not (self.parser.should_upgrade() and self._framing()):
-            _cancel(self._rest_timer)
-            super().on_message_complete()
-            if self.cycle.response_complete and self.timeout_keep_alive_task is None:
-                self._idle_again()
-            if not self.pipeline:
-                # A large body has paused reading; resume it, also to notice that the client disconnects.
-                self.flow.resume_reading()
+    def _message_complete(self) -> None:
+        _cancel(self._rest_timer)
+        if self._closing:
+            self._close()
+        elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
+            self._idle_again()
+        if not self.pipeline:
+            # A large body has paused reading; resume it, also to notice that the client disconnects.
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """Continue with the next request, or send the pending refusal."""
-        answered = self._served
+        arrives = self._message_open and self._served is self.cycle
         self._writes.flush()  # the head of a response without a body
         super().on_response_complete()  # may start serving another request
         self._idle_since = time.monotonic()
         if self._head.open:
             self._unset_keepalive_if_required()  # the next request has started
-        if answered is not None and answered.more_body:
+        if arrives:
             # The rest of the body is still arriving: the connection is not kept open for it indefinitely.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
             self._unset_keepalive_if_required()
         if self.transport.is_closing():
             self._reader.expect()
-        elif self._unparsed and not self._reading.behind:
+        elif self._unparsed and self._waits_since is None:
             self._parse()
         if self._refusal is not None and not self._answering():
             self._send(self._refusal)
         elif self._leaves_to is not None:
             self.leave(self._leaves_to)
+        self._note_unanswered()
+
+    def _note_unanswered(self) -> None:
+        unanswered = not self.transport.is_closing() and (
+            self._waits_since is not None
+            or bool(self.pipeline)
+            or not (self.cycle is None or self.cycle.response_complete)
+        )
+        if unanswered != self._unanswered:
+            self._unanswered = unanswered
+            self._state.count_unanswered(1 if unanswered else -1)
 
     def leave(self, channel: Channel | None) -> None:
         """Have another process serve the next request; None stays here after all.
@@ -260,7 +242,7 @@ class Protocol(HttpToolsProtocol):
         Between two requests it leaves at once, otherwise after the response.
         """
         self._leaves_to = channel
-        if channel is None or self._state.draining or self.idle_since is None or self._refusal is not None:
+        if channel is None or self._state.draining or not self.idle or self._refusal is not None:
             return
         self.transport.pause_reading()  # what arrives from here on is for the other process
         if not self.transport.get_write_buffer_size() and channel.send(
@@ -272,15 +254,12 @@ class Protocol(HttpToolsProtocol):
 
     def active_since(self, moment: float) -> bool:
         """Whether a request is being served, or was after a moment in `time.monotonic` seconds."""
-        return (self._used and self._idle_since > moment) or self.idle_since is None
+        return (self._used and self._idle_since > moment) or not self.idle
 
     @property
     def idle_since(self) -> float | None:
         """When it became idle, in `time.monotonic` seconds; None while a request is read or answered."""
-        busy = self._head.open or bool(self._unparsed) or self.transport.is_closing()
-        if busy or not (self.cycle is None or (self.cycle.response_complete and not self.cycle.more_body)):
-            return None
-        return self._idle_since
+        return self._idle_since if self.idle else None
 
     def close_idle(self) -> None:
         """Close it to make room for others; its last response may still be in transit."""
@@ -302,7 +281,7 @@ class Protocol(HttpToolsProtocol):
 
         A request that has just arrived is served: its client would see a reset otherwise (RFC 9112 §9.6).
         """
-        if not self._arriving and unread(self.transport):
+        if self._waits_since is not None or (not self._arriving and unread(self.transport)):
             self._arriving = True
             self._idle_again(_ARRIVING_S)
             return
@@ -325,35 +304,34 @@ class Protocol(HttpToolsProtocol):
     def _held_bytes(self) -> int:
         return 0 if self._served is None else context_of(self._served.scope).permit.memory_bytes
 
+    def _written(self) -> bool:
+        """Whether all bytes of the response that is being sent were written, though not yet its end."""
+        served = self._served
+        if served is None or not served.response_started or served.chunked_encoding:
+            return False
+        return bool(served.expected_content_length == 0)
+
+    def _end_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
     def _idle_again(self, seconds: float | None = None) -> None:
         """Start the keep-alive timer."""
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive if seconds is None else seconds, self.timeout_keep_alive_handler
         )
 
-    def _forget_upgrade(self) -> None:
-        if framing := self._framing():
-            self.parser = httptools.HttpRequestParser(self)
-            self._repeating_head = True
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n")
-            self._repeating_head = False
-
-    def _framing(self) -> bytes:
-        """Repeat the headers that give the length of the body; empty if there are none."""
-        framing = ((n, v) for n, v in self.headers if n in (b"content-length", b"transfer-encoding"))
-        return b"".join(b"%b: %b\r\n" % pair for pair in framing)
-
     def _head_is_late(self) -> None:
-        if self._head.open and self.pipeline:  # its end may have arrived, behind pipelined requests
+        self._head_timer = None
+        if self._waits_since is not None or (self._head.open and self.pipeline):
+            # Its end may have arrived, behind other connections or pipelined requests.
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
         elif self._head.open:
             detail = f"The head of the request did not arrive within {self._patience_s:g} s."
             self._refuse(Problem("request-timeout", detail, members={"limit": self._patience_s}))
         elif not self._used:
             self.transport.close()
-
-    def _refuse_malformed(self) -> None:
-        self._refuse(self._head_problem or self._head.problem())
 
     def _refuse(self, problem: Problem) -> None:
         """Refuse the latest request, after the responses to earlier ones."""
@@ -364,8 +342,9 @@ class Protocol(HttpToolsProtocol):
 
     def _answering(self) -> bool:
         """Whether a complete request still waits for its response."""
-        complete = self.cycle is not None and not self.cycle.more_body
-        return bool(self.pipeline) or (complete and not self.cycle.response_complete)
+        if self.pipeline:
+            return True
+        return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
 
     def _send(self, problem: Problem) -> None:
         """Write a problem outside of any request, and close."""

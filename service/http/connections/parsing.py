@@ -24,7 +24,7 @@ _HELD_BYTES, _HELD_BY_ALL = 64 * 1024, 32 * 2**20
 _PROBES = (b"GET /livez", b"GET /readyz", b"GET /health", b"HEAD /livez", b"HEAD /readyz", b"HEAD /health")
 
 
-class _Reading(FlowControl):
+class Reading(FlowControl):
     """Does not resume reading while received bytes wait to be parsed."""
 
     behind = False
@@ -51,8 +51,10 @@ class Parsing(HttpToolsProtocol):
         self._turns = state.turns
         self._client = ""
         """Whose turn it is when the next bytes are read: the client of the last request."""
-        self._reading: _Reading
+        self._reading: Reading
         self._head = HeadMeter()
+        self._message_open = False
+        """Whether a request has begun to arrive, and has not arrived as a whole."""
         self._unparsed = b""
         self._head_problem: Problem | None = None  # of a head that is well-formed HTTP
         self._repeating_head = False
@@ -65,9 +67,11 @@ class Parsing(HttpToolsProtocol):
         self._held = 0
 
     @property
-    @abstractmethod
     def idle(self) -> bool:
         """Whether no request is being read or answered."""
+        if self._message_open or self._unparsed or self.pipeline or self.transport.is_closing():
+            return False
+        return self.cycle is None or self.cycle.response_complete
 
     @abstractmethod
     def _refuse(self, problem: Problem) -> None:
@@ -88,6 +92,11 @@ class Parsing(HttpToolsProtocol):
         else:
             self._hold(data)
             turns.read(self._client, self._read)
+        self._note_unanswered()
+
+    @abstractmethod
+    def _note_unanswered(self) -> None:
+        """Note whether a request waits for its response."""
 
     def _hold(self, data: bytes) -> None:
         """Hold bytes until the connection has a turn."""
@@ -110,6 +119,7 @@ class Parsing(HttpToolsProtocol):
         self._reading.behind = False
         if not self.transport.is_closing():
             self._parse()
+            self._note_unanswered()
 
     def _parse(self) -> None:
         until = time.perf_counter() + TURN_S
@@ -154,6 +164,7 @@ class Parsing(HttpToolsProtocol):
         """Begin a request."""
         if not self._repeating_head:
             self._head.begin()
+            self._message_open = True
             super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -195,6 +206,7 @@ class Parsing(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End the request, unless its body is still to come."""
         if not (self.parser.should_upgrade() and self._framing()):
+            self._message_open = False
             super().on_message_complete()
             self._message_complete()
 

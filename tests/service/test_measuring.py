@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from service.engine.batch_budget import measure_rates, steady_budget
-from service.lifecycle import largest_request
+from service.engine.measuring import measure_rates, steady_budget
+from service.loading import largest_request
 from service.settings import Settings
 from tests.support.doubles import Watched, engine
 from tests.support.engines import SENTENCE, running, words

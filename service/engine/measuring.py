@@ -1,0 +1,158 @@
+"""What is measured once at the start: how fast the model is, and how many tokens a batch should have."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle, islice
+
+from model.contract import AttentionWant, Backend, Batch, Encoding, ModelInfo, SentenceWant, Want
+from model.errors import Stopped
+from model.progress import Progress
+from model.tokenization.tokenizer import TextTokenizer
+from service.engine.speed import Speed
+
+log = logging.getLogger(__name__)
+
+# Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
+_SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
+_SHORT_WORDS = 30
+_WARM_WORDS = 512
+# The text that shows what attention costs: the first of these of which a layer takes less than a second.
+_LONG_WORDS, _LONG_S = (2048, 512, 128), 1.0
+
+# At this fraction of the best rate, a smaller batch is better: its requests wait less.
+_NEAR_BEST = 0.95
+# The usual size is kept unless clearly worse: noise must not change the choice from one start to the next.
+_CLEARLY_WORSE = 0.85
+_ROUNDS = 2
+
+
+def plain_want(info: ModelInfo) -> Want:
+    """Return what a request for sentence vectors wants."""
+    return Want(SentenceWant(modes=info.pooling, layers=(info.layers,)))
+
+
+def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WORDS) -> Encoding:
+    """Return a text of so many words, or of half as many as the model reads."""
+    # Not longer than the model reads: the truncator is only created for a client's overlong text.
+    (encoding,) = tokenizer.encode(["word " * min(info.max_length // 2, words)])
+    return encoding
+
+
+def warm_up(backend: Backend, tokenizer: TextTokenizer, lanes: int) -> None:
+    """Run each kind of work once, short and long, so that no client pays for first-run costs.
+
+    The long text has a bounded number of words: a longer one would prepare nothing more, and on a model that
+    reads thousands of tokens it would delay the start by minutes.
+    """
+    info, plain = backend.info, plain_want(backend.info)
+    attention = AttentionWant(layers=(info.layers - 1,), heads=(0,))
+    wants = [plain]
+    wants += [replace(plain, attention=attention)] if info.exposes_attention else []
+    wants += [replace(plain, task=task) for task in info.tasks[:1]]
+    for words in (1, _WARM_WORDS):
+        encodings = [short_text(tokenizer, info, words)] * 2
+        for want in wants:
+            for shares in {1, lanes}:
+                backend.run(Batch.pack(encodings, [want, want]), lanes=shares)
+
+
+def measure_speed(backend: Backend, tokenizer: TextTokenizer) -> Speed:
+    """Measure a batch of short texts and a long text, each on all cores.
+
+    The long text is stopped after a second: the layers that it has gone through tell how long all take.
+    """
+    sample, want = _sample(tokenizer), plain_want(backend.info)
+    tokens = sum(map(len, sample))
+    of_token = min(_pass_s(backend, sample, want) or math.inf for _ in range(_ROUNDS)) / tokens
+    speed = Speed(of_token)
+    for words in _LONG_WORDS:
+        long = short_text(tokenizer, backend.info, words)
+        seconds = _pass_s(backend, [long], want, _LONG_S)
+        if seconds is not None:
+            speed.fit((tokens / len(sample), of_token), (len(long), seconds / len(long)))
+            break
+    return speed
+
+
+def measure_budget(name: str, backend: Backend, tokenizer: TextTokenizer, lanes: int) -> int:
+    """Choose the token budget of batches by measuring them, if the backend leaves a choice."""
+    sizes = backend.budgets
+    if len(sizes) == 1:
+        return sizes[0]
+    rates = measure_rates(backend, _sample(tokenizer), plain_want(backend.info), sizes, lanes)
+    budget = steady_budget(rates)
+    measured = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
+    log.info("%s: batch budget of %d tokens (measured tokens/s: %s)", name, budget, measured)
+    return budget
+
+
+def _sample(tokenizer: TextTokenizer) -> list[Encoding]:
+    return tokenizer.encode(["word " * words for words in _SAMPLE_WORDS])
+
+
+def _pass_s(
+    backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float = threading.TIMEOUT_MAX
+) -> float | None:
+    """Time a pass; if it takes longer than `most_s`, by its first layers, or None if there were none."""
+    progress, batch = Progress(), Batch.pack(texts, [want] * len(texts))
+    timer = threading.Timer(most_s, progress.stop)
+    timer.start()
+    start = time.perf_counter()
+    try:
+        backend.run(batch, progress=progress)
+    except Stopped:
+        layers = progress.layers
+        return (time.perf_counter() - start) * backend.info.layers / layers if layers else None
+    finally:
+        timer.cancel()
+    return time.perf_counter() - start
+
+
+def measure_rates(
+    backend: Backend, sample: Sequence[Encoding], want: Want, budgets: Sequence[int], lanes: int
+) -> dict[int, float]:
+    """Measure batches of each size, filled by repeating the sample's sequences: size -> tokens/s.
+
+    All lanes run at once, as under load, where they contend between small batches. The sizes take turns, in
+    case other programs load the machine for a while; in each turn a size runs as many tokens as one batch of
+    the largest size, and its best turn counts.
+    """
+    batches = {}
+    for budget in budgets:
+        count = max(1, budget * len(sample) // sum(len(encoding) for encoding in sample))
+        batches[budget] = Batch.pack(list(islice(cycle(sample), count)), [want] * count)
+        backend.run(batches[budget], lanes=lanes)
+    rates = dict.fromkeys(budgets, 0.0)
+    with ThreadPoolExecutor(lanes) as pool:
+        for _ in range(_ROUNDS):
+            for budget, batch in batches.items():
+                times = max(budgets) // budget
+                tokens = lanes * times * len(batch.input_ids)
+                rates[budget] = max(rates[budget], tokens / _time(pool, backend, batch, times, lanes))
+    return rates
+
+
+def steady_budget(rates: Mapping[int, float]) -> int:
+    """Choose the middle size or, if that is clearly worse, the smallest size near the best rate."""
+    sizes, best = sorted(rates), max(rates.values())
+    usual = sizes[len(sizes) // 2]
+    if rates[usual] >= _CLEARLY_WORSE * best:
+        return usual
+    return min(size for size in sizes if rates[size] >= _NEAR_BEST * best)
+
+
+def _time(pool: Executor, backend: Backend, batch: Batch, times: int, lanes: int) -> float:
+    """Run a batch `times` times in every lane concurrently; returns the elapsed seconds."""
+
+    def run(_: int) -> None:
+        for _ in range(times):
+            backend.run(batch, lanes=lanes)
+
+    start = time.perf_counter()
+    list(pool.map(run, range(lanes)))
+    return time.perf_counter() - start

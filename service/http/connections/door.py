@@ -1,0 +1,88 @@
+"""Refuses requests on arrival, for next to nothing: before their bodies are read, with bytes made beforehand."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from service.endpoints import Endpoint
+from service.lifecycle import Refusal, ServiceState
+from service.problems import retry_after
+
+# Stands for the id of the request where an error document contains it.
+_ID = "0123456789-the-id-of-the-request"
+# The numbers in a document may be as old as this, in seconds.
+_MADE_S = 0.1
+# These headers are added for each request.
+_OWN = frozenset((b"content-length", b"retry-after", b"retry-after-ms"))
+_JSON = b"application/json"
+# Requests with these headers are refused by their handlers, if at all: what they get depends on them.
+_SPECIAL = frozenset((b"content-encoding", b"expect", b"origin"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    until: float
+    status: int
+    head: bytes
+    body: tuple[bytes, ...]
+    """Its parts between occurrences of the id."""
+
+
+class Door:
+    """Knows which requests are refused on arrival. For all others it returns None, and handlers decide."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._endpoints = {e.path.encode(): e for e in state.endpoints if e.inference and "{" not in e.path}
+        self._made: dict[tuple[str, str], _Made] = {}
+
+    def refuse(
+        self, url: bytes, headers: Sequence[tuple[bytes, bytes]], client: str, request_id: str
+    ) -> tuple[str, int, bytes, bytes] | None:
+        """Return the route, the status, the head without its end, and the body of a refusal.
+
+        `headers` have lower-case names.
+        """
+        endpoint = self._endpoints.get(url.partition(b"?")[0])
+        size = _ordinary_size(headers)
+        if endpoint is None or size is None or size > self._state.settings.max_body_bytes:
+            return None
+        refusal = self._state.refusal(client, size)
+        if refusal is None:
+            return None
+        made = self._made.get((endpoint.path, refusal.kind))
+        if made is None or made.until < time.monotonic():
+            made = self._made[endpoint.path, refusal.kind] = _make(endpoint, refusal)
+        identifier = request_id.encode()
+        body = identifier.join(made.body)
+        retry = retry_after(refusal.retry_s)
+        head = b"%bcontent-length: %d\r\nretry-after: %b\r\nretry-after-ms: %b\r\nx-request-id: %b\r\n" % (
+            made.head,
+            len(body),
+            retry["Retry-After"].encode(),
+            retry["retry-after-ms"].encode(),
+            identifier,
+        )
+        return endpoint.label, made.status, head, body
+
+
+def _ordinary_size(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
+    """Return the size of a JSON body, 0 if unknown; None if the request is not an ordinary one."""
+    size = 0
+    for name, value in headers:
+        if name == b"content-length":
+            size = int(value) if value.isdigit() else 0
+        elif name in _SPECIAL or (name == b"content-type" and value != _JSON):
+            return None
+    return size
+
+
+def _make(endpoint: Endpoint, refusal: Refusal) -> _Made:
+    response = endpoint.render_error(refusal.problem(), endpoint.path, _ID)
+    status = HTTPStatus(response.status_code)
+    head = f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode()
+    head += b"".join(b"%b: %b\r\n" % header for header in response.raw_headers if header[0] not in _OWN)
+    return _Made(
+        time.monotonic() + _MADE_S, int(status), head, tuple(bytes(response.body).split(_ID.encode()))
+    )

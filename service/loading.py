@@ -1,0 +1,98 @@
+"""Loads the models of a service, and makes the engines that run them."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from model.contract import Backend, ModelInfo
+from model.loading import both_packages, load_model, prepare_model
+from model.tokenization.tokenizer import TextTokenizer
+from service.engine.device import Device
+from service.engine.engine import Engine
+from service.file_pages import release_file_pages
+from service.settings import Settings
+from service.sharing.board import Column
+from service.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PreparedModel = Callable[[], tuple[TextTokenizer, Backend]]
+"""Returns a model that has been loaded as far as forked processes can share it."""
+
+
+def prepare_models(settings: Settings, folder: Path) -> dict[str, PreparedModel]:
+    """Load, before a fork, what processes can share of every model; raises ModelError.
+
+    Files for the processes to map are written to `folder`.
+    """
+    prepared = _load_each(settings, partial(prepare_model, folder=folder))
+    release_file_pages()
+    return prepared
+
+
+def load_engines(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
+    """Load every model that the settings name; raises ModelError."""
+    return build_engines(_load_each(settings, load_model), settings, metrics)
+
+
+def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
+    """Call `load_model` or `prepare_model` for each model, with the settings' options."""
+    if (sentence := both_packages()) is not None:
+        log.warning(sentence)
+    loaded = {}
+    for name, source in settings.models.items():
+        log.info("loading %s from %s", name, source)
+        loaded[name] = load(
+            source,
+            kind=settings.backend,
+            device=settings.device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+            tensorrt=settings.tensorrt,
+            native=settings.native == "on",
+        )
+    return loaded
+
+
+def build_engines(
+    loaded: Mapping[str, tuple[TextTokenizer, Backend]],
+    settings: Settings,
+    metrics: Metrics,
+    column: Column | None = None,
+) -> dict[str, Engine]:
+    """Create the engines of loaded models; `column` is shared with the service's other processes."""
+    release_file_pages()
+    device = Device(min(backend.lanes for _, backend in loaded.values()), column)
+    engines = {}
+    for name, (tokenizer, backend) in loaded.items():
+        log.info("%s: %s", name, describe(backend.info))
+        engines[name] = Engine(
+            name,
+            tokenizer,
+            backend,
+            metrics,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_queue_tokens=settings.max_queue_tokens,
+            device=device,
+            largest_request=largest_request(settings, backend.info.max_length),
+            timeout_s=settings.request_timeout_s,
+            column=column,
+        )
+    return engines
+
+
+def largest_request(settings: Settings, max_length: int) -> int:
+    """Return the maximum number of tokens in a request, which its texts and its bytes both limit."""
+    return min(settings.max_inputs * max_length, settings.max_body_bytes)
+
+
+def describe(info: ModelInfo) -> str:
+    """Describe what a model runs on."""
+    sentence = f"{info.dtype} on {info.device} by {info.provider or info.backend}"
+    if info.kernels is not None:
+        return f"{sentence}, with native kernels ({info.kernels})"
+    return sentence if info.no_kernels is None else f"{sentence}; no native kernels: {info.no_kernels}"
