@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common
-from benchmarks.connections import NO_ANSWER, UNANSWERED, Answer, Connection, Loop
+from benchmarks.connections import CLOSED, NO_ANSWER, NOT_OPENED, UNANSWERED, Answer, Connection, Loop
 from benchmarks.observed import Failures, Processes, failures, open_files, processes
 from benchmarks.servers import Headlight, Process
 from model.checkpoints.source import EMBEDDED
@@ -187,11 +187,8 @@ def send(server: Headlight, prober: Process, seen: Seen, request: bytes, count: 
     """Send one burst while `/livez` is probed."""
     before, earlier = processes(server), failures(server)
     seen.before = seen.before or before
-    loop, answers, opened = Loop(), list[Answer](), list[Connection]()
-    connections = [
-        Connection(loop, server.port, lambda _, answer: answers.append(answer), opened=opened.append)
-        for _ in range(count)
-    ]
+    loop, answers, opened = Loop(), dict[Connection, Answer](), set[Connection]()
+    connections = [Connection(loop, server.port, answers.setdefault, opened=opened.add) for _ in range(count)]
     loop.run(lambda: len(opened) + len(answers) == count, time.monotonic() + _OPENING_S)
     until = time.monotonic() + _ACCEPTING_S
     while (missing := before.files + count - open_files(server)) > 0 and time.monotonic() < until:
@@ -202,10 +199,13 @@ def send(server: Headlight, prober: Process, seen: Seen, request: bytes, count: 
     for connection in connections:
         if connection.is_open:
             connection.ask(request)
+        else:
+            outcome = CLOSED if connection in opened else NOT_OPENED
+            answers.setdefault(connection, Answer(outcome, 0.0))
     loop.run(lambda: len(answers) == count, start + _ANSWERING_S)
     gc.enable()
     seen.last_s.append(time.monotonic() - start)
-    seen.outcomes.update(answer.outcome for answer in answers)
+    seen.outcomes.update(answer.outcome for answer in answers.values())
     seen.outcomes[NO_ANSWER] += count - len(answers)
     for connection in connections:
         connection.close()

@@ -84,8 +84,9 @@ class Answer:
 class Connection:
     """A connection with one request at a time, which reads answers and throws their bodies away.
 
-    `finished` is called with the outcome of each request, or if the connection is lost at any other time.
-    `opened` is called once it is connected; a request that was given before is sent then.
+    `finished` is called with the outcome of each request, or if the connection cannot be opened; one that is
+    lost while nothing waits is only closed. `opened` is called once it is connected; a request that was given
+    before is sent then.
     """
 
     def __init__(
@@ -191,9 +192,11 @@ class Connection:
         if head is None:
             return
         if self._end == LAST_CHUNK if head.size is None else self._read >= head.size:
-            if head.closes or self._left:
+            if self.asked_at is None:  # such as a 408, before anything was asked
+                self.close()
+            elif head.closes or self._left:
                 self._end_with(str(head.status), head)
-            elif self.asked_at is not None:
+            else:
                 seconds, self.asked_at = time.monotonic() - self.asked_at, None
                 self._finished(self, Answer(str(head.status), seconds, self._retry_s(head)))
 
@@ -204,7 +207,10 @@ class Connection:
         return int(milliseconds[1]) / 1000 if milliseconds else float(head.retry_after)
 
     def _lost(self, outcome: str) -> None:
-        self._end_with(outcome)
+        if self.asked_at is None and outcome != NOT_OPENED:
+            self.close()
+        else:
+            self._end_with(outcome)
 
     def _end_with(self, outcome: str, head: Head | None = None) -> None:
         start = self._started if self.asked_at is None else self.asked_at
