@@ -20,7 +20,7 @@ from service.clients.keys import Keys
 from service.clients.slow_readers import Readers
 from service.clients.turns import Turns
 from service.endpoints import Endpoints
-from service.engine.admission import OverloadedError
+from service.engine.admission import OverloadedError, Retry
 from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
 from service.file_pages import release_weights
@@ -77,10 +77,10 @@ Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused on arrival, and after how many seconds its client should come back."""
+    """Why a request is refused on arrival, and when its client should come back."""
 
     kind: str
-    retry_s: float
+    retry: Retry
     problem: Callable[[], Problem]
 
 
@@ -89,16 +89,20 @@ def overloaded(error: OverloadedError) -> Problem:
     return Problem(
         "overloaded",
         f"{error} Retry when Retry-After says, or send fewer texts per request.",
-        headers=retry_after(error.retry_s),
+        headers=retry_after(error.retry.seconds, error.retry.whole),
         members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
     )
+
+
+def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem:
+    return overloaded(engine.overloaded(client, body_bytes, retry))
 
 
 def _crowded(wait_s: float) -> Problem:
     return Problem(
         "overloaded",
-        f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when Retry-After "
-        "says, or use fewer connections.",
+        f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when "
+        "Retry-After says, or use fewer connections.",
         headers=retry_after(wait_s),
     )
 
@@ -211,7 +215,9 @@ class ServiceState:
     def refusal(self, client: str, body_bytes: int) -> Refusal | None:
         """Return why a request must be refused on arrival, None if it may be served; counts it if so."""
         if self._unready:
-            refusal: Refusal | None = Refusal("not-ready", self._unready_s, self._unready_problem)
+            refusal: Refusal | None = Refusal(
+                "not-ready", Retry.after(self._unready_s), self._unready_problem
+            )
         else:
             refusal = self._overload(client, body_bytes)
         if refusal is not None:
@@ -248,19 +254,14 @@ class ServiceState:
         wait_s = self.turns.wait_s(client)
         if wait_s > self.timeout_s / 2:
             later_s = random.uniform(wait_s / 2, wait_s)  # noqa: S311 - not a secret
-            return Refusal("overloaded", later_s, partial(_crowded, wait_s))
-        refusals = list[tuple[Engine, float]]()
+            return Refusal("overloaded", Retry.after(later_s), partial(_crowded, wait_s))
+        refusals = list[Refusal]()
         for engine in engines:
-            retry_s = engine.refused_s(client, body_bytes)
-            if retry_s is None:
+            retry = engine.refusal(client, body_bytes)
+            if retry is None:
                 return None
-            refusals.append((engine, retry_s))
-        if not refusals:
-            return None
-        engine, retry_s = refusals[0]
-        return Refusal(
-            "overloaded", retry_s, lambda: overloaded(engine.overloaded(client, body_bytes, retry_s))
-        )
+            refusals.append(Refusal("overloaded", retry, partial(_full, engine, client, body_bytes, retry)))
+        return min(refusals, key=lambda refusal: refusal.retry.seconds, default=None)
 
     def engine(self, name: str | None) -> Engine:
         """Find a model, the default if `name` is None; raises a Problem listing the served models."""

@@ -153,13 +153,14 @@ class ProblemDocument(BaseModel):
     request_id: str
 
 
-def retry_after(seconds: float) -> dict[str, str]:
+def retry_after(seconds: float, whole: int | None = None) -> dict[str, str]:
     """Say in headers when to come back.
 
-    In whole seconds, rounded up (RFC 9110 §10.2.3), and in milliseconds, which OpenAI's libraries read first.
+    In whole seconds (RFC 9110 §10.2.3), rounded up unless given, and in milliseconds, which OpenAI's
+    libraries read first.
     """
     milliseconds = max(1, math.ceil(1000 * seconds))
-    return {"Retry-After": str(-(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
+    return {"Retry-After": str(whole or -(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
 
 
 def shut_down_too_soon() -> Problem:

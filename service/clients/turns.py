@@ -2,9 +2,9 @@
 
 What clients send makes work for the event loop: requests are read, refused or begun. That work waits here
 while there is more of it than fits into one turn of the loop, and the client that has used the loop least
-goes first: start-time fair queueing (Goyal, Vin & Cheng 1996) over seconds on the event loop, as the queue of a
-model shares tokens (`service/engine/fairness.py`). Between two turns the loop looks after its timers and what else
-has arrived, so it never stands still for long, however many requests arrive at the same moment.
+goes first: start-time fair queueing (Goyal, Vin & Cheng 1996) over seconds on the event loop, as the queue of
+a model shares tokens (`service/engine/fairness.py`). Between two turns the loop looks after its timers and
+what else has arrived, so it never stands still for long, however many requests arrive at the same moment.
 
 To read requests and to begin them are two lines: in each turn some of both is done. So whatever cannot be
 served is refused at once, and refusals leave time for those that are served.

@@ -5,39 +5,39 @@ import random
 import time
 from dataclasses import dataclass
 
-from service.sharing.board import WORK, Column, alone
+from service.sharing.board import RETURNS, WHOLE_RETURNS, WORK, Column, alone
 
 # Of the time in which requests must be answered, the part that light clients find free, whatever the others
 # send; a client is light whose work takes no more than another part of that time.
 _RESERVED, _LIGHT = 1 / 8, 1 / 64
-# Refused work is told to come back when the queue is down to this part of what it holds: the device then has
-# work until it comes.
-_LOW = 1 / 2
-# It is spread over this part of its own time and of its wait, so that clients do not come back together.
-_SPREAD_OWN, _SPREAD_WAIT = 1 / 4, 1 / 20
-_LONGEST_S = 55.0
+# Refused work is told to come back when no more waits than this part of what may wait for it to fit: no
+# estimate is exact, and the device has work until it comes.
+_LOW = 2 / 3
+# Clients come back within a part of their own time, so that those of several processes do not come together.
+_SPREAD = 1 / 10
+_LONGEST_S = 59.0
 """The longest time after which a client is told to come back: some give up if it is a minute or more."""
 
 
 class OverloadedError(Exception):
     """The queue has no room for a request of `requested` tokens; all sizes are in tokens.
 
-    `client_tokens` of the `waiting` tokens are the client's own. After `retry_s` seconds there should be room.
+    `client_tokens` of the `waiting` tokens are the client's own; `retry` says when there should be room.
     """
 
     def __init__(
-        self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry_s: float
+        self, *, requested: int, client_tokens: int, waiting: int, limit: int, retry: "Retry"
     ) -> None:
         super().__init__(
             f"This request has about {requested} tokens, and {waiting} are queued, {client_tokens} of them "
-            f"this client's; the queue takes {limit}, which is what can be answered in time, and a client may "
-            "use no more of it than it leaves free."
+            f"this client's; the queue takes {limit}, as many as can be answered in time, and a client may use "
+            "no more of it than it leaves free."
         )
         self.requested = requested
         self.client_tokens = client_tokens
         self.waiting = waiting
         self.limit = limit
-        self.retry_s = retry_s
+        self.retry = retry
 
 
 class DeadlineTooShort(Exception):
@@ -93,42 +93,78 @@ class Load:
 def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
     """Whether a request could not be answered in time behind what waits, or would take others' share.
 
-    `limit_s` is within what time requests must be answered. An idle device takes any request. The work of all
-    clients fits within the limit, less a part that is for light ones; a client that has work waiting may have
-    no more than it leaves free (Choudhury & Hahne 1998). A shorter deadline is met if all that waits is run
-    before, or all clients in equal shares.
+    `limit_s` is within what time requests must be answered. An idle device takes any request. A shorter
+    deadline is met if all that waits is run before, or all clients in equal shares.
     """
     if not load.seconds:
         return False
-    own_s, after_s = load.own_s + demand.seconds, load.seconds + demand.seconds
-    light_s = _LIGHT * limit_s
-    allowed_s = limit_s if min(own_s, load.seconds) <= light_s else (1 - _RESERVED) * limit_s
-    if after_s > allowed_s or (load.own_s > light_s and own_s > allowed_s - after_s):
+    if load.seconds > _room_s(demand, load, limit_s):
         return True
-    return min(after_s, (load.clients + 1) * own_s) > demand.within_s
+    soonest_s = min(load.seconds + demand.seconds, (load.clients + 1) * (load.own_s + demand.seconds))
+    return soonest_s > demand.within_s
 
 
 def wait_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return after how many seconds a refused request would find room, if no other came before it."""
-    return min(load.seconds, max(0.0, load.seconds + demand.seconds - _LOW * limit_s))
+    return load.seconds - _LOW * max(0.0, _room_s(demand, load, limit_s))
+
+
+def _room_s(demand: Demand, load: Load, limit_s: float) -> float:
+    """Return how much may be before a request for it to fit, in seconds.
+
+    The work of all clients fits within the limit, less a part that is for light ones; a client that has work
+    waiting may have no more than it leaves free (Choudhury & Hahne 1998).
+    """
+    light_s = _LIGHT * limit_s
+    light = min(load.own_s + demand.seconds, load.seconds) <= light_s
+    allowed_s = limit_s if light else (1 - _RESERVED) * limit_s
+    room_s = allowed_s - demand.seconds
+    if load.own_s > light_s:
+        room_s = (room_s - demand.seconds) / (1 + load.own_s / load.seconds)
+    return room_s
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When a refused request should come back: in how many seconds, and in how many whole ones.
+
+    The second may be more than the first rounded up: all that comes back in one second may come at once.
+    """
+
+    seconds: float
+    whole: int
+
+    @classmethod
+    def after(cls, seconds: float) -> "Retry":
+        """Return the same time in both forms."""
+        return cls(seconds, max(1, math.ceil(seconds)))
 
 
 class Returns:
     """Gives refused requests times to come back, one after the other, as the device will be free for them.
 
-    With several `processes`, each refuses a share of the requests, so as much work again comes to the others.
+    The processes of a service tell each other by `column` until when they have given times.
     """
 
-    def __init__(self, processes: int = 1) -> None:
-        self._processes = processes
-        self._until = 0.0
+    def __init__(self, column: Column | None = None) -> None:
+        self._column = column or alone()
 
-    def after(self, wait_s: float, seconds: float, now: float | None = None) -> float:
-        """Return when a request that takes some seconds should come back; it would find room after `wait_s`."""
+    def after(self, wait_s: float, seconds: float, room_s: float, now: float | None = None) -> Retry:
+        """Return when a request that takes some seconds should come back.
+
+        It would find room after `wait_s`, and requests of `room_s` together fit at once.
+        """
         now = time.monotonic() if now is None else now
-        at = max(now + wait_s, self._until)
+        at = self._book(RETURNS, now + wait_s, seconds, now)
+        whole = self._book(WHOLE_RETURNS, at, seconds / min(1.0, max(room_s, seconds, 1e-3)), now)
+        return Retry(at - now, max(1, math.ceil(whole - now)))
+
+    def _book(self, row: int, soonest: float, seconds: float, now: float) -> float:
+        """Give a time that is not before `soonest`, and the seconds that follow it."""
+        column = self._column
+        at = max(soonest, *(given[row] / 1e9 for given in (column.own, *column.others)))
+        at += random.uniform(0.0, _SPREAD * seconds)  # noqa: S311 - not a secret
         if at - now > _LONGEST_S:
-            return random.uniform(_LONGEST_S / 2, _LONGEST_S)  # noqa: S311 - not a secret
-        self._until = at + seconds * self._processes
-        spread = _SPREAD_OWN * seconds + _SPREAD_WAIT * (at - now)
-        return min(_LONGEST_S, at - now + random.uniform(0.0, spread))  # noqa: S311
+            return now + _LONGEST_S - random.uniform(0.0, 1.0)  # noqa: S311
+        column.own[row] = int(1e9 * (at + seconds))
+        return at

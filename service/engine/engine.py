@@ -18,14 +18,14 @@ from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Room
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
-from service.engine.admission import DeadlineTooShort, Demand, OverloadedError
+from service.engine.admission import DeadlineTooShort, Demand, OverloadedError, Retry
 from service.engine.at_once import AtOnce
 from service.engine.device import Device
 from service.engine.jobs import Job, Waiting
 from service.engine.measuring import measure_budget, measure_speed, plain_want, short_text, warm_up
 from service.engine.permit import Permit
 from service.engine.queueing import EXPRESS, WaitingQueue
-from service.engine.runner import Runner
+from service.engine.runner import STILL_S, Runner
 from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
 from service.sharing.board import BUDGET, PER_PAIR, PER_TOKEN, Column
@@ -69,8 +69,8 @@ class Engine:
     With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
     one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None, requests
     must be answered in half a minute, or in twice the time that the longest text takes if that is more.
-    `device` is shared by the engines that run on it, `column` with the other processes of the service, if
-    there are any.
+    A pass that makes no progress for `still_s` seconds is abandoned. `device` is shared by the engines that
+    run on it, `column` with the other processes of the service, if there are any.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Engine:
         max_queue_tokens: int | None,
         device: Device,
         timeout_s: float | None = None,
+        still_s: float = STILL_S,
         largest_request: int = 65_536,
         column: Column | None = None,
     ) -> None:
@@ -112,7 +113,7 @@ class Engine:
         self.timeout_s = timeout_s or _TIMEOUT_S
         """Within how many seconds requests must be answered, unless they ask for less."""
         self.longest_s = 0.0
-        """How long the longest text that the model reads takes on an idle service, in seconds, once started."""
+        """How long the longest text that the model reads takes on an idle service, in seconds; 0 at first."""
         self._device = device
         self._column = column
         self._lanes = device.lanes
@@ -125,6 +126,7 @@ class Engine:
                 metrics,
                 self._throughput,
                 lane=lane,
+                still_s=still_s,
             )
             for lane in (*range(device.lanes), *((EXPRESS,) if backend.info.device == "cpu" else ()))
         ]
@@ -190,13 +192,13 @@ class Engine:
             runner.join(timeout)
         self._tokenizing.close()
 
-    def refused_s(self, client: str, body_bytes: int) -> float | None:
-        """Return None if there is room for a request with a body of this size, or when it should come back."""
-        return self._queue.refused_s(self._demand(client, self._expected_tokens(body_bytes)))
+    def refusal(self, client: str, body_bytes: int) -> Retry | None:
+        """Return None if there is room for a request of this size, or when it should come back."""
+        return self._queue.refusal(self._demand(client, self._expected_tokens(body_bytes)))
 
-    def overloaded(self, client: str, body_bytes: int, retry_s: float) -> OverloadedError:
+    def overloaded(self, client: str, body_bytes: int, retry: Retry) -> OverloadedError:
         """Say why there is no room for such a request."""
-        return self._queue.overloaded(self._demand(client, self._expected_tokens(body_bytes)), retry_s)
+        return self._queue.overloaded(self._demand(client, self._expected_tokens(body_bytes)), retry)
 
     def _expected_tokens(self, body_bytes: int) -> int:
         """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
@@ -233,7 +235,7 @@ class Engine:
             demand = self._demand(permit.client, expected, permit.until - start)
             wait_s = self._tokenizing.wait_s(permit.client, permit.body_bytes)
             if wait_s > demand.within_s:
-                raise self._queue.overloaded(demand, wait_s - demand.within_s)
+                raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
             with self._queue.reserve(demand):
                 steps = tokenizer.steps(texts, truncation, prompt, room)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
@@ -248,8 +250,9 @@ class Engine:
         """Queue the sequences of one request and wait for their outputs.
 
         Raises at once OverloadedError if they do not fit into the queue, and DeadlineTooShort if they could
-        not be run in time at all; InferenceError if a sequence could not be computed. Cancelling abandons the sequences that have not run. A request that `tokenize`
-        admitted on an estimate may exceed the limit slightly: it has already paid for tokenization.
+        not be run in time at all; InferenceError if a sequence could not be computed. Cancelling abandons the
+        sequences that have not run. A request that `tokenize` admitted on an estimate may exceed the limit
+        slightly: it has already paid for tokenization.
         """
         permit = permit or Permit()
         if permit.among_few and self._queue.empty:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 
-from service.engine.admission import Backlog, Demand, Load, OverloadedError, Returns, exceeds, wait_s
+from service.engine.admission import Backlog, Demand, Load, OverloadedError, Retry, Returns, exceeds, wait_s
 from service.engine.batching import Candidate, take_batch
 from service.engine.fairness import ClientQueue, ClientQueues, companions, is_light
 from service.engine.jobs import Job, Waiting
@@ -36,6 +36,8 @@ _TOLERANCE = 1.25
 # A request goes before all others when the time that is left is this many times what its sequences need, and
 # a part of its whole time more: no estimate is exact.
 _URGENT, _URGENT_SHARE = 1.25, 0.02
+# Of the time in which requests must be answered, what may come back at once and fits.
+_AT_ONCE = 1 / 4
 
 
 class WaitingQueue:
@@ -68,7 +70,7 @@ class WaitingQueue:
         self._throughput = throughput
         self._ledger = alone().ledger() if column is None else column.ledger(name)
         self._backlog = backlog or Backlog(column)
-        self._returns = Returns(1 if column is None else column.processes)
+        self._returns = Returns(column)
         self._allows = allows
         self._clients: ClientQueues[Waiting] = ClientQueues(self._ledger)
         self._waiting_s = 0.0
@@ -120,12 +122,12 @@ class WaitingQueue:
             self._report()
             self._wake()
 
-    def refused_s(self, demand: Demand) -> float | None:
+    def refusal(self, demand: Demand) -> Retry | None:
         """Return None if a request fits now, or else when it should come back."""
         with self._lock:
-            return self._refused_s(demand)
+            return self._refusal(demand)
 
-    def overloaded(self, demand: Demand, retry_s: float) -> OverloadedError:
+    def overloaded(self, demand: Demand, retry: Retry) -> OverloadedError:
         """Say why a request does not fit."""
         limit, rate = self.max_tokens, self._throughput.tokens_per_s
         if rate and self.timeout_s < math.inf:
@@ -135,7 +137,7 @@ class WaitingQueue:
             client_tokens=self._clients.occupancy(demand.client),
             waiting=self._clients.occupied,
             limit=limit,
-            retry_s=retry_s,
+            retry=retry,
         )
 
     def wait(self, lane: int, still_needed: Callable[[], bool]) -> bool:
@@ -217,8 +219,9 @@ class WaitingQueue:
                 woken.notify()
 
     def look(self) -> None:
-        """Wake an idle lane if there is work for it by now, and say how much there is; called several times a
-        second.
+        """Wake an idle lane if there is work for it by now, and tell other processes how much there is.
+
+        Called several times a second.
         """
         with self._lock:
             self._wake()
@@ -298,11 +301,10 @@ class WaitingQueue:
         return Load(seconds, own * seconds, clients.backlogged)
 
     def _check_room(self, demand: Demand, tolerance: float = 1.0) -> None:
-        retry_s = self._refused_s(demand, tolerance)
-        if retry_s is not None:
-            raise self.overloaded(demand, retry_s)
+        if (retry := self._refusal(demand, tolerance)) is not None:
+            raise self.overloaded(demand, retry)
 
-    def _refused_s(self, demand: Demand, tolerance: float = 1.0) -> float | None:
+    def _refusal(self, demand: Demand, tolerance: float = 1.0) -> Retry | None:
         """Return None if a request fits, or else when it should come back."""
         if self._fits(demand, tolerance):
             return None
@@ -312,7 +314,7 @@ class WaitingQueue:
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
         room_s = wait_s(demand, self._load(demand.client), limit_s)
-        return self._returns.after(room_s, demand.seconds)
+        return self._returns.after(room_s, demand.seconds, _AT_ONCE * limit_s)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
         if not self._clients.may_hold(demand.client, demand.tokens, tolerance * self.max_tokens):

@@ -34,9 +34,9 @@ _EXPRESS_TOKENS = 64
 # Niceness of a heavy batch's thread: the threads of light batches and of the service get three times its
 # share of a core. With more, other programs on the machine could starve it.
 _BACKGROUND = 5
-# A pass hangs when it has not finished anything for so many seconds, and for so many times as long as the step
-# that it is at should take.
-_STILL_S, _STILL = 4.0, 4.0
+STILL_S = 4.0
+"""A pass hangs when it finishes nothing for so long, in seconds, and several times as long as a step takes."""
+_STILL = 4.0
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +79,7 @@ class Runner:
         throughput: Throughput,
         *,
         lane: int,
+        still_s: float = STILL_S,
     ) -> None:
         self._name = name
         self._backend = backend
@@ -86,6 +87,7 @@ class Runner:
         self._device = device
         self._metrics = metrics
         self._throughput = throughput
+        self._still_s = still_s
         self._lane = lane
         self._express = lane == EXPRESS
         self._background: ThreadPoolExecutor | None = None
@@ -154,7 +156,7 @@ class Runner:
             return False
         if progress.steps != shift.steps:
             shift.steps, shift.progressed = progress.steps, now
-        return now - shift.progressed > _STILL_S + _STILL * shift.step_s
+        return now - shift.progressed > self._still_s + _STILL * shift.step_s
 
     def _work(self, shift: _Shift) -> None:
         while self._queue.wait(self._lane, lambda: not shift.relieved):

@@ -1,7 +1,7 @@
 """How long sequences take here: measured at the start, and corrected by every batch.
 
-A sequence of n tokens takes n · (a + b · n) seconds of all cores: a for the products of a token, b for each token
-that it attends to. What that misses, such as long texts that leave the caches, is learned for lengths
+A sequence of n tokens takes n · (a + b · n) seconds of all cores: a for the products of a token, b for each
+token that it attends to. What that misses, such as long texts that leave the caches, is learned for lengths
 between one power of two and the next.
 """
 
@@ -13,8 +13,9 @@ _LENGTHS = 32
 
 
 class Speed:
-    """Estimates for one model. Threads read and write these numbers without a lock: an update that is lost
-    changes an estimate only slightly.
+    """Estimates for one model.
+
+    Threads read and write these numbers without a lock: a lost update changes an estimate only slightly.
     """
 
     def __init__(self, per_token_s: float = 0.0, per_pair_s: float = 0.0) -> None:

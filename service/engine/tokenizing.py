@@ -39,8 +39,8 @@ class Tokenizing:
 
     A new request gets its first turn before requests in progress, which get at least every second turn: so
     short requests finish at once. Of the requests in progress, those of the client that has used the thread
-    least go first, and of a client's the one that came first: of long texts that cannot all be finished in time,
-    some are. A cancelled request is dropped before its next step.
+    least go first, and of a client's the one that came first: of long texts that cannot all be finished in
+    time, some are. A cancelled request is dropped before its next step.
     """
 
     def __init__(self, name: str) -> None:

@@ -35,6 +35,8 @@ HANDED_OVER = 11
 """Of the process that greets clients while the models load: 1 once it accepts no more connections."""
 WORK = 12
 """How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
+RETURNS, WHOLE_RETURNS = 13, 14
+"""Until when refused requests were told to come back, in milliseconds and in whole seconds."""
 _FIXED = 16
 
 # What processes agree on for each model, before the service opens.

@@ -10,7 +10,9 @@ import pytest
 
 from service.engine.device import Device
 from service.engine.permit import Permit
-from service.engine.queueing import OverloadedError, WaitingQueue
+from service.engine.admission import Demand, OverloadedError
+from service.engine.queueing import WaitingQueue
+from service.engine.throughput import Throughput
 from service.lifecycle import VERSION
 from service.memory_limits import SMALL_BYTES, Memory
 from service.problems import Problem
@@ -24,7 +26,7 @@ MODEL = "mini"
 
 def queue(board: Board, slot: int, max_tokens: int = 1000) -> WaitingQueue:
     metrics = Metrics(VERSION, ENDPOINTS)
-    return WaitingQueue(MODEL, metrics, max_tokens, board.column(slot).ledger(MODEL))
+    return WaitingQueue(MODEL, metrics, Throughput(1024), max_tokens, column=board.column(slot))
 
 
 def test_each_process_reads_what_the_others_wrote() -> None:
@@ -49,14 +51,14 @@ def test_a_client_has_one_share_of_the_queues_of_all_processes() -> None:
     """What a client waits for in one process counts in another; a newcomer still finds room."""
     board = Board(2, [MODEL])
     first, second = queue(board, 0), queue(board, 1)
-    with first.reserve(400, 0.0, "heavy"):
-        second.check_room(50, 0.0, "heavy")
-        with pytest.raises(OverloadedError) as refused:
-            second.check_room(200, 0.0, "heavy")
+    with first.reserve(Demand("heavy", 400, 0.0)):
+        assert second.refusal(Demand("heavy", 50, 0.0)) is None
+        with pytest.raises(OverloadedError) as refused, second.reserve(Demand("heavy", 200, 0.0)):
+            pass
         assert refused.value.waiting == refused.value.client_tokens == 400
         assert refused.value.limit == 1000
-        second.check_room(200, 0.0, "newcomer")
-    second.check_room(1000, 0.0, "heavy")
+        assert second.refusal(Demand("newcomer", 200, 0.0)) is None
+    assert second.refusal(Demand("heavy", 1000, 0.0)) is None
 
 
 def test_memory_is_limited_over_all_processes() -> None:

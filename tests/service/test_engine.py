@@ -14,7 +14,7 @@ from model.errors import InferenceError
 from model.tokenization.tokenizer import Truncation
 from service.engine.device import Device
 from service.engine.engine import Engine, Result
-from service.engine.queueing import OverloadedError
+from service.engine.admission import OverloadedError
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Exclusive, Watched, engine
@@ -256,7 +256,7 @@ def test_a_full_queue_refuses_at_once_and_an_empty_one_takes_anything() -> None:
                 await made.submit([words(11)], [SENTENCE])
             assert time.perf_counter() - start < 0.5
             assert (refused.value.requested, refused.value.waiting, refused.value.limit) == (11, 40, 100)
-            assert refused.value.retry_after >= 1
+            assert refused.value.retry.whole >= 1
             fits = submit(made, [words(10)])
             await asyncio.sleep(0.01)
             assert samples(metrics)['headlight_queue_inputs{model="mini"}'] == 2

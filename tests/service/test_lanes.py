@@ -9,7 +9,9 @@ import pytest
 from model.errors import InferenceError
 from model.lanes import choose_lanes
 from service.engine.device import Device
-from service.engine.queueing import WORTH_A_LANE, Job, Waiting, WaitingQueue
+from service.engine.jobs import Job, Waiting
+from service.engine.queueing import WORTH_A_LANE, WaitingQueue
+from service.engine.throughput import Throughput
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
@@ -54,7 +56,11 @@ def test_what_a_full_batch_leaves_is_run_beside_it() -> None:
 
 def test_a_lane_that_is_needed_no_more_passes_its_waking_on() -> None:
     """A thread that was left behind and waits beside its successor does not keep the work from it."""
-    queue, needed, found = WaitingQueue("mini", Metrics(VERSION, ENDPOINTS), 100), [True], list[bool]()
+    queue, needed, found = (
+        WaitingQueue("mini", Metrics(VERSION, ENDPOINTS), Throughput(100), 100),
+        [True],
+        list[bool](),
+    )
     queue._metrics.add_model("mini", minilm().info)
     left = threading.Thread(target=lambda: found.append(queue.wait(0, lambda: needed[0])), daemon=True)
     left.start()
@@ -134,7 +140,7 @@ def test_a_free_lane_helps_with_little_when_the_first_one_takes_long() -> None:
 def test_a_process_that_was_stopped_has_not_hung() -> None:
     """The time in which nobody could work does not count; two lanes that hang at once are one fault."""
     backend = Hanging()
-    with running(engine(backend, device=Device(2), stuck_after_s=0.2)) as made:
+    with running(engine(backend, device=Device(2), still_s=0.2)) as made:
 
         async def work() -> None:
             hung = [submit(made, encode(HANG))]
@@ -165,7 +171,7 @@ def test_lanes_use_as_many_cores_as_they_can(cores: int, lanes: int) -> None:
 def test_a_lane_that_hangs_does_not_hold_up_the_other() -> None:
     """The others go on meanwhile, and its successor is woken like any lane, also when it comes back."""
     backend = Hanging()
-    with running(engine(backend, device=Device(2), stuck_after_s=0.2)) as made:
+    with running(engine(backend, device=Device(2), still_s=0.2)) as made:
 
         async def work() -> None:
             hung = submit(made, encode(HANG))

@@ -102,4 +102,4 @@ def test_every_error_of_the_tree_is_mapped() -> None:
         if issubclass(thing, ModelError) and not thing.__subclasses__()
     }
     in_requests = {"InputTooLong", "OutOfRange", "Unsupported", "InferenceError"}
-    assert leaves == in_requests | {"CheckpointError", "OutOfMemory"}
+    assert leaves == in_requests | {"CheckpointError", "OutOfMemory", "Stopped"}

@@ -26,7 +26,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     assert (settings.max_batch_tokens, settings.max_queue_tokens) == (None, None)
     assert (settings.max_inputs, settings.max_body_bytes) == (256, 2 * 2**20)
     assert settings.max_response_bytes == 64 * 2**20
-    assert (settings.request_timeout_s, settings.drain_timeout_s) == (30, 30)
+    assert (settings.request_timeout_s, settings.patience_s, settings.drain_timeout_s) == (None, 30, 30)
     assert (settings.log_level, settings.log_format) == ("info", "text")
     assert (settings.api_keys, settings.api_keys_file, settings.cors_origins) == (None, None, None)
     assert (settings.keys, settings.origins) == (frozenset(), [])
@@ -144,7 +144,7 @@ def test_an_impossible_setting_is_refused_by_its_name(
     [
         ("port", "http", "it must be a whole number, at least 0 and at most 65535"),
         ("threads", "0", "it must be a whole number, at least 1, or auto"),
-        ("request_timeout_s", "nan", "it must be a number, greater than 0 and at most 86400"),
+        ("request_timeout_s", "nan", "it must be a number, greater than 0 and at most 86400, or auto"),
         ("log_format", "xml", "it must be 'text' or 'json'"),
         ("tensorrt", "maybe", "it must be true or false"),
         ("host", "", "it must be a non-empty string"),

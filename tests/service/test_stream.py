@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from model.errors import InferenceError
-from service.engine.queueing import OverloadedError
+from service.engine.admission import OverloadedError
 from tests.service.test_engine import assert_equal_outputs
 from tests.support.doubles import POISON, Watched, engine
 from tests.support.engines import SENTENCE, encode, hold, perform, running, samples, submit, until, words

@@ -162,7 +162,7 @@ def engine(
     max_batch_tokens: int | None = 1024,
     max_queue_tokens: int | None = 65_536,
     device: Device | None = None,
-    stuck_after_s: float = 30.0,
+    still_s: float = 30.0,
     texts: TextTokenizer | None = None,
 ) -> Engine:
     """An engine of the embedded model that is not started yet."""
@@ -176,7 +176,7 @@ def engine(
         max_batch_tokens=max_batch_tokens,
         max_queue_tokens=max_queue_tokens,
         device=device or Device(),
-        stuck_after_s=stuck_after_s,
+        still_s=still_s,
     )
 
 
@@ -188,7 +188,7 @@ def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
         name=MINILM,
         max_batch_tokens=settings.max_batch_tokens or 1024,
         max_queue_tokens=settings.max_queue_tokens or 65_536,
-        stuck_after_s=2 * settings.request_timeout_s,
+        still_s=2 * settings.patience_s,
         texts=panicking(),
     )
     return {MINILM: failing}

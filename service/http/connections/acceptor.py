@@ -22,7 +22,7 @@ class Acceptor:
     """
 
     def __init__(self, listener: socket.socket, protocol: ProtocolFactory, backlog: int) -> None:
-        listener.setblocking(False)
+        listener.setblocking(False)  # noqa: FBT003 - its only argument
         listener.listen(backlog)
         self._listener = listener
         self._protocol = protocol

@@ -1,4 +1,4 @@
-"""Refuses requests on arrival, for next to nothing: before their bodies are read, with bytes made beforehand."""
+"""Refuses requests on arrival, at next to no cost: before they are read, with bytes made beforehand."""
 
 import time
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Door:
             made = self._made[endpoint.path, refusal.kind] = _make(endpoint, refusal)
         identifier = request_id.encode()
         body = identifier.join(made.body)
-        retry = retry_after(refusal.retry_s)
+        retry = retry_after(refusal.retry.seconds, refusal.retry.whole)
         head = b"%bcontent-length: %d\r\nretry-after: %b\r\nretry-after-ms: %b\r\nx-request-id: %b\r\n" % (
             made.head,
             len(body),

@@ -30,6 +30,7 @@ class Reading(FlowControl):
     behind = False
 
     def resume_reading(self) -> None:
+        """Resume, unless bytes wait."""
         if not self.behind:
             super().resume_reading()
 
