@@ -33,7 +33,7 @@ from model.checkpoints.source import EMBEDDED, resolve
 from service.engine.device import Device
 from service.engine.fairness import ClientQueues
 from service.engine.permit import Permit
-from service.engine.queueing import Waiting
+from service.engine.jobs import Waiting
 from service.memory_limits import Memory
 from service.sharing.board import Board
 

@@ -48,6 +48,8 @@ _FLUSH_S, _LAST_S = 2.0, 0.2
 
 # When to come back, in seconds: at most while loading, and when a worker is being replaced.
 _LONGEST_S, _REPLACED_S = 30.0, 5.0
+# With no more steps waiting for the event loop, it has time for further requests.
+_CROWD = 100
 # How often refusals on arrival are logged.
 _SAID_S = 1.0
 
@@ -211,6 +213,15 @@ class ServiceState:
         """Raise the 429 for a request of this size if no model has room for it."""
         if (refusal := self._overload(client, body_bytes)) is not None:
             raise refusal.problem()
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether `refusal` might return one: False most of the time, at little cost."""
+        return (
+            self._unready
+            or self.turns.waiting > _CROWD
+            or any(engine.loaded for engine in self._engines.values())
+        )
 
     def refusal(self, client: str, body_bytes: int) -> Refusal | None:
         """Return why a request must be refused on arrival, None if it may be served; counts it if so."""

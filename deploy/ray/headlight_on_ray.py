@@ -91,7 +91,7 @@ def build(settings: Settings) -> serve.Application:
         backpressure_config={"status_code": 429, "retry_after_s": 1.0},
         health_check_period_s=2.0,
         # Every accepted request is answered, if only with a 504, before a replica exits.
-        graceful_shutdown_timeout_s=max(settings.request_timeout_s, settings.drain_timeout_s) + _MARGIN_S,
+        graceful_shutdown_timeout_s=max(settings.patience_s, settings.drain_timeout_s) + _MARGIN_S,
         graceful_shutdown_wait_loop_s=0.5,
         logging_config={"enable_access_log": False},  # our own log has more detail
     )

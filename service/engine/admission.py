@@ -30,8 +30,8 @@ class OverloadedError(Exception):
     ) -> None:
         super().__init__(
             f"This request has about {requested} tokens, and {waiting} are queued, {client_tokens} of them "
-            f"this client's; the queue takes {limit}, as many as can be answered in time, and a client may use "
-            "no more of it than it leaves free."
+            f"this client's; the queue takes {limit}, as many as can be answered in time, and a client may "
+            "use no more of it than it leaves free."
         )
         self.requested = requested
         self.client_tokens = client_tokens
@@ -133,6 +133,11 @@ class Retry:
 
     seconds: float
     whole: int
+
+    @property
+    def milliseconds(self) -> int:
+        """The first, at least one millisecond."""
+        return max(1, math.ceil(1000 * self.seconds))
 
     @classmethod
     def after(cls, seconds: float) -> "Retry":

@@ -192,6 +192,11 @@ class Engine:
             runner.join(timeout)
         self._tokenizing.close()
 
+    @property
+    def loaded(self) -> bool:
+        """Whether so much waits that there may be no room for another request."""
+        return self._queue.loaded
+
     def refusal(self, client: str, body_bytes: int) -> Retry | None:
         """Return None if there is room for a request of this size, or when it should come back."""
         return self._queue.refusal(self._demand(client, self._expected_tokens(body_bytes)))

@@ -38,6 +38,8 @@ _TOLERANCE = 1.25
 _URGENT, _URGENT_SHARE = 1.25, 0.02
 # Of the time in which requests must be answered, what may come back at once and fits.
 _AT_ONCE = 1 / 4
+_LOADED = 1 / 8
+"""Of what the queue holds: with less than this, a request that is small has room whoever sends it."""
 
 
 class WaitingQueue:
@@ -121,6 +123,12 @@ class WaitingQueue:
             self._waiting_s += seconds
             self._report()
             self._wake()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether more waits than a part of what fits, about: if not, small requests need not be checked."""
+        tokens, seconds = self._clients.occupied, self._backlog.beside("")
+        return tokens > _LOADED * self.max_tokens or seconds > _LOADED * self.timeout_s
 
     def refusal(self, demand: Demand) -> Retry | None:
         """Return None if a request fits now, or else when it should come back."""

@@ -35,7 +35,7 @@ _EXPRESS_TOKENS = 64
 # share of a core. With more, other programs on the machine could starve it.
 _BACKGROUND = 5
 STILL_S = 4.0
-"""A pass hangs when it finishes nothing for so long, in seconds, and several times as long as a step takes."""
+"""A pass hangs when it finishes nothing for so many seconds, and several times as long as a step takes."""
 _STILL = 4.0
 
 

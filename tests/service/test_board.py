@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from service.engine.admission import Demand, OverloadedError
 from service.engine.device import Device
 from service.engine.permit import Permit
-from service.engine.admission import Demand, OverloadedError
 from service.engine.queueing import WaitingQueue
 from service.engine.throughput import Throughput
 from service.lifecycle import VERSION

@@ -12,9 +12,9 @@ import pytest
 from model.contract import AttentionWant, Output, Want
 from model.errors import InferenceError
 from model.tokenization.tokenizer import Truncation
+from service.engine.admission import OverloadedError
 from service.engine.device import Device
 from service.engine.engine import Engine, Result
-from service.engine.admission import OverloadedError
 from service.protocols.endpoints import ENDPOINTS
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import POISON, Exclusive, Watched, engine

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 # Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
 # this time.
 _ARRIVING_S = 0.1
-_UNAVAILABLE = 503
+_CLOSE = b"connection: close\r\n"
 
 
 class _Refused:
@@ -55,12 +55,15 @@ class Protocol(Parsing):
         self._unwanted_bytes = 0
         self._refusal: Problem | None = None
         self._served: Any = None  # the request being answered; pipelined ones may wait behind it
+        self._discards = False
+        """Whether the request that is being read was refused on arrival, so that its body is discarded."""
         self._closing = False
         """Whether it is closed when the request that is being read has arrived as a whole."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._arriving = False
         self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
+        self._keep_alive_timer: asyncio.TimerHandle | None = None
         self._leaves_to: Channel | None = None
         self.joins = False
         """Whether another process has answered requests on it before."""
@@ -80,21 +83,21 @@ class Protocol(Parsing):
         )
         if self.joins:
             self._used = True
-            self._idle_again()
+            self._keep_alive()
         else:
             self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up: cancel the timers and the request in flight, whose client is gone."""
-        _cancel(self._head_timer)
-        _cancel(self._rest_timer)
+        for timer in (self._head_timer, self._rest_timer, self._keep_alive_timer):
+            if timer is not None:
+                timer.cancel()
         self._reader.forget()
         for cycle, _ in self.pipeline:  # never started
             self._state.memory.release(context_of(cycle.scope).permit)
         self.pipeline.clear()
         read = exc is None and self._written()
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
         if self._served is not None and not self._served.response_complete:
             self._served.disconnected = True
             self._served.message_event.set()
@@ -111,49 +114,57 @@ class Protocol(Parsing):
 
     def _parse(self) -> None:
         super()._parse()
-        if self._head.open and self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+        if self._message_open:
+            if self._head.open and self._head_timer is None:
+                self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
+            elif self._discards and self._rest_timer is None:
+                self._rest_timer = self.loop.call_later(self._patience_s, self._close)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         if not self._repeating_head:
             self._used = True
-            self._arriving = False
-            self._unset_keepalive_if_required()
+            self._arriving = self._discards = False
             self._unwanted_bytes = 0
             self._end_head_timer()
         super().on_message_begin()
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
         self._end_head_timer()
-        # The body may arrive before the request is served, and is charged to its client from here on.
-        context = open_context(scope, self._state.peers)
-        permit = context.permit
-        known = context.identify(self._state.keys)
-        context.waited_s, self._waited_s = self._waited_s, 0.0
-        self._client = permit.client
-        in_use = self._state.company.note(self)
-        permit.alone, permit.among_few = in_use == 1, in_use <= FEW
-        unanswered = self.pipeline or not (self.cycle is None or self.cycle.response_complete)
-        if known and not unanswered and self.parser.get_method() == b"POST":
-            refused = self._door.refuse(self.url, self.headers, permit.client, context.request_id)
+        state, context, known = self._state, None, True
+        if state.keys.required or state.settings.trusted_proxies:
+            context = open_context(scope, state.peers)
+            known = context.identify(state.keys)
+            self._client = context.permit.client
+        if known and self.parser.get_method() == b"POST" and not self._answers:
+            refused = self._door.refuse(self.url, self.headers, self._client)
             if refused is not None:
                 self._refuse_on_arrival(*refused)
                 return
+        # The body may arrive before the request is served, and is charged to its client from here on.
+        context = context or open_context(scope, state.peers)
+        context.waited_s, self._waited_s = self._waited_s, 0.0
+        in_use, permit = state.company.note(self), context.permit
+        permit.alone, permit.among_few = in_use == 1, in_use <= FEW
         self._accept_head()
+
+    @property
+    def _answers(self) -> bool:
+        """Whether a request that came before waits for its response."""
+        return bool(self.pipeline) or not (self.cycle is None or self.cycle.response_complete)
 
     def _refuse_on_arrival(self, route: str, status: int, head: bytes, body: bytes) -> None:
         """Answer a request, and discard its body."""
-        self.cycle = _Refused  # type: ignore[assignment]
+        self.cycle, self._discards = _Refused, True  # type: ignore[assignment]
         keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
-        self._closing = not keeps or status == _UNAVAILABLE
         further = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
-        if self._closing:
-            further += b"connection: close\r\n"
+        self._closing = _CLOSE in head
+        if not (keeps or self._closing):
+            self._closing = True
+            further += _CLOSE
         self.transport.write(b"".join((head, further, b"\r\n", body)))
         self._state.metrics.request(route, status, 0.0)
         self._idle_since = time.monotonic()
-        self._rest_timer = self.loop.call_later(self._patience_s, self._close)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._served = cycle
@@ -195,31 +206,33 @@ class Protocol(Parsing):
                 self._close()
 
     def _message_complete(self) -> None:
-        _cancel(self._rest_timer)
+        self._end_rest_timer()
         if self._closing:
             self._close()
-        elif self.cycle.response_complete and self.timeout_keep_alive_task is None:
-            self._idle_again()
+        elif self.cycle.response_complete:
+            self._keep_alive()
         if not self.pipeline:
             # A large body has paused reading; resume it, also to notice that the client disconnects.
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         """Continue with the next request, or send the pending refusal."""
-        arrives = self._message_open and self._served is self.cycle
         self._writes.flush()  # the head of a response without a body
-        super().on_response_complete()  # may start serving another request
+        self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
-        if self._head.open:
-            self._unset_keepalive_if_required()  # the next request has started
-        if arrives:
-            # The rest of the body is still arriving: the connection is not kept open for it indefinitely.
-            self._rest_timer = self.loop.call_later(self._patience_s, self._close)
-            self._unset_keepalive_if_required()
         if self.transport.is_closing():
             self._reader.expect()
-        elif self._unparsed and self._waits_since is None:
-            self._parse()
+        elif self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._message_open and self._served is self.cycle:
+            # The rest of the body is still arriving: the connection is not kept open for it indefinitely.
+            self._rest_timer = self.loop.call_later(self._patience_s, self._close)
+        else:
+            self._keep_alive()
+        if not self.transport.is_closing() and self._waits_since is None:
+            if self._unparsed:
+                self._parse()
+            self._resume_unless_full()
         if self._refusal is not None and not self._answering():
             self._send(self._refusal)
         elif self._leaves_to is not None:
@@ -227,11 +240,7 @@ class Protocol(Parsing):
         self._note_unanswered()
 
     def _note_unanswered(self) -> None:
-        unanswered = not self.transport.is_closing() and (
-            self._waits_since is not None
-            or bool(self.pipeline)
-            or not (self.cycle is None or self.cycle.response_complete)
-        )
+        unanswered = not self.transport.is_closing() and (self._waits_since is not None or self._answers)
         if unanswered != self._unanswered:
             self._unanswered = unanswered
             self._state.count_unanswered(1 if unanswered else -1)
@@ -276,18 +285,6 @@ class Protocol(Parsing):
             self._reader.has_read()
         super().resume_writing()
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; its last response may still be in transit.
-
-        A request that has just arrived is served: its client would see a reset otherwise (RFC 9112 §9.6).
-        """
-        if self._waits_since is not None or (not self._arriving and unread(self.transport)):
-            self._arriving = True
-            self._idle_again(_ARRIVING_S)
-            return
-        super().timeout_keep_alive_handler()
-        self._reader.expect()
-
     def _close(self) -> None:
         """Close the connection once the reader has read everything written."""
         self.transport.close()
@@ -316,11 +313,32 @@ class Protocol(Parsing):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _idle_again(self, seconds: float | None = None) -> None:
-        """Start the keep-alive timer."""
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive if seconds is None else seconds, self.timeout_keep_alive_handler
-        )
+    def _end_rest_timer(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+
+    def _keep_alive(self) -> None:
+        """Begin to wait for the next request. The timer is left to run, and finds out what has happened."""
+        if self._keep_alive_timer is None:
+            self._keep_alive_timer = self.loop.call_later(self.timeout_keep_alive, self._is_idle_for_long)
+
+    def _is_idle_for_long(self) -> None:
+        """Close the connection if it has been idle for the keep-alive time.
+
+        Its last response may be in transit. A request that has just arrived is served: its client would see a
+        reset otherwise (RFC 9112 §9.6).
+        """
+        self._keep_alive_timer = None
+        left = self._idle_since + self.timeout_keep_alive - time.monotonic()
+        if not self.idle:
+            left = float(self.timeout_keep_alive)
+        elif left <= 0:
+            if self._arriving or not unread(self.transport):
+                self._close()
+                return
+            self._arriving, left = True, _ARRIVING_S
+        self._keep_alive_timer = self.loop.call_later(left, self._is_idle_for_long)
 
     def _head_is_late(self) -> None:
         self._head_timer = None
@@ -358,8 +376,3 @@ class Protocol(Parsing):
         self.transport.write(status + head + b"\r\n" + bytes(response.body))
         self._close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
-
-
-def _cancel(timer: asyncio.Handle | None) -> None:
-    if timer is not None:
-        timer.cancel()

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from service.endpoints import Endpoint
+from service.http.request_context import request_id
 from service.lifecycle import Refusal, ServiceState
-from service.problems import retry_after
 
 # Stands for the id of the request where an error document contains it.
 _ID = "0123456789-the-id-of-the-request"
@@ -22,6 +22,8 @@ _SPECIAL = frozenset((b"content-encoding", b"expect", b"origin"))
 
 @dataclass(frozen=True, slots=True)
 class _Made:
+    """A response but for the headers of each request."""
+
     until: float
     status: int
     head: bytes
@@ -38,44 +40,43 @@ class Door:
         self._made: dict[tuple[str, str], _Made] = {}
 
     def refuse(
-        self, url: bytes, headers: Sequence[tuple[bytes, bytes]], client: str, request_id: str
+        self, url: bytes, headers: Sequence[tuple[bytes, bytes]], client: str
     ) -> tuple[str, int, bytes, bytes] | None:
         """Return the route, the status, the head without its end, and the body of a refusal.
 
         `headers` have lower-case names.
         """
-        endpoint = self._endpoints.get(url.partition(b"?")[0])
-        size = _ordinary_size(headers)
-        if endpoint is None or size is None or size > self._state.settings.max_body_bytes:
+        endpoint = self._endpoints.get(url) or self._endpoints.get(url.partition(b"?")[0])
+        if endpoint is None or not self._state.may_refuse:
+            return None
+        size, given = 0, None
+        for name, value in headers:
+            if name == b"content-length":
+                size = int(value) if value.isdigit() else 0
+            elif name == b"x-request-id":
+                given = value.decode("latin-1")
+            elif name in _SPECIAL or (name == b"content-type" and value != _JSON):
+                return None
+        if size > self._state.settings.max_body_bytes:
             return None
         refusal = self._state.refusal(client, size)
-        if refusal is None:
-            return None
+        return None if refusal is None else self._write(endpoint, refusal, request_id(given).encode())
+
+    def _write(
+        self, endpoint: Endpoint, refusal: Refusal, identifier: bytes
+    ) -> tuple[str, int, bytes, bytes]:
         made = self._made.get((endpoint.path, refusal.kind))
         if made is None or made.until < time.monotonic():
             made = self._made[endpoint.path, refusal.kind] = _make(endpoint, refusal)
-        identifier = request_id.encode()
         body = identifier.join(made.body)
-        retry = retry_after(refusal.retry.seconds, refusal.retry.whole)
-        head = b"%bcontent-length: %d\r\nretry-after: %b\r\nretry-after-ms: %b\r\nx-request-id: %b\r\n" % (
+        head = b"%bcontent-length: %d\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n" % (
             made.head,
             len(body),
-            retry["Retry-After"].encode(),
-            retry["retry-after-ms"].encode(),
+            refusal.retry.whole,
+            refusal.retry.milliseconds,
             identifier,
         )
         return endpoint.label, made.status, head, body
-
-
-def _ordinary_size(headers: Sequence[tuple[bytes, bytes]]) -> int | None:
-    """Return the size of a JSON body, 0 if unknown; None if the request is not an ordinary one."""
-    size = 0
-    for name, value in headers:
-        if name == b"content-length":
-            size = int(value) if value.isdigit() else 0
-        elif name in _SPECIAL or (name == b"content-type" and value != _JSON):
-            return None
-    return size
 
 
 def _make(endpoint: Endpoint, refusal: Refusal) -> _Made:

@@ -33,12 +33,18 @@ class HeadMeter:
 
     def target(self, size: int) -> None:
         """Count a part of the request line; raises ValueError at the limit."""
-        self._count(size)
+        self._reported = True
+        self._bytes += size
+        if self._bytes > MAX_HEAD_BYTES:
+            raise ValueError("the request line is too long")
 
     def header(self, name: bytes, value: bytes) -> None:
         """Count a header, or a trailer; raises ValueError at the limit."""
         self._headers += 1
-        self._count(len(name) + len(value) + _HEADER_OVERHEAD)
+        self._reported = True
+        self._bytes += len(name) + len(value) + _HEADER_OVERHEAD
+        if self._bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
+            raise ValueError("the head is too large")  # the parser turns it into an HttpParserError
 
     def body(self) -> None:
         """Note that the parser has reported a part of a body."""
@@ -64,9 +70,3 @@ class HeadMeter:
         elif self._headers > MAX_HEADERS:
             detail = f"The request has more than {MAX_HEADERS} headers."
         return Problem("malformed-request", detail)
-
-    def _count(self, size: int) -> None:
-        self._reported = True
-        self._bytes += size
-        if self._bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
-            raise ValueError("the head is too large")  # the parser turns it into an HttpParserError

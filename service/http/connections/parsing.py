@@ -176,10 +176,14 @@ class Parsing(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; a trailer after the body is only counted."""
-        if not self._repeating_head:
-            self._head.header(name, value)
-            if self._head.open:
-                super().on_header(name, value)
+        if self._repeating_head:
+            return
+        self._head.header(name, value)
+        if self._head.open:
+            name = name.lower()
+            self.headers.append((name, value))
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         """Check the head, and begin the request if it is acceptable."""

@@ -1,0 +1,212 @@
+"""Requests that are refused on arrival: before their bodies are read, and for every client in its own words."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.doubles import HANG
+from tests.support.serving import (
+    Raw,
+    Service,
+    assert_problem,
+    post,
+    read_answer,
+    request_bytes,
+    send,
+    serve,
+)
+
+GOOD = b'{"inputs": "a", "dimensions": 2}'
+
+
+@contextmanager
+def filled(service: Service) -> Iterator[None]:
+    """Keep the queue full inside the `with` block: one text hangs, and as many wait as fit."""
+    clients = [service.connect() for _ in range(12)]
+    hang = request_bytes(body=b'{"inputs": "%s"}' % HANG.encode())
+    waiting = request_bytes(body=b'{"inputs": "%s"}' % b" ".join([b"word"] * 20))
+    try:
+        for i, client in enumerate(clients):
+            client.sendall(waiting if i else hang)
+            time.sleep(0.1 if not i else 0.01)
+        service.wait_for_metric('headlight_queue_tokens{model="all-MiniLM-L6-v2"}', 20)
+        yield
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[Service]:
+    """A service whose queue is full."""
+    settings = {"max_queue_tokens": 50, "log_format": "json", "log_level": "debug"}
+    with serve(module="tests.support.doubles", exit_code=None, **settings) as service, filled(service):
+        yield service
+
+
+def test_a_full_queue_is_a_429_with_the_time_to_come_back(full: Service) -> None:
+    """It has everything that an error has: the id, the numbers, and the time in seconds and milliseconds."""
+    response = post(full, {"inputs": "a"}, X_Request_ID="mine")
+    document = assert_problem(response, 429, "overloaded", limit=50, requested=1)
+    assert document["request_id"] == "mine"
+    assert document["actual"] >= 20
+    assert "Retry-After" in document["detail"]
+    whole, milliseconds = (int(response.headers[name]) for name in ("retry-after", "retry-after-ms"))
+    assert 1 <= whole < 60
+    assert 1 <= milliseconds < 60_000
+    assert "date" in response.headers
+
+
+def test_each_protocol_words_it_its_own_way(full: Service) -> None:
+    """A client of OpenAI or of text-embeddings-inference finds its own errors, and counts as what it asked."""
+    openai = post(full, {"input": "a", "model": "all-MiniLM-L6-v2"}, "/v1/embeddings")
+    tei = post(full, {"inputs": "a"}, "/embed")
+    assert openai.status_code == tei.status_code == 429
+    assert openai.json()["error"]["type"]
+    assert tei.json()["error_type"]
+    assert int(openai.headers["retry-after-ms"]) >= 1
+    counted = full.metrics()
+    assert counted['headlight_requests_total{route="/v1/embeddings",status="429"}'] == 1
+    assert counted['headlight_requests_total{route="/embed",status="429"}'] == 1
+    assert counted['headlight_rejected_total{reason="overloaded"}'] >= 2
+
+
+def test_the_connection_goes_on_after_it(full: Service) -> None:
+    """Whatever arrives of the body is discarded, in one piece or in many, and the next request is read cleanly."""
+    body = b'{"inputs": "%s"}' % (b"word " * 10_000)
+    whole = request_bytes(body=body)
+    with full.connect() as connection:
+        for parts in ([whole], [whole[:200], whole[200:9000], whole[9000:]], [whole[:-1], whole[-1:]]):
+            for part in parts:
+                connection.sendall(part)
+                time.sleep(0.02)
+            assert read_answer(connection).status_code == 429
+            connection.sendall(request_bytes("/livez", method="GET"))
+            assert read_answer(connection, "GET").status_code == 200
+
+
+def test_it_closes_the_connection_of_a_client_that_wants_that(full: Service) -> None:
+    """In HTTP/1.0, and with `Connection: close`."""
+    for request in (
+        request_bytes(body=GOOD, headers=["Connection: close"]),
+        request_bytes(body=GOOD).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    ):
+        with full.connect() as connection:
+            connection.sendall(request)
+            answer = read_answer(connection)
+            assert (answer.status_code, answer.headers["connection"]) == (429, "close")
+            assert connection.recv(1) == b""
+
+
+def test_a_body_that_never_ends_is_not_waited_for_long() -> None:
+    """The connection of a refused request is closed when the rest of its body does not arrive."""
+    settings = {"max_queue_tokens": 50, "request_timeout_s": 2}
+    with (
+        serve(module="tests.support.doubles", exit_code=None, **settings) as service,
+        filled(service),
+        service.connect() as connection,
+    ):
+        connection.sendall(request_bytes(body=GOOD)[:-5])
+        assert read_answer(connection).status_code == 429
+        start = time.monotonic()
+        assert connection.recv(1) == b""
+        assert 1 < time.monotonic() - start < 10
+
+
+def test_pipelined_requests_are_answered_in_order(full: Service) -> None:
+    """A refusal waits for the response to what came before it."""
+    with full.connect() as connection:
+        connection.sendall(request_bytes("/info", method="GET") + 2 * request_bytes(body=GOOD))
+        statuses = []
+        reader = connection.makefile("rb")
+        for _ in range(3):
+            status = int(reader.readline().split()[1])
+            length = 0
+            while line := reader.readline().strip():
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            reader.read(length)
+            statuses.append(status)
+        assert statuses == [200, 429, 429]
+
+
+def test_what_is_wrong_otherwise_is_said_first(full: Service) -> None:
+    """An overload hides no mistake of the client that would keep it from being served anyway."""
+    assert post(full, {}, "/nothing").status_code == 404
+    assert full.http.get("/encode").status_code == 405
+    assert full.http.post("/encode", content=b"a", headers={"Content-Type": "text/plain"}).status_code == 415
+    assert send(full, b" " * (2 * 2**20 + 1)).status_code == 413
+
+
+def test_refusals_have_one_line_for_all_of_a_second(full: Service) -> None:
+    """A line for each would cost more than the refusal."""
+    for _ in range(50):
+        assert post(full, {"inputs": "a"}).status_code == 429
+    until = time.monotonic() + 5
+    while "requests refused on arrival" not in full.log and time.monotonic() < until:
+        time.sleep(0.05)
+    lines = [line for line in full.log.splitlines() if "refused on arrival" in line]
+    assert 1 <= len(lines) < 40
+    assert "overloaded" in lines[-1]
+
+
+def test_without_a_key_it_is_a_401_as_ever() -> None:
+    """Who has no key learns nothing of the load."""
+    settings = {"max_queue_tokens": 50, "api_keys": "a-key-of-sixteen-letters"}
+    with serve(module="tests.support.doubles", exit_code=None, **settings) as service:
+        for client in (service,):
+            answer: Raw = client.raw(request_bytes(body=GOOD))
+            assert answer.status_code == 401
+
+
+def test_while_loading_clients_are_told_how_long_it_may_take() -> None:
+    """As long again as it has taken so far: so the times grow, and are no longer than half a minute."""
+    with serve(wait=False) as service:
+        service.wait_until_listening()
+        first = post(service, {"inputs": "a"})
+        if first.status_code == 503:
+            document = assert_problem(first, 503, "not-ready", phase="loading")
+            assert "loading" in document["detail"]
+            assert 1 <= int(first.headers["retry-after"]) <= 30
+        service.wait_until_ready()
+
+
+def test_a_drain_refuses_on_arrival_and_closes_the_connection() -> None:
+    """So that the client's next request reaches another instance."""
+    with serve(module="tests.support.doubles", exit_code=None, drain_timeout_s=3) as service:
+        with service.connect() as held, service.connect() as other:
+            held.sendall(request_bytes(body=b'{"inputs": "%s"}' % HANG.encode()))
+            time.sleep(0.3)
+            service.signal()
+            time.sleep(0.5)
+            other.sendall(request_bytes(body=GOOD))
+            answer = read_answer(other)
+            assert_problem(answer, 503, "not-ready", phase="draining")
+            assert answer.headers["connection"] == "close"
+            assert other.recv(1) == b""
+            cut_off = read_answer(held)
+            assert_problem(cut_off, 503, "not-ready")
+        service.wait()
+        assert "Traceback" not in service.log
+        assert "requests cut off: 1" in service.log
+
+
+def test_requests_that_wait_for_the_event_loop_count_when_the_service_drains() -> None:
+    """Hundreds that arrive together with the signal are all answered, and then the service ends."""
+    with serve() as service:
+        clients = [service.connect() for _ in range(200)]
+        for client in clients:
+            client.sendall(request_bytes(body=GOOD))
+        threading.Timer(0.0, service.signal).start()
+        statuses = [_status(client) for client in clients]
+        assert set(statuses) <= {200, 503}
+        assert service.wait() == 0
+
+
+def _status(client: socket.socket) -> int:
+    with client:
+        return read_answer(client).status_code

@@ -1,0 +1,120 @@
+"""What a queue takes, and when what it refuses should come back."""
+
+import heapq
+import math
+import random
+
+import pytest
+
+from service.engine.admission import Backlog, Demand, Load, Returns, exceeds, wait_s
+from service.sharing.board import Board
+
+LIMIT_S = 30.0
+NOTHING = Load(0.0, 0.0, 0)
+
+
+def test_an_idle_device_takes_any_request() -> None:
+    """However much it is: nobody would be served earlier if it were refused."""
+    assert not exceeds(Demand("a", 10**6, 1000.0), NOTHING, LIMIT_S)
+
+
+def test_what_cannot_be_done_in_time_is_refused() -> None:
+    """Behind twenty seconds of work six more can be done within thirty; ten would leave nothing to spare."""
+    load = Load(20.0, 0.0, 2)
+    assert not exceeds(Demand("b", 100, 6.0), load, LIMIT_S)
+    assert exceeds(Demand("b", 100, 10.0), load, LIMIT_S)
+
+
+def test_a_client_leaves_as_much_free_as_it_uses() -> None:
+    """So that a newcomer finds room, whatever one client sends."""
+    load = Load(12.0, 12.0, 1)
+    assert exceeds(Demand("a", 100, 3.0), load, LIMIT_S)
+    assert not exceeds(Demand("newcomer", 100, 3.0), Load(12.0, 0.0, 1), LIMIT_S)
+
+
+def test_a_light_client_has_a_part_that_heavy_ones_cannot_fill() -> None:
+    """When heavy clients have filled theirs, a short text is still taken, and the next heavy one is not."""
+    full = Load(26.0, 0.0, 3)
+    assert exceeds(Demand("heavy", 10_000, 3.0), full, LIMIT_S)
+    assert not exceeds(Demand("light", 10, 0.01), full, LIMIT_S)
+
+
+def test_a_short_deadline_is_met_in_equal_shares() -> None:
+    """Beside a long queue of another client, a light one gets an answer within a second, and no heavy one."""
+    load = Load(10.0, 0.0, 1)
+    assert not exceeds(Demand("light", 10, 0.1, within_s=1.0), load, LIMIT_S)
+    assert exceeds(Demand("heavy", 10, 2.0, within_s=1.0), load, LIMIT_S)
+
+
+def test_the_work_of_other_processes_and_models_counts() -> None:
+    """They run on the same cores."""
+    board = Board(2, ["one", "two"])
+    here, there = Backlog(board.column(0)), Backlog(board.column(1))
+    here.set("one", 1.0)
+    here.set("two", 2.0)
+    there.set("one", 4.0)
+    assert here.beside("one") == pytest.approx(6.0)
+    assert there.beside("one") == pytest.approx(3.0)
+
+
+def simulate(
+    clients: int, seconds: float, limit_s: float, processes: int, *, whole: bool
+) -> tuple[int, float]:
+    """Send one request of each client at once; those refused come back as they were told, five times at most.
+
+    Returns how many were answered, and the whole time relative to that of the work. A clock of its own runs:
+    the device takes `seconds` for a request, and requests are refused as a queue refuses them.
+    """
+    board = Board(processes, ["model"])
+    returns = [Returns(board.column(slot)) for slot in range(processes)]
+    arrivals = [(client / 1000, client, 0) for client in range(clients)]
+    heapq.heapify(arrivals)
+    ends, answered = 0.0, 0
+    while arrivals:
+        now, client, tries = heapq.heappop(arrivals)
+        left = max(0.0, ends - now)
+        demand, load = Demand("all", 100, seconds), Load(left, left, 1)
+        if not exceeds(demand, load, limit_s):
+            ends = max(now, ends) + seconds
+            answered += 1
+        elif tries < 5:
+            found = returns[client % processes].after(
+                wait_s(demand, load, limit_s), seconds, limit_s / 4, now
+            )
+            later = found.whole if whole else found.milliseconds / 1000
+            heapq.heappush(arrivals, (now + later, client, tries + 1))
+    return answered, ends / (clients * seconds)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["seconds", "milliseconds"])
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("clients", [12, 24, 100])
+@pytest.mark.parametrize(
+    ("seconds", "limit_s"), [(1.0, 30.0), (2.0, 30.0), (1.0, 4.0), (2.0, 6.0), (2.0, 2.0)]
+)
+def test_clients_that_come_back_when_they_are_told_to_are_all_answered(
+    clients: int, seconds: float, limit_s: float, processes: int, whole: bool
+) -> None:
+    """With five retries, whether they read seconds or milliseconds, and nearly as fast as the work allows."""
+    for seed in range(10):
+        random.seed(seed)
+        answered, ratio = simulate(clients, seconds, limit_s, processes, whole=whole)
+        assert answered == clients
+        assert ratio <= 1.3
+
+
+def test_in_one_second_no_more_come_back_than_fit_at_once() -> None:
+    """Of a queue of a tenth of a second, clients that read whole seconds come back over many seconds."""
+    random.seed(0)
+    for clients in (12, 24, 100):
+        assert simulate(clients, 0.02, 0.1, 1, whole=True)[0] == clients
+
+
+def test_no_client_is_told_to_wait_for_a_minute() -> None:
+    """Libraries take such a time for a mistake, and come back at once or never."""
+    returns = Returns()
+    times = [returns.after(10.0, 5.0, 10.0, now=100.0) for _ in range(1000)]
+    assert max(time.seconds for time in times) < 60
+    assert max(time.whole for time in times) < 60
+    assert all(time.whole >= 1 and time.milliseconds >= 1 for time in times)
+    assert math.isclose(min(time.seconds for time in times), 10.0, abs_tol=1.0)
