@@ -3,6 +3,7 @@
 // Arrays are exactly as large as the interface says, each in memory of its own, so that a step beyond any of them is
 // found; queries, keys and values are views into one array, off every boundary.
 #include <immintrin.h>
+#include <omp.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -454,6 +455,37 @@ AtenTensorOpaque random_tensor(int64_t rows, int64_t columns) {
     return made;
 }
 
+// A step of a pass during which somebody stops it, at the step of that kind that `left` counts down to.
+struct {
+    AddNorm add_norm;
+    Progress *progress;
+    int64_t left;
+} stopping;
+
+int add_norm_and_stop(const Norm *all) {
+    if (omp_get_thread_num() == 0 && stopping.left-- == 0) __atomic_store_n(&stopping.progress->stopping, 1, __ATOMIC_RELAXED);
+    return stopping.add_norm(all);
+}
+
+// Passes through some layers that are stopped before they begin, and at one of their norms, of which a layer has two.
+void try_stopping(Layers all) {
+    Progress progress{0, 0, 1};
+    all.progress = &progress;
+    products = 0;
+    int outcome = headlight_run_layers(&all);
+    expect(outcome == STOPPED && products == 0, "layers that were stopped before", outcome, STOPPED, all.tokens);
+    expect(progress.steps == 0 && progress.layers == 0, "what they count", (double)progress.steps, 0, all.tokens);
+    progress.stopping = 0;
+    const int64_t last = up_to(2 * (all.count - all.ends_observing));  // beyond the last norm nothing stops them
+    stopping = {all.add_norm, &progress, last};
+    all.add_norm = add_norm_and_stop;
+    outcome = headlight_run_layers(&all);
+    const bool stopped = last < 2 * (all.count - all.ends_observing);
+    expect(outcome == (stopped ? STOPPED : DONE), "the outcome of stopped layers", outcome, stopped, all.tokens);
+    expect(progress.layers == (stopped ? last / 2 : all.count), "layers", (double)progress.layers, (double)last, all.tokens);
+    expect(alive == 0, "tensors of stopped layers that were not let go of", (double)alive, 0, all.tokens);
+}
+
 // Some layers in one call, beside the same kernels called one by one; now and then a product fails. `own` are products of
 // our own with panels of some columns; without them there are those above, for PyTorch's.
 void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns) {
@@ -503,6 +535,9 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns
         all.torch = nullptr, all.multiply = own, all.rounded = nullptr;
         all.mixed = mixed.numbers.data(), all.wide = wide.data(), all.narrow = narrow.data();
     }
+    if (!up_to(2)) try_stopping(all), rounded = x;
+    Progress progress{};
+    if (up_to(1)) all.progress = &progress;
     const int64_t most = 4 * count - 3 * ends;
     products = 0, failing = fails ? up_to(most - 1) : -1;
     const int outcome = headlight_run_layers(&all);
@@ -510,6 +545,9 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns
     expect(outcome == (fails ? NO_MEMORY : DONE), "the outcome of layers", outcome, fails, tokens);
     expect(alive == 0, "tensors that were not let go of", (double)alive, 0, tokens);
     if (fails) return;
+    const int64_t steps = most + 3 * count - 2 * ends - (ends && !observed[0]);  // attention and two norms, too
+    expect(progress.layers == (all.progress ? count : 0), "layers", (double)progress.layers, (double)count, tokens);
+    expect(progress.steps == (all.progress ? steps : 0), "steps", (double)progress.steps, (double)steps, tokens);
     expect(products == (own ? 0 : most), "products", (double)products, (double)most, count);
 
     AtenTensorOpaque state = x, again = mixed;
@@ -545,6 +583,25 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns
         add_norm(product(layers[i].outer, &between));
         expect(!to[i] || states[i] == state.numbers, "a state", 0, 0, i);
     }
+}
+
+// Long steps count their progress: one of them every 64 million multiplications.
+void try_counting(Attend attend, Multiply multiply_all, int64_t columns) {
+    const int64_t tokens = 1024, starts[] = {0, tokens}, size = 128, in = 512, out = 512;
+    std::vector<float> qkv((size_t)(tokens * 3 * size), 0.5f), mixed((size_t)(tokens * size));
+    int64_t steps = 0;
+    Attention one{qkv.data(), qkv.data() + size, qkv.data() + 2 * size, 3 * size, mixed.data(), starts, tokens, 1, 1, size,
+                  0.25f, nullptr};
+    expect(attend(&one) == DONE && steps == 0, "attention that is not watched", (double)steps, 0, tokens);
+    one.steps = &steps;
+    const int64_t wanted = 2 * tokens * tokens * size >> 26;
+    expect(attend(&one) == DONE && steps >= wanted - 1 && steps <= wanted, "steps of attention", (double)steps, (double)wanted, tokens);
+    steps = 0;
+    std::vector<float> x((size_t)(tokens * in), 0.5f), y((size_t)(tokens * out)), weight((size_t)(out * in), 0.5f), bias((size_t)out);
+    const Panels<float> panels(weight, in, out, columns);
+    Product product{x.data(), panels.numbers, bias.data(), y.data(), tokens, in, out, NONE};
+    product.steps = &steps;
+    expect(multiply_all(&product) == DONE && steps >= 1, "steps of a product", (double)steps, 2, tokens);
 }
 
 void refuse(Attend attend) {
@@ -608,6 +665,7 @@ int main(int count, char **arguments) {
         const Multiply own = wide ? headlight_multiply_float32_avx512 : headlight_multiply_float32_avx2;
         const int64_t columns = wide ? headlight_columns_float32_avx512 : headlight_columns_float32_avx2;
         refuse(attend);
+        try_counting(attend, own, columns);
         for (int i = 0; i < rounds; i++) {
             try_attention<float>(attend, wide ? 16 : 8, true);
             try_norm<float>(add_norm);

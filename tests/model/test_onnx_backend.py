@@ -22,6 +22,7 @@ from model.onnx import names as graph
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import find_graph
 from model.onnx.session import Graph, choose_processor
+from model.progress import Progress
 from tests.references.checkpoints import write_bert
 from tests.references.comparing import distance, relative_distance
 from tests.support.backends import export_folder, small
@@ -60,9 +61,11 @@ def recorded() -> Iterator[list[tuple[Feed, list[str]]]]:
     seen: list[tuple[Feed, list[str]]] = []
     really = Graph.run
 
-    def watched(self: Graph, feed: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
+    def watched(
+        self: Graph, feed: Mapping[str, Any], outputs: Sequence[str], progress: Progress | None = None
+    ) -> dict[str, Any]:
         seen.append((dict(feed), list(outputs)))
-        return really(self, feed, outputs)
+        return really(self, feed, outputs, progress)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Graph, "run", watched)

@@ -44,7 +44,8 @@ needs_kernels = pytest.mark.skipif(
 )
 
 
-def _runs_int8() -> bool:
+def runs_int8() -> bool:
+    """Whether the processor has kernels of eight bits."""
     try:
         find_int8_kernels()
     except NoKernels:
@@ -52,7 +53,7 @@ def _runs_int8() -> bool:
     return True
 
 
-needs_int8 = pytest.mark.skipif(not _runs_int8(), reason="the processor has no products of eight bits")
+needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no products of eight bits")
 
 STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
 """A precision and instructions, for each of which the steps are compiled."""
