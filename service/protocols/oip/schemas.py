@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
 from service.protocols.lenient import Fields
@@ -171,6 +171,10 @@ class IndexedModel(BaseModel):
     version: str
     state: Literal["READY"] = "READY"
     reason: str = ""
+
+
+class Index(RootModel[list[IndexedModel]]):
+    """The models of the repository."""
 
 
 class Live(BaseModel):
