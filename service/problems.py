@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from http import HTTPStatus
 from typing import Any, get_args
 
@@ -71,6 +72,8 @@ _EXAMPLE = '{"inputs": "a text"}'
 _NOT_OBJECTS = ("model_attributes_type", "model_type")
 ECHO = 100
 """Characters of a client's input that a problem document echoes at most."""
+# A longer name resembles no field, and is slow to compare.
+_COMPARED = 40
 _LISTED = 10  # invalid fields
 # A longer detail is shortened to its first and last characters: it may echo long input.
 _SENTENCE, _END = 500, 90
@@ -103,7 +106,7 @@ class Problem(Exception):
         """The detail: long input of the client is cut, and large numbers are written as in the members."""
         detail = self.detail
         for value in self.members.values():
-            written = _writable(value)
+            written = writable(value)
             if written is not value:
                 detail = detail.replace(str(value), str(written))
         if len(detail) > _SENTENCE + _END:
@@ -121,7 +124,7 @@ class Problem(Exception):
                 "detail": self.sentence,
                 "instance": cut(instance),
                 "request_id": request_id,
-                **{name: _writable(value) for name, value in self.members.items()},
+                **{name: writable(value) for name, value in self.members.items()},
             }
         )
 
@@ -131,7 +134,7 @@ class Problem(Exception):
         return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
 
 
-def _writable(value: object) -> object:
+def writable(value: object) -> object:
     """Cut strings, and write integers beyond 64 bits (sent as 1e30) as floats, since orjson cannot."""
     if isinstance(value, str):
         return cut(value)
@@ -186,14 +189,14 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
     unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
-    errors = [_field_error(details, schema) for details in (*faults[:_LISTED], faults[unknown])]
-    other, listed = errors.pop(), [{"field": e["field"], "detail": e["detail"]} for e in errors]
-    for entry, whole in zip(listed[1:], errors[1:], strict=True):
-        if "allowed" in whole:  # the sentence lists the known fields once for all
-            entry["detail"] = whole["detail"].partition(";")[0]
-    first = dict(errors[0])
+    first = _field_error(faults[0], schema)
+    listed = [
+        {"field": error["field"], "detail": error["detail"]}
+        for error in (first, *(_field_error(details, schema, brief=True) for details in faults[1:_LISTED]))
+    ]
     sentence = f"{first['field']} {first.pop('detail')}"
     if unknown:
+        other = _field_error(faults[unknown], schema)
         sentence += f"; {other['field']} {other['detail']}"
     return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
 
@@ -224,11 +227,13 @@ def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> list[s
     return list(schema.model_fields)
 
 
-def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, Any]:
-    """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members."""
-    location = details["loc"]
-    unknown = details["type"] == "extra_forbidden"
-    fields = _fields_at(schema, location) if unknown else ()
+def _field_error(details: ErrorDetails, schema: type[BaseModel], *, brief: bool = False) -> dict[str, Any]:
+    """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members.
+
+    `brief` does not say which fields an unknown one could have been, as the sentence says for one of them.
+    """
+    location, unknown = details["loc"], details["type"] == "extra_forbidden"
+    fields = _fields_at(schema, location) if unknown and not brief else ()
     example = getattr(schema, "example", _EXAMPLE)
     context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields), "example": example}
     member: dict[str, Any] = {"field": cut(_place(location, context.get("field")))}
@@ -236,12 +241,12 @@ def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, An
     if location and details["type"] in _NOT_OBJECTS:
         template = "must be a JSON object"
     member["detail"] = details["msg"] if template is None else template.format_map(context)
-    if unknown:
+    if unknown and brief:
+        member["detail"] = "is not a known field"
+    elif unknown:
         member["allowed"] = list(fields)
-        name = str(details["loc"][-1])
-        # A very long name resembles none of them and is slow to compare.
-        if len(name) <= ECHO and (close := get_close_matches(name, fields, n=1)):
-            member["detail"] = f"is not a known field (did you mean {close[0]}?)"
+        if (meant := _closest(str(location[-1]), fields)) is not None:
+            member["detail"] = f"is not a known field (did you mean {meant}?)"
     limit = context.get("ge", context.get("le"))
     if limit is not None:
         member["limit"] = limit
@@ -249,3 +254,28 @@ def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, An
     if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= ECHO):
         member["actual"] = actual
     return member
+
+
+def _closest(name: str, fields: Sequence[str]) -> str | None:
+    """Return the field that a misspelt name resembles, None for a name like no other.
+
+    Only the field with the most pairs of letters in common is compared closely: to compare all of them takes
+    longer than all else about a refusal.
+    """
+    if len(name) > _COMPARED:
+        return None
+    pairs = _pairs(name)
+
+    def share(field: str) -> float:
+        of_field = _pairs_of_field(field)
+        return len(pairs & of_field) / (len(pairs) + len(of_field))
+
+    best = max(fields, key=share)
+    return best if get_close_matches(name, [best]) else None
+
+
+def _pairs(name: str) -> frozenset[str]:
+    return frozenset(map(str.__add__, name, name[1:]))
+
+
+_pairs_of_field = cache(_pairs)

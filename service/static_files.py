@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from werkzeug.http import parse_range_header
 
-from service.http.negotiation import PARSED_CHARACTERS
+from service.http.negotiation import is_short
 from service.problems import Problem
 from service.serialization.compression import CODINGS, choose_coding, compress
 
@@ -44,7 +44,7 @@ class StaticFile:
         if _has(request, self.tag):
             return Response(status_code=304, headers=self.headers)
         accepted = ", ".join(request.headers.getlist("accept-encoding"))
-        coding = choose_coding(accepted) if len(accepted) <= PARSED_CHARACTERS else None
+        coding = choose_coding(accepted) if is_short(accepted) else None
         coded = {} if coding is None else {"Content-Encoding": coding}
         return Response(self.bodies[coding], media_type=self.media_type, headers={**self.headers, **coded})
 
@@ -99,7 +99,7 @@ def digest(content: bytes) -> str:
 def _has(request: Request, tag: str) -> bool:
     """Compare the tags in If-None-Match weakly (RFC 9110 §13.1.2); one that lists very many has none."""
     given = ",".join(request.headers.getlist("if-none-match"))
-    if not given or len(given) > PARSED_CHARACTERS:
+    if not given or not is_short(given):
         return False
     tags = {one.strip().removeprefix("W/") for one in given.split(",")}
     return "*" in tags or tag.removeprefix("W/") in tags

@@ -28,8 +28,8 @@ RequestT = TypeVar("RequestT", bound=BaseModel)
 
 ABANDON_FACTOR = 8
 """A body this many times its limit is not read to the end: the connection is closed after the response."""
-# More than any schema has; a body with more is refused for that, without checking each field.
-_MAX_FIELDS = 64
+MAX_FIELDS = 64
+"""More than any schema has; a body with more is refused for that, without checking each field."""
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
 NO_CODING = ("", "identity")
@@ -37,7 +37,7 @@ NO_CODING = ("", "identity")
 SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
 # A longer Content-Type is not parsed: its only meaningful parameter is short.
-_MAX_TYPE_CHARACTERS = 1000
+_MAX_TYPE_CHARACTERS = 200
 # Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
 _MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
@@ -92,11 +92,11 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     raw, count = _count(body, state.settings, listed, most_numbers)
     chosen = choose_format(request, formats)
     dtype = read_array_type(request, chosen, formats)
-    if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
+    if isinstance(raw, dict) and len(raw) > MAX_FIELDS:
         raise Problem(
             "invalid-request",
             f"The body has {len(raw)} fields; the fields are {', '.join(schema.model_fields)}.",
-            members={"field": "body", "limit": _MAX_FIELDS, "actual": len(raw)},
+            members={"field": "body", "limit": MAX_FIELDS, "actual": len(raw)},
         )
     try:
         checked = schema.model_validate(raw)
@@ -163,7 +163,7 @@ async def parse_body(
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
     if transient:
         state.memory.take(context_of(request.scope).permit, transient)
-    max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + _MAX_FIELDS
+    max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + MAX_FIELDS
     most = max(MAX_INDICES, state.settings.max_inputs, most_numbers)
     try:
         parsed = await parse(content, max_items=most + 1, max_values=max_values)

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 from model.contract import STATISTICS, Aggregate, Role, Statistic, Weights
 from model.tokenization.tokenizer import Side
 from service.http.negotiation import FORMATS
+from service.http.request_body import MAX_FIELDS
 from service.protocols.native.chunks import Chunking, ChunksField
 from service.protocols.native.fields import (
     AllOrIndices,
@@ -17,6 +18,7 @@ from service.protocols.native.fields import (
     Inputs,
     PositiveNumber,
     WholeNumber,
+    at_most,
     invalid,
 )
 from service.serialization.items import Format
@@ -29,6 +31,17 @@ class Options(BaseModel):
     """Fields of a request: unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, value: object) -> object:
+        """Refuse an object with many unknown fields for their number, without an error for each."""
+        if isinstance(value, dict) and len(value) > MAX_FIELDS:
+            known = ", ".join(cls.model_fields)
+            raise invalid(
+                None, f"has {len(value)} fields and the limit is {MAX_FIELDS}; the fields are {known}"
+            )
+        return value
 
     def is_overridden(self, field: str) -> bool:
         """Whether a field was set to a value other than its default; setting the default never matters."""
@@ -163,9 +176,8 @@ class EncodeRequest(InputsRequest):
     """Texts to encode as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
 
     # Defaults are tuples: pydantic copies a list for each request.
-    outputs: tuple[EncodeOutput, ...] = Field(
+    outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=3), at_most(3)] = Field(
         ("sentence",),
-        max_length=3,
         description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
         "its sparse vector (SPLADE, Formal et al. 2021), or of one with stop words its keywords, weighed by "
         "attention (BM42); `[]` only with `chunks`.",
@@ -257,6 +269,10 @@ class EncodeRequest(InputsRequest):
         )
 
 
+_MOST = len(STATISTICS)
+Statistics = Annotated[list[Statistic], Field(min_length=1, max_length=_MOST), at_most(_MOST)]
+
+
 class AttentionOptions(Options):
     """Which attention to return, of every text that a request runs."""
 
@@ -309,10 +325,8 @@ class AttentionOptions(Options):
         description="Return statistics of the probabilities of each selected layer and head, over all rows "
         "that `special_tokens` and `level` leave, renormalized with `renormalize`.",
     )
-    statistics: list[Statistic] | None = Field(
+    statistics: Statistics | None = Field(
         None,
-        min_length=1,
-        max_length=len(STATISTICS),
         description="The statistics in `summary`; all by default. Others are not computed.",
     )
     maps: StrictBool = Field(
@@ -348,8 +362,8 @@ class AttentionOptions(Options):
 class AttentionRequest(AttentionOptions, InputsRequest):
     """Texts to return attention maps for."""
 
-    outputs: tuple[Output, ...] = Field(
-        (), max_length=2, description="Embeddings from the same pass, as in `/encode`; none by default."
+    outputs: Annotated[tuple[Output, ...], Field(max_length=2), at_most(2)] = Field(
+        (), description="Embeddings from the same pass, as in `/encode`; none by default."
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE
