@@ -31,7 +31,9 @@ def encoding(*offsets: tuple[int, int], prompt: int = 0, truncated: bool = False
 
 
 def split(chunking: Chunking, encoded: Encoding, text: str) -> Parts:
-    return ChunkPlan(chunking, 8, normalize=True, dimensions=None).split(0, encoded, text)
+    plan = ChunkPlan(chunking, 8, normalize=True, dimensions=None)
+    plan.check([encoded], [text])
+    return plan.split(encoded, text)
 
 
 def test_white_space_before_a_word_does_not_decide() -> None:

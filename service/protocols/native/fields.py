@@ -1,6 +1,7 @@
 """The types of request fields: each is checked with an error that names the field."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Literal, cast
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
@@ -111,15 +112,20 @@ def id_lists(value: object, info: ValidationInfo) -> IdLists:
         raise invalid(field, "must be a non-empty list of integers, or of lists of integers")
     if not isinstance(value[0], list):
         return IdLists([whole_numbers(value, field)], flat=True)
-    lists, total = [], 0
-    for i, ids in enumerate(value):
-        if not isinstance(ids, list):
-            raise invalid(f"{field}.{i}", f"must be a list of integers, as {field}.0 is")
-        lists.append(whole_numbers(ids, f"{field}.{i}"))
-        total += len(ids)
+    if set(map(type, value)) == {list} and set(map(type, chain.from_iterable(value))) <= {int}:
+        lists = value
+    else:
+        lists = [_integers(ids, f"{field}.{i}", field) for i, ids in enumerate(value)]
+    total = sum(map(len, lists))
     if total > MAX_IDS:
         raise invalid(field, f"has {total} ids and the limit is {MAX_IDS}: split them into several requests")
     return IdLists(lists)
+
+
+def _integers(value: object, place: str, field: str) -> Sequence[int]:
+    if not isinstance(value, list):
+        raise invalid(place, f"must be a list of integers, as {field}.0 is")
+    return whole_numbers(value, place)
 
 
 def whole_numbers(value: list[object], field: str) -> Sequence[int]:
