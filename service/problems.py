@@ -131,7 +131,7 @@ class Problem(Exception):
     def response(self, instance: str, request_id: str) -> Response:
         """Build the HTTP response."""
         body = self.document(instance=instance, request_id=request_id)
-        return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
+        return error_response(body, self.status, self.headers, MEDIA_TYPE)
 
 
 def writable(value: object) -> object:
@@ -139,6 +139,13 @@ def writable(value: object) -> object:
     if isinstance(value, str):
         return cut(value)
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
+
+
+def error_response(
+    body: bytes, status: HTTPStatus, headers: Mapping[str, str], media_type: str = "application/json"
+) -> Response:
+    """Build the response of an error, which browsers do not take for a page, whatever of a request it echoes."""
+    return Response(body, status, {**headers, "X-Content-Type-Options": "nosniff"}, media_type)
 
 
 class ProblemDocument(BaseModel):
