@@ -144,7 +144,7 @@ def writable(value: object) -> object:
 def error_response(
     body: bytes, status: HTTPStatus, headers: Mapping[str, str], media_type: str = "application/json"
 ) -> Response:
-    """Build the response of an error, which browsers do not take for a page, whatever of a request it echoes."""
+    """Build the response of an error, which browsers never take for a page, whatever it echoes."""
     return Response(body, status, {**headers, "X-Content-Type-Options": "nosniff"}, media_type)
 
 

@@ -6,6 +6,7 @@ do, and time for which the thread waited for a core, does not count.
 """
 
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
@@ -14,9 +15,13 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.app import create_app
+from service.engine.engine import Engine
 from service.http.server import open_listener, serve
+from service.lifecycle import Loader, load_engines
 from service.process import freeze, set_up_process
-from service.settings import read_settings
+from service.settings import Settings, read_settings
+from service.telemetry.metrics import Metrics
+from tests.support.doubles import poisoned
 
 
 class Clock:
@@ -85,14 +90,24 @@ class Timed:
             self.times.append((inside.ns - server.ns, server.ns))
 
 
-def main() -> int:
-    """Serve as the service does, with its times."""
+def never(_settings: Settings, _metrics: Metrics) -> dict[str, Engine]:
+    """Load for ever."""
+    threading.Event().wait()
+    raise AssertionError("nothing sets the event")
+
+
+def main(*arguments: str) -> int:
+    """Serve as the service does, with its times.
+
+    With `--loading` no model is ever loaded; with `--hanging` the model hangs on a word (`doubles`).
+    """
     set_up_process()
-    app = create_app(read_settings())
+    loads: dict[tuple[str, ...], Loader] = {("--loading",): never, ("--hanging",): poisoned}
+    app = create_app(read_settings(), loads.get(arguments, load_engines))
     app.state.service.on_ready = freeze
     serve(Timed(app), app.state.service, open_listener(app.state.service.settings))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
