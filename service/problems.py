@@ -52,7 +52,7 @@ INTERNAL_ERROR = "An internal error occurred; the service's log has the details.
 # Pydantic's error types, reworded for JSON: each continues a sentence after the field's name.
 _DETAILS = {
     "bool_type": "must be true or false",
-    "extra_forbidden": "is not a known field; the fields are {fields}",
+    "extra_forbidden": "is not a known field",
     "greater_than_equal": "must be at least {ge}",
     "int_type": "must be an integer",
     "invalid": "{message}",
@@ -60,8 +60,6 @@ _DETAILS = {
     "list_type": "must be a list of at least one item",
     "literal_error": "must be {expected}",
     "missing": "is required",
-    "model_attributes_type": "must be a JSON object, such as {example}",
-    "model_type": "must be a JSON object, such as {example}",
     "string_type": "must be a string",
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
@@ -197,10 +195,8 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     # A missing field may be present under a wrong name, which is then the actual mistake.
     unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
     first = _field_error(faults[0], schema)
-    listed = [
-        {"field": error["field"], "detail": error["detail"]}
-        for error in (first, *(_field_error(details, schema, brief=True) for details in faults[1:_LISTED]))
-    ]
+    listed = [{"field": first["field"], "detail": first["detail"]}]
+    listed += [_brief_error(details, schema) for details in faults[1:_LISTED]]
     sentence = f"{first['field']} {first.pop('detail')}"
     if unknown:
         other = _field_error(faults[unknown], schema)
@@ -223,7 +219,7 @@ def _place(location: Sequence[str | int], given: str | None) -> str:
     return ".".join([*map(str, within), given])
 
 
-def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> Sequence[str]:
     """List the fields of the object in a body that has the field at `location`."""
     for name in location[:-1]:
         field = schema.model_fields.get(str(name))
@@ -231,29 +227,23 @@ def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> list[s
         schema = next(
             (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), schema
         )
-    return list(schema.model_fields)
+    return _fields_of(schema)
 
 
-def _field_error(details: ErrorDetails, schema: type[BaseModel], *, brief: bool = False) -> dict[str, Any]:
-    """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members.
+@cache
+def _fields_of(schema: type[BaseModel]) -> Sequence[str]:
+    return tuple(schema.model_fields)
 
-    `brief` does not say which fields an unknown one could have been, as the sentence says for one of them.
-    """
-    location, unknown = details["loc"], details["type"] == "extra_forbidden"
-    fields = _fields_at(schema, location) if unknown and not brief else ()
-    example = getattr(schema, "example", _EXAMPLE)
-    context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields), "example": example}
+
+def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, Any]:
+    """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members."""
+    location, context = details["loc"], details.get("ctx", {})
     member: dict[str, Any] = {"field": cut(_place(location, context.get("field")))}
-    template = _DETAILS.get(details["type"])
-    if location and details["type"] in _NOT_OBJECTS:
-        template = "must be a JSON object"
-    member["detail"] = details["msg"] if template is None else template.format_map(context)
-    if unknown and brief:
-        member["detail"] = "is not a known field"
-    elif unknown:
-        member["allowed"] = list(fields)
-        if (meant := _closest(str(location[-1]), fields)) is not None:
-            member["detail"] = f"is not a known field (did you mean {meant}?)"
+    if details["type"] == "extra_forbidden":
+        fields = _fields_at(schema, location)
+        member |= {"detail": _advice(str(location[-1]), fields), "allowed": fields}
+    else:
+        member["detail"] = _detail(details, schema)
     limit = context.get("ge", context.get("le"))
     if limit is not None:
         member["limit"] = limit
@@ -261,6 +251,29 @@ def _field_error(details: ErrorDetails, schema: type[BaseModel], *, brief: bool 
     if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= ECHO):
         member["actual"] = actual
     return member
+
+
+def _brief_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, str]:
+    """Say which field is wrong and how; of an unknown field only that it is unknown."""
+    place = cut(_place(details["loc"], details.get("ctx", {}).get("field")))
+    return {"field": place, "detail": _detail(details, schema)}
+
+
+def _detail(details: ErrorDetails, schema: type[BaseModel]) -> str:
+    if details["type"] in _NOT_OBJECTS:
+        return (
+            "must be a JSON object"
+            if details["loc"]
+            else f"must be a JSON object, such as {getattr(schema, 'example', _EXAMPLE)}"
+        )
+    template = _DETAILS.get(details["type"])
+    return details["msg"] if template is None else template.format_map(details.get("ctx", {}))
+
+
+def _advice(name: str, fields: Sequence[str]) -> str:
+    meant = _closest(name, fields)
+    advice = f"; the fields are {', '.join(fields)}" if meant is None else f" (did you mean {meant}?)"
+    return f"is not a known field{advice}"
 
 
 def _closest(name: str, fields: Sequence[str]) -> str | None:

@@ -20,7 +20,7 @@ from service.http.negotiation import FORMATS, choose_format, read_array_type
 from service.http.request_context import Body, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
-from service.problems import Problem, from_validation_error
+from service.problems import Problem, cut, from_validation_error
 from service.serialization.items import ArrayType, Format
 from service.settings import Settings
 
@@ -28,8 +28,8 @@ RequestT = TypeVar("RequestT", bound=BaseModel)
 
 ABANDON_FACTOR = 8
 """A body this many times its limit is not read to the end: the connection is closed after the response."""
-MAX_FIELDS = 64
-"""More than any schema has; a body with more is refused for that, without checking each field."""
+# More than any schema has; a body with more is refused for that, without checking each field.
+_MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
 NO_CODING = ("", "identity")
@@ -92,11 +92,11 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     raw, count = _count(body, state.settings, listed, most_numbers)
     chosen = choose_format(request, formats)
     dtype = read_array_type(request, chosen, formats)
-    if isinstance(raw, dict) and len(raw) > MAX_FIELDS:
+    if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
             "invalid-request",
             f"The body has {len(raw)} fields; the fields are {', '.join(schema.model_fields)}.",
-            members={"field": "body", "limit": MAX_FIELDS, "actual": len(raw)},
+            members={"field": "body", "limit": _MAX_FIELDS, "actual": len(raw)},
         )
     try:
         checked = schema.model_validate(raw)
@@ -163,7 +163,7 @@ async def parse_body(
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
     if transient:
         state.memory.take(context_of(request.scope).permit, transient)
-    max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + MAX_FIELDS
+    max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + _MAX_FIELDS
     most = max(MAX_INDICES, state.settings.max_inputs, most_numbers)
     try:
         parsed = await parse(content, max_items=most + 1, max_values=max_values)
@@ -197,14 +197,14 @@ def _check_content(request: Request) -> None:
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(
             "unsupported-media-type",
-            f"The Content-Type is {content_type}: send JSON in UTF-8 as application/json.",
+            f"The Content-Type is {cut(content_type)}: send JSON in UTF-8 as application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
         )
     encoding = request.headers.get("content-encoding", "")
     if encoding.strip().lower() not in NO_CODING:
         raise Problem(
             "unsupported-media-type",
-            f"The Content-Encoding is {encoding}: send the body uncompressed.",
+            f"The Content-Encoding is {cut(encoding)}: send the body uncompressed.",
             members={"field": "Content-Encoding", "actual": encoding, "allowed": ["identity"]},
         )
 
