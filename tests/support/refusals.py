@@ -102,7 +102,7 @@ REFUSALS: dict[str, Refusal] = {
     "many inputs": encode("too-many-inputs", 413, inputs=["a"] * 9),
     "a large response": Refusal(
         "response-too-large",
-        posted("/attention", {"inputs": "a " * 60}),
+        posted("/attention", {"inputs": "a " * 20}),
         413,
         posted("/attention", {"inputs": "a", "layers": [0], "heads": [0]}),
     ),
