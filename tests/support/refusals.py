@@ -1,6 +1,5 @@
 """The catalogue of refusals: for each kind of problem a request that gets it, and what that costs."""
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -57,6 +56,8 @@ class Refusal:
     place: Place = "plain"
     in_app: bool = True
     """False if the connection refuses it: no app has seen it."""
+    tokenized: bool = False
+    """Whether its tokens must be known first."""
 
 
 _GOOD = {"inputs": "a", "dimensions": 2}
@@ -71,9 +72,12 @@ _BERT = posted("/encode", {"id": 1, "texts": ["a"]})
 _PAGE = "/docs/swagger-ui.css"
 
 
-def encode(kind: str, status: int, *headers: str, place: Place = "plain", **body: object) -> Refusal:
+def encode(
+    kind: str, status: int, *headers: str, place: Place = "plain", tokenized: bool = False, **body: object
+) -> Refusal:
     """A refusal of `/encode`."""
-    return Refusal(kind, posted("/encode", _GOOD | body, *headers), status, _ENCODE, place=place)
+    sent = posted("/encode", _GOOD | body, *headers)
+    return Refusal(kind, sent, status, _ENCODE, place=place, tokenized=tokenized)
 
 
 def connection(kind: str, status: int, sent: bytes) -> Refusal:
@@ -86,7 +90,7 @@ REFUSALS: dict[str, Refusal] = {
     "no HTTP": connection("malformed-request", 400, b"GARBAGE\r\n\r\n"),
     "no key": Refusal("unauthorized", request_bytes("/encode", b"{}"), 401, _ENCODE),
     "no key for /info": Refusal("unauthorized", request_bytes("/info", method="GET"), 401, got("/info")),
-    "no route": Refusal("not-found", got("/nothing"), 404, got("/livez")),
+    "no route": Refusal("not-found", got("/nothing"), 404, got("/info")),
     "no file of a page": Refusal("not-found", got("/docs/nothing.js"), 404, got(_PAGE)),
     "no model": encode("model-not-found", 404, model="gpt"),
     "a wrong method": Refusal("method-not-allowed", got("/encode"), 405, _ENCODE),
@@ -105,6 +109,7 @@ REFUSALS: dict[str, Refusal] = {
         posted("/attention", {"inputs": "a " * 20}),
         413,
         posted("/attention", {"inputs": "a", "layers": [0], "heads": [0]}),
+        tokenized=True,
     ),
     "a range": Refusal("range-not-satisfiable", got(_PAGE, "Range: bytes=99999999-"), 416, got(_PAGE)),
     "no content type": encode("unsupported-media-type", 415, "Content-Type: text/plain"),
@@ -133,9 +138,9 @@ REFUSALS: dict[str, Refusal] = {
         422,
     ),
     "no token": Refusal("invalid-request", posted("/decode", {"token_ids": [10**6]}), 422),
-    "a long input": encode("input-too-long", 422, inputs=LONG, truncate=False),
+    "a long input": encode("input-too-long", 422, inputs=LONG, truncate=False, tokenized=True),
     "no head": Refusal("unsupported", posted("/predict", {"inputs": "a"}), 422),
-    "a full queue": encode("overloaded", 429, place="full"),
+    "a full queue": encode("overloaded", 429, place="full", tokenized=True),
     "a version of HTTP": connection("http-version-not-supported", 505, b"GET / HTTP/2.0\r\nHost: a\r\n\r\n"),
     "a transfer coding": connection(
         "transfer-coding-not-implemented",
@@ -160,7 +165,7 @@ REFUSALS: dict[str, Refusal] = {
         "invalid-request", posted(_INFER, {"inputs": [{}] * _LONGEST}), 400, _OIP, "oip"
     ),
     "OIP: a method": Refusal("method-not-allowed", got(_INFER), 405, _OIP, "oip"),
-    "OIP: a route": Refusal("not-found", got("/v2/nothing"), 404, got("/v2"), "oip"),
+    "OIP: a route": Refusal("not-found", got("/v2/nothing"), 404, protocol="oip"),
     "bert-as-service": Refusal(
         "invalid-request", posted("/encode", {"id": 1, "texts": [1]}), 400, _BERT, "bert"
     ),
@@ -172,14 +177,17 @@ FAILURES = frozenset(("inference-failed", "internal-error", "deadline-exceeded")
 
 
 class Services:
-    """The services of the catalogue, each started when it is first needed."""
+    """The services of the catalogue, each started when it is first needed.
+
+    The one whose queue is full is started anew each time: it is full for some seconds only.
+    """
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._started: dict[Place, Service] = {}
 
     def __getitem__(self, place: Place) -> Service:
-        if place not in self._started:
+        if place not in self._started or place == "full":
             self._started[place] = _STARTS[place](self._stack)
         return self._started[place]
 
@@ -238,7 +246,7 @@ def measure(service: Service, sent: bytes, count: int) -> Cost:
     method = sent.partition(b" ")[0].decode()
     service.http.get("/times")
     statuses, connected = set[int](), service.connect()
-    clock = _process_clock(service.process.pid)
+    clock = _clock_of(service.process.pid)
     before = time.clock_gettime(clock)
     try:
         for _ in range(count):
@@ -254,6 +262,6 @@ def measure(service: Service, sent: bytes, count: int) -> Cost:
     return Cost(statuses, sorted(1e-9 * ns for ns, _ in service.http.get("/times").json()), process_s)
 
 
-def _process_clock(pid: int) -> int:
+def _clock_of(pid: int) -> int:
     """The clock of the processor time of another process, as clock_getcpuclockid(3) makes it on Linux."""
-    return (~pid << 3) | 2 if os.name == "posix" else time.CLOCK_REALTIME
+    return (~pid << 3) | 2
