@@ -76,6 +76,22 @@ def test_a_text_has_a_bounded_number_of_chunks(count: int, limit: bool) -> None:
         assert way_out in refused.value.detail
 
 
+def test_windows_are_counted_without_looking_at_texts() -> None:
+    """Thousands of texts that have too many in all are refused before any of them is split."""
+    for count in (0, 1, 2, 5, 6, 7, 100):
+        encoded = encoding(*((2 * i, 2 * i + 1) for i in range(count)), prompt=2)
+        for windows in (Windows(1, 0), Windows(3, 2), Windows(5, 1), Windows(200, 0)):
+            made = ChunkPlan(windows, 8, normalize=True, dimensions=None)
+            assert made.most(encoded) == len(made.split(encoded, "ab" * count).tokens)
+    # Without the places of its tokens, no text can be split.
+    good, bad = (replace(encoding(*[(0, 1)] * count), offsets=[]) for count in (4096, 4097))
+    made = ChunkPlan(Windows(1, 0), 8, normalize=True, dimensions=None)
+    made.check([good] * 2, ["a"] * 2)
+    with pytest.raises(Problem) as refused:
+        made.check([good, bad], ["a"] * 2)
+    assert "chunks splits inputs.1 into" in refused.value.detail
+
+
 def plan(options: dict[str, Any], **model: Any) -> EncodePlan:
     request = EncodeRequest.model_validate({"inputs": "a", "chunks": "sentences"} | options)
     return plan_encode(request.embeddings, replace(INFO, **model))
