@@ -139,7 +139,7 @@ def test_the_page_may_load_nothing_from_elsewhere(service: Service) -> None:
     (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
     digest = b64encode(sha256(script.encode()).digest()).decode()
     policy = (
-        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self' 'unsafe-inline'; "
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; "
         "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )
