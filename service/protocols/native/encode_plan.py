@@ -206,15 +206,17 @@ def resolve(
 
     `available` says how many there are, for the error, which names `field` or else the item of `option`.
     """
-    for position, index in enumerate(indices):
-        if not -count <= index < count:
-            raise OutOfRange(
-                f"{option}.{position} is {index} and {available}: choose from {-count} to {count - 1}.",
-                field=field or f"{option}.{position}",
-                actual=index,
-                allowed=(-count, count - 1),
-            )
-    return tuple(index % count for index in indices)
+    # There may be thousands: each step looks at all of them at once.
+    least = min(indices)
+    if least < -count or max(indices) >= count:
+        position, index = next(one for one in enumerate(indices) if not -count <= one[1] < count)
+        raise OutOfRange(
+            f"{option}.{position} is {index} and {available}: choose from {-count} to {count - 1}.",
+            field=field or f"{option}.{position}",
+            actual=index,
+            allowed=(-count, count - 1),
+        )
+    return tuple(indices) if least >= 0 else tuple(index % count for index in indices)
 
 
 def choose_prompt(request: PromptRequest, info: ModelInfo) -> str:
