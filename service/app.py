@@ -7,23 +7,22 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from anyio.to_thread import current_default_thread_limiter
-from fastapi import Depends, FastAPI
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model.errors import ModelError
 from service.endpoints import Endpoint
 from service.explorer.page import read_page
 from service.http.cors import Cors
-from service.http.error_responses import answer_error
+from service.http.error_responses import answer_error, no_route, wrong_method
 from service.http.middleware import RequestMiddleware, authorize
 from service.http.request_context import context_of
 from service.lifecycle import VERSION, Loader, ServiceState
 from service.loading import load_engines
 from service.problems import Problem
+from service.protocols.documentation import Documentation
 from service.protocols.endpoints import select_endpoints
 from service.protocols.openapi import build_openapi, operation_id
 from service.settings import Settings
@@ -34,8 +33,6 @@ log = logging.getLogger(__name__)
 _SUPERVISION_S = 0.25
 # If a check is this late, the whole process was suspended or starved, its computations included.
 _STOPPED_S = 1.0
-# Threads that read the files of /docs; Starlette's own limit is 40, and each thread stays for a while.
-_READERS = 2
 
 
 def create_app(
@@ -59,7 +56,6 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         loading = threading.Thread(target=state.load, name="load", daemon=True)
         loading.start()
-        current_default_thread_limiter().total_tokens = _READERS
         if wait:
             await asyncio.to_thread(loading.join)
             if state.failure is not None:
@@ -84,22 +80,20 @@ def create_app(
     )
     app.state.service, app.state.endpoints = state, endpoints
     app.state.explorer = read_page() if explorer else None
+    app.state.documentation = Documentation(
+        lambda: build_openapi(app, VERSION, endpoints, keys=state.keys.required)
+    )
     for endpoint in endpoints:
-        _add(app, endpoint)
-    infer: ASGIApp = _infer
+        _describe(app, endpoint)
+    answer: ASGIApp = _answer
     if settings.origins:
-        app.add_middleware(Cors, origins=settings.origins)
-        infer = Cors(infer, settings.origins)
-    app.add_middleware(RequestMiddleware, state=state, endpoints=endpoints)
-    for error in (Problem, ModelError, HTTPException):
-        app.add_exception_handler(error, answer_error)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    app.inference = RequestMiddleware(infer, state, endpoints)
+        answer = Cors(answer, settings.origins)
+    app.answer = RequestMiddleware(answer, state, endpoints)
     return app
 
 
-def _add(app: FastAPI, endpoint: Endpoint) -> None:
-    """Register an endpoint with FastAPI."""
+def _describe(app: FastAPI, endpoint: Endpoint) -> None:
+    """Register an endpoint with FastAPI, which describes it in the OpenAPI schema."""
     app.add_api_route(
         endpoint.path,
         endpoint.handler,
@@ -109,50 +103,49 @@ def _add(app: FastAPI, endpoint: Endpoint) -> None:
         include_in_schema=endpoint.summary is not None,
         responses=dict(endpoint.responses),
         response_class=endpoint.response_class or JSONResponse,
-        dependencies=[Depends(authorize)] if endpoint.guarded else [],
+        response_model=None,
     )
 
 
 class App(FastAPI):
-    """Sends inference requests straight to their handlers, and all others through FastAPI.
+    """Sends requests straight to the handlers of the endpoint table; FastAPI only describes the routes.
 
-    FastAPI's layers do nothing for inference requests, but would take a third of a short request's time.
+    FastAPI's layers would take a third of the time of a short request, and twice as long as most refusals.
     """
 
-    inference: ASGIApp
+    answer: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http" and scope["method"] == "POST" and self._is_inference(scope["path"]):
+        if scope["type"] == "http":
             scope["app"] = self
-            await self.inference(scope, receive, send)
+            await self.answer(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
-    def _is_inference(self, path: str) -> bool:
-        endpoint = self.state.endpoints.find(path, "POST")
-        return endpoint is not None and endpoint.inference
 
-
-async def _infer(scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
     request = Request(scope, receive)
-    endpoint = context_of(scope).endpoint
-    assert endpoint is not None  # noqa: S101 - `App` sends only requests of known endpoints here
     try:
-        authorize(request)
-        if "{" in endpoint.path:
-            scope["path_params"] = request.app.state.endpoints.parameters(scope["path"])
-        response = await endpoint.handler(request)
+        response = await _handle(request)
     except (Problem, ModelError) as error:
-        response = await answer_error(request, error)
+        response = answer_error(request, error)
     await response(scope, receive, send)
 
 
-def _openapi(app: FastAPI) -> dict[str, object]:
-    if app.openapi_schema is None:
-        state = app.state
-        app.openapi_schema = build_openapi(app, VERSION, state.endpoints, keys=state.service.keys.required)
-    return app.openapi_schema
+async def _handle(request: Request) -> Response:
+    """Call the handler of a request, or raise the 404, the 405 or the 401."""
+    scope, endpoint = request.scope, context_of(request.scope).endpoint
+    if endpoint is None:
+        raise no_route(request)
+    handler = endpoint.handler if scope["method"] in endpoint.methods else endpoint.other_methods
+    if handler is None:
+        raise wrong_method(request)
+    if endpoint.guarded:
+        authorize(request)
+    if "{" in endpoint.path:
+        scope["path_params"] = request.app.state.endpoints.parameters(scope["path"])
+    return await handler(request)
 
 
 async def _supervise(state: ServiceState) -> None:

@@ -1,17 +1,20 @@
 """The table of endpoints: how each is served, described, guarded, counted and refused."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
 from service.problems import KINDS, Problem, ProblemDocument
 
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers a request; it raises a Problem or a ModelError to refuse it."""
 ErrorRenderer = Callable[[Problem, str, str], Response]
 """Builds the response for a problem, the request's path and its id."""
 
@@ -23,11 +26,13 @@ def status_of(kind: str) -> HTTPStatus:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One path. With a `request` schema it is an inference endpoint, whose handler reads the body itself."""
+    """One path. With a `request` schema it is an inference endpoint."""
 
     path: str
-    handler: Callable[..., Any]
+    handler: Handler
     methods: tuple[str, ...] = ("GET",)
+    other_methods: Handler | None = None
+    """Answers requests with other methods, of which some have another refusal than the 405."""
     summary: str | None = None
     """Its title in the OpenAPI schema; endpoints without one are left out of it."""
     request: type[BaseModel] | None = None

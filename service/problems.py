@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from functools import cache
 from http import HTTPStatus
 from typing import Any, get_args
 
@@ -53,7 +53,7 @@ INTERNAL_ERROR = "An internal error occurred; the service's log has the details.
 # Pydantic's error types, reworded for JSON: each continues a sentence after the field's name.
 _DETAILS = {
     "bool_type": "must be true or false",
-    "extra_forbidden": "is not a known field; the fields are {fields}",
+    "extra_forbidden": "is not a known field",
     "greater_than_equal": "must be at least {ge}",
     "int_type": "must be an integer",
     "invalid": "{message}",
@@ -61,8 +61,6 @@ _DETAILS = {
     "list_type": "must be a list of at least one item",
     "literal_error": "must be {expected}",
     "missing": "is required",
-    "model_attributes_type": "must be a JSON object, such as {example}",
-    "model_type": "must be a JSON object, such as {example}",
     "string_type": "must be a string",
     "too_long": "must be a list of at most {max_length} item(s)",
     "too_short": "must be a list of at least one item",
@@ -73,6 +71,8 @@ _EXAMPLE = '{"inputs": "a text"}'
 _NOT_OBJECTS = ("model_attributes_type", "model_type")
 ECHO = 100
 """Characters of a client's input that a problem document echoes at most."""
+# Of the pairs of letters of two names, the share that they have in common if one is meant by the other.
+_ALIKE = 0.5
 _LISTED = 10  # invalid fields
 # A longer detail is shortened to its first and last characters: it may echo long input.
 _SENTENCE, _END = 500, 90
@@ -105,7 +105,7 @@ class Problem(Exception):
         """The detail: long input of the client is cut, and large numbers are written as in the members."""
         detail = self.detail
         for value in self.members.values():
-            written = _writable(value)
+            written = writable(value)
             if written is not value:
                 detail = detail.replace(str(value), str(written))
         if len(detail) > _SENTENCE + _END:
@@ -123,21 +123,28 @@ class Problem(Exception):
                 "detail": self.sentence,
                 "instance": cut(instance),
                 "request_id": request_id,
-                **{name: _writable(value) for name, value in self.members.items()},
+                **{name: writable(value) for name, value in self.members.items()},
             }
         )
 
     def response(self, instance: str, request_id: str) -> Response:
         """Build the HTTP response."""
         body = self.document(instance=instance, request_id=request_id)
-        return Response(body, status_code=self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
+        return error_response(body, self.status, self.headers, MEDIA_TYPE)
 
 
-def _writable(value: object) -> object:
+def writable(value: object) -> object:
     """Cut strings, and write integers beyond 64 bits (sent as 1e30) as floats, since orjson cannot."""
     if isinstance(value, str):
         return cut(value)
     return float(value) if isinstance(value, int) and abs(value) >= 2**63 else value
+
+
+def error_response(
+    body: bytes, status: HTTPStatus, headers: Mapping[str, str], media_type: str = "application/json"
+) -> Response:
+    """Build the response of an error, which browsers never take for a page, whatever it echoes."""
+    return Response(body, status, {**headers, "X-Content-Type-Options": "nosniff"}, media_type)
 
 
 class ProblemDocument(BaseModel):
@@ -198,14 +205,12 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
     unknown = next((i for i, details in enumerate(faults) if details["type"] == "extra_forbidden"), 0)
-    errors = [_field_error(details, schema) for details in (*faults[:_LISTED], faults[unknown])]
-    other, listed = errors.pop(), [{"field": e["field"], "detail": e["detail"]} for e in errors]
-    for entry, whole in zip(listed[1:], errors[1:], strict=True):
-        if "allowed" in whole:  # the sentence lists the known fields once for all
-            entry["detail"] = whole["detail"].partition(";")[0]
-    first = dict(errors[0])
+    first = _field_error(faults[0], schema)
+    listed = [{"field": first["field"], "detail": first["detail"]}]
+    listed += [_brief_error(details, schema) for details in faults[1:_LISTED]]
     sentence = f"{first['field']} {first.pop('detail')}"
     if unknown:
+        other = _field_error(faults[unknown], schema)
         sentence += f"; {other['field']} {other['detail']}"
     return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
 
@@ -225,7 +230,7 @@ def _place(location: Sequence[str | int], given: str | None) -> str:
     return ".".join([*map(str, within), given])
 
 
-def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> Sequence[str]:
     """List the fields of the object in a body that has the field at `location`."""
     for name in location[:-1]:
         field = schema.model_fields.get(str(name))
@@ -233,27 +238,23 @@ def _fields_at(schema: type[BaseModel], location: Sequence[str | int]) -> list[s
         schema = next(
             (kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), schema
         )
-    return list(schema.model_fields)
+    return _fields_of(schema)
+
+
+@cache
+def _fields_of(schema: type[BaseModel]) -> Sequence[str]:
+    return tuple(schema.model_fields)
 
 
 def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, Any]:
     """Describe what is wrong with one field and what is allowed: `field`, `detail` and further members."""
-    location = details["loc"]
-    unknown = details["type"] == "extra_forbidden"
-    fields = _fields_at(schema, location) if unknown else ()
-    example = getattr(schema, "example", _EXAMPLE)
-    context: dict[str, Any] = {**details.get("ctx", {}), "fields": ", ".join(fields), "example": example}
+    location, context = details["loc"], details.get("ctx", {})
     member: dict[str, Any] = {"field": cut(_place(location, context.get("field")))}
-    template = _DETAILS.get(details["type"])
-    if location and details["type"] in _NOT_OBJECTS:
-        template = "must be a JSON object"
-    member["detail"] = details["msg"] if template is None else template.format_map(context)
-    if unknown:
-        member["allowed"] = list(fields)
-        name = str(details["loc"][-1])
-        # A very long name resembles none of them and is slow to compare.
-        if len(name) <= ECHO and (close := get_close_matches(name, fields, n=1)):
-            member["detail"] = f"is not a known field (did you mean {close[0]}?)"
+    if details["type"] == "extra_forbidden":
+        fields = _fields_at(schema, location)
+        member |= {"detail": _advice(str(location[-1]), fields), "allowed": fields}
+    else:
+        member["detail"] = _detail(details, schema)
     limit = context.get("ge", context.get("le"))
     if limit is not None:
         member["limit"] = limit
@@ -261,3 +262,51 @@ def _field_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, An
     if isinstance(actual, bool | int | float) or (isinstance(actual, str) and len(actual) <= ECHO):
         member["actual"] = actual
     return member
+
+
+def _brief_error(details: ErrorDetails, schema: type[BaseModel]) -> dict[str, str]:
+    """Say which field is wrong and how; of an unknown field only that it is unknown."""
+    place = cut(_place(details["loc"], details.get("ctx", {}).get("field")))
+    return {"field": place, "detail": _detail(details, schema)}
+
+
+def _detail(details: ErrorDetails, schema: type[BaseModel]) -> str:
+    if details["type"] in _NOT_OBJECTS:
+        return (
+            "must be a JSON object"
+            if details["loc"]
+            else f"must be a JSON object, such as {getattr(schema, 'example', _EXAMPLE)}"
+        )
+    template = _DETAILS.get(details["type"])
+    return details["msg"] if template is None else template.format_map(details.get("ctx", {}))
+
+
+def _advice(name: str, fields: Sequence[str]) -> str:
+    meant = _closest(name, fields)
+    advice = f"; the fields are {', '.join(fields)}" if meant is None else f" (did you mean {meant}?)"
+    return f"is not a known field{advice}"
+
+
+def _closest(name: str, fields: Sequence[str]) -> str | None:
+    """Return the field that a misspelt name resembles, None for a name like no other.
+
+    They are compared by the pairs of letters that they share (Dice 1945), which takes a tenth of the time of
+    `difflib`: that was longer than all else about a refusal.
+    """
+    if len(name) > ECHO:
+        return None
+    pairs = _pairs(name)
+
+    def likeness(field: str) -> float:
+        of_field = _pairs_of_field(field)
+        return 2 * len(pairs & of_field) / (len(pairs) + len(of_field))
+
+    best = max(fields, key=likeness)
+    return best if likeness(best) >= _ALIKE else None
+
+
+def _pairs(name: str) -> frozenset[str]:
+    return frozenset(map(str.__add__, name, name[1:]))
+
+
+_pairs_of_field = cache(_pairs)

@@ -3,22 +3,19 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from service.endpoints import Endpoint
-from service.http.negotiation import PARSED_CHARACTERS
 from service.problems import Problem, cut
-from service.serialization.compression import CODINGS, choose_coding, compress
+from service.static_files import HTML, StaticFile, digest
 
 FOLDER = Path(__file__).parent / "static"
 """What `npm run build` in `explorer/` writes: index.html, and the files that it names."""
 
 _TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
-_HTML = "text/html; charset=utf-8"
 _FOREVER = "public, max-age=31536000, immutable"
 _SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -30,37 +27,11 @@ _SECURITY = {
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file as it is sent: its media type, and its bytes by content coding, None for none."""
-
-    media_type: str
-    bodies: Mapping[str | None, bytes]
-
-    @classmethod
-    def of(cls, content: bytes, media_type: str) -> "File":
-        """Compress content with each coding."""
-        return cls(media_type, {None: content} | {coding: compress(content, coding) for coding in CODINGS})
-
-    def response(self, request: Request, headers: Mapping[str, str]) -> Response:
-        """Build the response in the coding that the client prefers."""
-        accepted = ", ".join(request.headers.getlist("accept-encoding"))
-        coding = choose_coding(accepted) if len(accepted) <= PARSED_CHARACTERS else None
-        coded = {} if coding is None else {"Content-Encoding": coding}
-        return Response(
-            self.bodies[coding],
-            media_type=self.media_type,
-            headers={**_SECURITY, "Vary": "Accept-Encoding", **coded, **headers},
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """The page, and the files that it loads, by their names with a hash of their content."""
 
-    html: File
-    tag: str
-    """The page's entity tag: weak, because it is the same for every content coding."""
-    files: Mapping[str, File]
+    html: StaticFile
+    files: Mapping[str, StaticFile]
 
 
 def read_page(folder: Path = FOLDER) -> Page | None:
@@ -68,12 +39,13 @@ def read_page(folder: Path = FOLDER) -> Page | None:
     if not (folder / "index.html").is_file():
         return None
     names: dict[str, str] = {}
-    files: dict[str, File] = {}
+    files: dict[str, StaticFile] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix in _TYPES:
             content = path.read_bytes()
-            names[path.name] = f"{path.stem}.{sha256(content).hexdigest()[:16]}{path.suffix}"
-            files[names[path.name]] = File.of(content, _TYPES[path.suffix])
+            names[path.name] = f"{path.stem}.{digest(content)}{path.suffix}"
+            headers = {**_SECURITY, "Cache-Control": _FOREVER}
+            files[names[path.name]] = StaticFile.of(content, _TYPES[path.suffix], headers)
 
     def hashed(match: re.Match[str]) -> str:
         attribute, name = match.groups()
@@ -81,31 +53,28 @@ def read_page(folder: Path = FOLDER) -> Page | None:
         return f'{attribute}="explorer/{names[name]}"' if name in names else match[0]
 
     html = re.sub(r'\b(href|src)="([^"]*)"', hashed, (folder / "index.html").read_text(encoding="utf-8"))
-    content = html.encode()
-    return Page(File.of(content, _HTML), f'W/"{sha256(content).hexdigest()[:16]}"', files)
+    headers = {**_SECURITY, "Cache-Control": "no-cache"}
+    return Page(StaticFile.of(html.encode(), HTML, headers), files)
 
 
 async def page(request: Request) -> Response:
     """Serve the page, or 304 if the client has it."""
-    found = _built(request)
-    headers = {"Cache-Control": "no-cache", "ETag": found.tag}
-    if _has(request.headers.getlist("if-none-match"), found.tag):
-        return Response(status_code=304, headers={**_SECURITY, "Vary": "Accept-Encoding", **headers})
-    return found.html.response(request, headers)
+    return _built(request).html.response(request)
 
 
 async def redirect_to_page(request: Request) -> RedirectResponse:
     """Lead to the page from its address with a slash at the end, with the query, and behind any prefix."""
-    query = request.url.query
+    query = request.scope["query_string"].decode("latin-1")
     return RedirectResponse(f"../explorer{f'?{query}' if query else ''}")
 
 
-async def file(request: Request, name: str) -> Response:
+async def file(request: Request) -> Response:
     """Serve a script or a style of the page, which never changes under its name."""
+    name = request.path_params["name"]
     found = _built(request).files.get(name)
     if found is None:
         raise Problem("not-found", f"There is no file /explorer/{cut(name)}; the page is /explorer.")
-    return found.response(request, {"Cache-Control": _FOREVER})
+    return found.response(request)
 
 
 def _built(request: Request) -> Page:
@@ -117,12 +86,6 @@ def _built(request: Request) -> Page:
             "and restart the service.",
         )
     return found
-
-
-def _has(if_none_match: list[str], tag: str) -> bool:
-    """Compare entity tags weakly (RFC 9110 §13.1.2)."""
-    tags = {one.strip().removeprefix("W/") for one in ",".join(if_none_match).split(",")}
-    return "*" in tags or tag.removeprefix("W/") in tags
 
 
 ENDPOINTS = (

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from model.contract import Encoding, Output
 from model.errors import ModelError
 from service.engine.engine import Arrivals, Result
-from service.http.negotiation import CACHED_CHARACTERS, FORMATS, PARSED_CHARACTERS
+from service.http.negotiation import FORMATS, is_short
 from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
@@ -215,10 +215,7 @@ class Delivery:
         if self.style.binary or self.bound < MIN_BYTES or not accepted:
             return None
         accept_encoding = ", ".join(accepted)
-        if len(accept_encoding) > PARSED_CHARACTERS:
-            return None
-        choose = choose_coding if len(accept_encoding) <= CACHED_CHARACTERS else choose_coding.__wrapped__
-        return choose(accept_encoding, self.codings)
+        return choose_coding(accept_encoding, self.codings) if is_short(accept_encoding) else None
 
     def _headers(self, coding: str | None) -> dict[str, str]:
         timing = ", ".join(f"{stage};dur={1e3 * seconds:.3f}" for stage, seconds in self.stages.items())

@@ -18,7 +18,7 @@ from service.http.negotiation import FORMATS, choose_format, read_array_type
 from service.http.request_context import Body, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
-from service.problems import Problem, from_validation_error
+from service.problems import Problem, cut, from_validation_error
 from service.serialization.items import ArrayType, Format
 from service.settings import Settings
 
@@ -35,7 +35,7 @@ NO_CODING = ("", "identity")
 SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
 # A longer Content-Type is not parsed: its only meaningful parameter is short.
-_MAX_TYPE_CHARACTERS = 1000
+_MAX_TYPE_CHARACTERS = 200
 # Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
 _MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
@@ -195,14 +195,14 @@ def _check_content(request: Request) -> None:
     if content_type != "application/json" and not _is_json(content_type):
         raise Problem(
             "unsupported-media-type",
-            f"The Content-Type is {content_type}: send JSON in UTF-8 as application/json.",
+            f"The Content-Type is {cut(content_type)}: send JSON in UTF-8 as application/json.",
             members={"field": "Content-Type", "actual": content_type, "allowed": ["application/json"]},
         )
     encoding = request.headers.get("content-encoding", "")
     if encoding.strip().lower() not in NO_CODING:
         raise Problem(
             "unsupported-media-type",
-            f"The Content-Encoding is {encoding}: send the body uncompressed.",
+            f"The Content-Encoding is {cut(encoding)}: send the body uncompressed.",
             members={"field": "Content-Encoding", "actual": encoding, "allowed": ["identity"]},
         )
 

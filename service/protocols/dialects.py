@@ -1,12 +1,12 @@
 """Which contract a body is of, on the paths that several protocols have; see `docs/protocols.md`."""
 
-from collections.abc import Awaitable, Callable, Container, Sequence, Set
+from collections.abc import Container, Sequence, Set
 from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.endpoints import Endpoint, ErrorRenderer
+from service.endpoints import Endpoint, ErrorRenderer, Handler
 from service.http.json_body import MAX_VALUES
 from service.http.negotiation import FORMATS
 from service.http.request_body import SPLIT, TooManyValues, read_body
@@ -19,8 +19,6 @@ from service.protocols.tei.predict import predict
 from service.protocols.tei.rerank import rerank
 from service.protocols.tei.similarity import similarity
 from service.protocols.tei.tokens import decode, tokenize
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)

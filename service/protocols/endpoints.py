@@ -4,7 +4,7 @@ from collections.abc import Set
 
 from service.endpoints import Endpoints
 from service.explorer import page
-from service.protocols import operations
+from service.protocols import documentation, operations
 from service.protocols.bert import routes as bert
 from service.protocols.cohere import routes as cohere
 from service.protocols.dialects import serve_dialects
@@ -27,6 +27,7 @@ def select_endpoints(protocols: Set[str], *, explorer: bool = True) -> Endpoints
             *(serve_dialects(endpoint, protocols) for endpoint in native),
             *(endpoint for endpoint in others if endpoint.protocol in protocols),
             *operations.ENDPOINTS,
+            *documentation.ENDPOINTS,
             *(page.ENDPOINTS if explorer else ()),
         ]
     )

@@ -1,12 +1,13 @@
 """Requests of other protocols: fields that are unknown or null are ignored, as the originals do."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
+from service.problems import writable
 from service.protocols.native.fields import invalid
 
 
@@ -35,7 +36,7 @@ class Fields(BaseModel):
     def check_twins(self, first: str, second: str) -> None:
         """Raise the error of two fields of one meaning if a request has both, and with different values."""
         if {first, second} <= self.model_fields_set and getattr(self, first) != getattr(self, second):
-            values = (orjson.dumps(getattr(self, name)).decode() for name in (first, second))
+            values = (json.dumps(writable(getattr(self, name))) for name in (first, second))
             raise contradiction(first, second, *values)
 
 

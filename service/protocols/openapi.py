@@ -73,15 +73,12 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
 def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> None:
     """Add what FastAPI does not know: bodies, formats, API keys and errors."""
     operation["responses"].pop("422", None)
+    parameters = [*_path_parameters(endpoint), *endpoint.headers]
     if keys and endpoint.guarded:
         operation["security"] = [{"bearer": []}]
     if endpoint.request is not None:
         formats: Collection[Format] = getattr(endpoint.request, "formats", tuple(FORMATS))
-        parameters = [*_path_parameters(endpoint), *endpoint.headers]
-        if BINARY & set(formats):
-            parameters.append(_DTYPE)
-        if parameters:
-            operation["parameters"] = parameters
+        parameters += [_DTYPE] if BINARY & set(formats) else []
         further = {FORMATS[name]: _OTHER_FORMATS[name] for name in formats if name in _OTHER_FORMATS}
         operation["responses"]["200"]["content"].update(further)
         body = {"schema": _reference(endpoint.request), "examples": endpoint.examples}
@@ -93,10 +90,12 @@ def _describe(operation: dict[str, Any], endpoint: Endpoint, *, keys: bool) -> N
         operation["responses"].update(_problems(endpoint, set(KINDS) - _NOT_LISTED))
     else:
         operation["responses"].update(_problems(endpoint, endpoint.problems))
+    if parameters:
+        operation["parameters"] = parameters
 
 
 def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    """Describe the parameters in the path of an inference endpoint, whose handler does not declare them."""
+    """Describe the parameters in the path of an endpoint, whose handler does not declare them."""
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"\{(\w+)", endpoint.path)

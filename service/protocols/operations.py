@@ -1,28 +1,20 @@
-"""Operational endpoints: liveness, readiness, information, metrics and the API's documentation."""
+"""Operational endpoints: liveness, readiness, information and metrics."""
 
 import asyncio
-from http import HTTPStatus
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import fastapi_offline
-from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
-from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.responses import RedirectResponse, Response
 
 from model.contract import HeadInfo, HeadKind
 from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
-from service.problems import Problem, cut
+from service.protocols.json_response import JSON, json_response
 from service.protocols.tei.info import TeiInfo, describe_first
 
-# The page's script and style come from a package, so that it works offline.
-_PAGE_FILES = Path(fastapi_offline.__file__).parent / "static"
-_PAGE_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+_ALIVE, _READY = b'{"status":"alive"}', b'{"status":"ready"}'
 
 
 class Status(BaseModel):
@@ -100,22 +92,22 @@ async def root(request: Request) -> RedirectResponse:
     return RedirectResponse(leads_to, headers={"Vary": "Accept"})
 
 
-async def livez() -> Status:
+async def livez(_: Request) -> Response:
     """Return 200 as long as the process responds."""
-    return Status(status="alive")
+    return Response(_ALIVE, media_type=JSON)
 
 
-async def readyz(request: Request) -> Status:
+async def readyz(request: Request) -> Response:
     """Return 200 only if every model is loaded and warmed up, and its worker alive."""
     request.app.state.service.check_ready()
-    return Status(status="ready")
+    return Response(_READY, media_type=JSON)
 
 
-async def info(request: Request) -> Info:
+async def info(request: Request) -> Response:
     """Describe the version, the served models and the limits."""
     state: ServiceState = request.app.state.service
     settings = state.settings
-    return Info(
+    found = Info(
         version=VERSION,
         models=[
             ServedModel(
@@ -155,6 +147,7 @@ async def info(request: Request) -> Info:
         ),
         **describe_first(state.engines, settings),
     )
+    return json_response(found)
 
 
 def _prediction(head: HeadInfo | None) -> Prediction | None:
@@ -174,72 +167,16 @@ async def metrics(request: Request) -> Response:
     return Response(exposition, media_type=CONTENT_TYPE_LATEST)
 
 
-async def openapi(request: Request) -> JSONResponse:
-    """Return the OpenAPI schema."""
-    return JSONResponse(request.app.openapi())
-
-
-async def docs() -> HTMLResponse:
-    """Return the interactive documentation page."""
-    return get_swagger_ui_html(
-        openapi_url="openapi.json",
-        title="headlight",
-        swagger_js_url="docs/swagger-ui-bundle.js",
-        swagger_css_url="docs/swagger-ui.css",
-        swagger_favicon_url="data:,",
-        swagger_ui_parameters={"validatorUrl": None},
-    )
-
-
-class _PagePart(FileResponse):
-    """A file that supports range requests (RFC 9110 §14); errors are problem documents.
-
-    The status goes out with the first bytes: Starlette gives it before it opens the file, which may fail.
-    """
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        held: list[Message] = []
-
-        async def checked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if message["status"] >= 400:
-                    raise _bad_range(message["status"], Headers(raw=message["headers"]))
-                held.append(message)
-                return
-            while held:
-                await send(held.pop())
-            await send(message)
-
-        await super().__call__(scope, receive, checked)
-
-
-def _bad_range(status: int, headers: Headers) -> Problem:
-    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        available = headers["content-range"]
-        return Problem(
-            "range-not-satisfiable",
-            f"The range is outside the file, whose Content-Range is {available}.",
-            headers={"Content-Range": available},
-            members={"field": "Range"},
-        )
-    detail = "The header Range is not a byte range: use a form like bytes=0-99, or leave it out."
-    return Problem("malformed-request", detail, members={"field": "Range"})
-
-
-async def docs_part(name: str) -> Response:
-    """Serve the page's script and style."""
-    if name not in _PAGE_PARTS:
-        raise Problem("not-found", f"There is no file /docs/{cut(name)}; the page is /docs.")
-    return _PagePart(_PAGE_FILES / name, media_type=_PAGE_PARTS[name])
-
+_STATUS: dict[int | str, dict[str, Any]] = {200: {"model": Status}}
 
 ENDPOINTS = (
     Endpoint("/", root, ("GET", "HEAD"), statuses=(307, 405)),
-    Endpoint("/livez", livez, summary="Is the process alive?"),
+    Endpoint("/livez", livez, summary="Is the process alive?", responses=_STATUS),
     Endpoint(
         "/readyz",
         readyz,
         summary="Is the service ready?",
+        responses=_STATUS,
         problems=frozenset({"not-ready"}),
         statuses=(200, 405, 503),
     ),
@@ -247,6 +184,7 @@ ENDPOINTS = (
         "/health",
         readyz,
         summary="Is the service ready? Same as /readyz.",
+        responses=_STATUS,
         problems=frozenset({"not-ready"}),
         statuses=(200, 405, 503),
     ),
@@ -254,6 +192,7 @@ ENDPOINTS = (
         "/info",
         info,
         summary="Version, models and limits",
+        responses={200: {"model": Info}},
         guarded=True,
         problems=frozenset({"unauthorized"}),
         statuses=(200, 401, 405),
@@ -265,7 +204,4 @@ ENDPOINTS = (
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         response_class=Response,
     ),
-    Endpoint("/openapi.json", openapi),
-    Endpoint("/docs", docs),
-    Endpoint("/docs/{name}", docs_part, statuses=(200, 206, 400, 405, 416)),
 )

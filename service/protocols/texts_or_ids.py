@@ -10,7 +10,7 @@ from model.contract import Encoding
 from model.tokenization.tokenizer import Truncation
 from service.problems import Problem
 from service.protocols.exchange import SEVERAL, Exchange, check_count
-from service.protocols.native.fields import MAX_IDS, invalid
+from service.protocols.native.fields import MAX_IDS, first_other, invalid
 from service.protocols.token_ids import check_known, encode_ids
 from service.settings import Settings
 
@@ -59,9 +59,11 @@ def texts_or_ids(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
 
 
 def _ids(value: list[Any], field: str) -> Sequence[int]:
-    if set(map(type, value)) <= {int} and min(value, default=0) >= 0:
+    numbers = value[: first_other(value, int)]
+    least = min(numbers, default=0)
+    if least >= 0 and len(numbers) == len(value):
         return cast(Sequence[int], value)
-    wrong = next(i for i, one in enumerate(value) if type(one) is not int or one < 0)
+    wrong = len(numbers) if least >= 0 else next(i for i, one in enumerate(numbers) if one < 0)
     raise invalid(f"{field}.{wrong}", "must be a token id, a whole number of at least 0")
 
 

@@ -111,6 +111,17 @@ def test_what_is_not_valid_is_a_400(tei: Service, body: Json, kind: str, part: s
     assert_error(post(tei, body, PATH), 400, kind, part)
 
 
+def test_an_id_that_could_not_be_repeated_is_refused(tei: Service) -> None:
+    """More levels are read than written: the answer would fail when the vectors are computed already."""
+    for levels, status in ((250, 200), (300, 400)):
+        identity: object = 1
+        for _ in range(levels):
+            identity = [identity]
+        answer = post(tei, {"id": identity, "texts": ["a"]}, PATH)
+        assert answer.status_code == status
+    assert_error(answer, 400, "ValueError", "id has more than 253 levels")
+
+
 def test_other_errors_have_the_same_form(tei: Service) -> None:
     """An unknown model; a deadline that has passed."""
     body = {"id": 1, "texts": ["a"], "model": "x"}

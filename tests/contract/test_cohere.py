@@ -148,6 +148,18 @@ def test_voyage_has_a_form_of_its_own(tei: Service) -> None:
             "top_k",
             "top_k is 2 and top_n is 1, which mean the same: send one of the two",
         ),
+        (
+            "/v1/rerank",
+            {"query": "a", "documents": ["a", "b"], "top_n": 1, "top_k": 2**70},
+            "top_k",
+            "which mean the same: send one of the two",
+        ),
+        (
+            "/v2/embed",
+            {"texts": ["a"], "embedding_types": ["x"] * 7},
+            "embedding_types",
+            "must be a list of at most 6",
+        ),
     ],
     ids=str,
 )

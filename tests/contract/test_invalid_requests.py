@@ -226,6 +226,28 @@ def test_a_field_that_is_misspelt_is_told_which_was_meant(
     assert assert_problem(post(service, body, path), 422, "invalid-request")["detail"] == sentence
 
 
+def test_many_unknown_fields_are_told_by_their_number(service: Service) -> None:
+    """Each of a few is listed; of more the number is told, within another object too."""
+    few = {"inputs": "a", **{f"x{i}": i for i in range(10)}}
+    document = assert_problem(post(service, few, "/encode"), 422, "invalid-request")
+    assert [error["field"] for error in document["errors"]] == [f"x{i}" for i in range(10)]
+    options = {f"x{i}": i for i in range(200)}
+    body = {"query": "a", "texts": ["a"], "attention": options}
+    document = assert_problem(post(service, body, "/rerank"), 422, "invalid-request", field="attention")
+    assert document["detail"].startswith("attention has 200 fields, and there are 15: layers, heads, ")
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "most"), [("/encode", "outputs", 3), ("/attention", "statistics", 10)]
+)
+def test_a_list_is_as_long_as_its_choices(service: Service, path: str, field: str, most: int) -> None:
+    """Its length is looked at before its items, and is all that is told."""
+    body = {"inputs": "a", field: ["x"] * (most + 1)}
+    document = assert_problem(post(service, body, path), 422, "invalid-request", field=field)
+    assert document["errors"] == [{"field": field, "detail": f"must be a list of at most {most} item(s)"}]
+    assert_problem(post(service, body | {field: ["x"]}, path), 422, "invalid-request", field=f"{field}.0")
+
+
 def test_a_field_like_no_other_is_told_the_fields(service: Service) -> None:
     """However long its name is, and beside another fault, which comes first."""
     for name in ("colour", "inputs" * 50_000):

@@ -74,6 +74,17 @@ def test_an_accept_that_allows_json_gets_json(service: Service, accept: str) -> 
     answered(post(service, {"inputs": "a"}, Accept=accept))
 
 
+@pytest.mark.parametrize("ranges", [40, 60, 300])
+def test_an_accept_of_very_many_ranges_is_not_read(service: Service, ranges: int) -> None:
+    """Browsers and libraries send a dozen; to read hundreds of them would delay others."""
+    response = post(service, {"inputs": "a"}, Accept=", ".join(["text/html"] * ranges + ["*/*"]))
+    if ranges == 40:
+        answered(response)
+        return
+    document = assert_problem(response, 406, "not-acceptable", field="Accept")
+    assert f"in {ranges + 1} parts and the limits are 1000 and 50" in document["detail"]
+
+
 def test_several_accept_headers_are_one_list(service: Service) -> None:
     """A list may be spread over headers (RFC 9110 §5.3)."""
     body = b'{"inputs": "a"}'

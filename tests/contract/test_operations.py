@@ -2,6 +2,8 @@
 
 import re
 import tomllib
+from base64 import b64encode
+from hashlib import sha256
 
 import pytest
 import torch
@@ -25,7 +27,8 @@ def test_a_service_that_can_work_says_so(service: Service) -> None:
 @pytest.mark.parametrize("path", ROUTES)
 def test_head_is_get_without_the_body(service: Service, path: str) -> None:
     """Probes may use HEAD: the same status and headers, and no body."""
-    get, head = service.http.get(path), service.http.head(path)
+    plain = {"Accept-Encoding": "identity"}  # else the length is that of the compressed page
+    get, head = service.http.get(path, headers=plain), service.http.head(path, headers=plain)
     assert head.status_code == get.status_code == 200
     assert head.content == b""
     assert head.headers["content-type"] == get.headers["content-type"]
@@ -128,6 +131,34 @@ def test_the_page_loads_nothing_from_elsewhere(service: Service) -> None:
             assert all(url.strip("\"'").startswith("data:") for url in urls)
             assert "@import" not in response.text
     assert re.search(r"""url: ['"]openapi.json['"]""", page.text), "the schema is found beside the page"
+
+
+def test_the_page_may_load_nothing_from_elsewhere(service: Service) -> None:
+    """The page and its parts have a policy: no other origin, no evaluation, and of scripts only its own."""
+    page = service.http.get("/docs")
+    (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; "
+        "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    for path in ("/docs", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js"):
+        headers = service.http.get(path).headers
+        assert headers["content-security-policy"] == policy
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    assert service.http.get("/openapi.json").headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/docs/swagger-ui.css", "/explorer"])
+def test_a_client_that_has_a_page_is_told_so(service: Service, path: str) -> None:
+    """304 without a body, for HEAD too; and a page is the same for all who ask."""
+    first = service.http.get(path)
+    assert service.http.get(path).content == first.content
+    for method in ("GET", "HEAD"):
+        again = service.http.request(method, path, headers={"If-None-Match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]
 
 
 def test_a_worker_that_has_ended_makes_the_service_unready() -> None:

@@ -43,6 +43,7 @@ def main(chromium: str, address: str, *paths: str) -> None:
         errors: list[str] = []
         page.on("request", lambda request: requested.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda told: errors.append(told.text) if told.type == "error" else None)
         page.goto(address)
         page.wait_for_selector(".opblock")
         answers = {path: press(page, path) for path in paths}

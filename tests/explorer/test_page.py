@@ -94,7 +94,7 @@ def test_another_content_has_another_name_and_another_tag(folder: Path) -> None:
     after = read_page(folder)
     assert before is not None
     assert after is not None
-    assert before.tag != after.tag
+    assert before.html.tag != after.html.tag
     kept = before.files.keys() & after.files.keys()
     assert [name.rpartition(".")[2] for name in kept] == ["css"]
 

@@ -31,7 +31,9 @@ def encoding(*offsets: tuple[int, int], prompt: int = 0, truncated: bool = False
 
 
 def split(chunking: Chunking, encoded: Encoding, text: str) -> Parts:
-    return ChunkPlan(chunking, 8, normalize=True, dimensions=None).split(0, encoded, text)
+    plan = ChunkPlan(chunking, 8, normalize=True, dimensions=None)
+    plan.check([encoded], [text])
+    return plan.split(encoded, text)
 
 
 def test_white_space_before_a_word_does_not_decide() -> None:
@@ -72,6 +74,22 @@ def test_a_text_has_a_bounded_number_of_chunks(count: int, limit: bool) -> None:
             split(chunking, encoded, text)
         assert refused.value.members == {"field": "chunks", "limit": 4096}
         assert way_out in refused.value.detail
+
+
+def test_windows_are_counted_without_looking_at_texts() -> None:
+    """Thousands of texts that have too many in all are refused before any of them is split."""
+    for count in (0, 1, 2, 5, 6, 7, 100):
+        encoded = encoding(*((2 * i, 2 * i + 1) for i in range(count)), prompt=2)
+        for windows in (Windows(1, 0), Windows(3, 2), Windows(5, 1), Windows(200, 0)):
+            made = ChunkPlan(windows, 8, normalize=True, dimensions=None)
+            assert made.most(encoded) == len(made.split(encoded, "ab" * count).tokens)
+    # Without the places of its tokens, no text can be split.
+    good, bad = (replace(encoding(*[(0, 1)] * count), offsets=[]) for count in (4096, 4097))
+    made = ChunkPlan(Windows(1, 0), 8, normalize=True, dimensions=None)
+    made.check([good] * 2, ["a"] * 2)
+    with pytest.raises(Problem) as refused:
+        made.check([good, bad], ["a"] * 2)
+    assert "chunks splits inputs.1 into" in refused.value.detail
 
 
 def plan(options: dict[str, Any], **model: Any) -> EncodePlan:

@@ -4,11 +4,10 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from fastapi import FastAPI
+import orjson
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import create_app
 from service.http.server import open_listener, serve
@@ -51,26 +50,32 @@ def _queued_s(scheduled: int | None) -> float:
     return 0.0 if scheduled is None else int(os.pread(scheduled, 100, 0).split()[1]) / 1e9
 
 
+class Ticking:
+    """An app beside which a ticker runs."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.ticker = Ticker()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            task = asyncio.create_task(self.ticker.run())
+            await self.app(scope, receive, send)
+            task.cancel()
+        elif scope["path"] == "/longest":
+            body = orjson.dumps({"seconds": self.ticker.take()})
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+        else:
+            await self.app(scope, receive, send)
+
+
 def main() -> int:
     """Serve as the service does, with its ticker."""
     set_up_process()
     app = create_app(read_settings())
-    ticker, inner = Ticker(), app.router.lifespan_context
-
-    @asynccontextmanager
-    async def ticking(served: FastAPI) -> AsyncIterator[None]:
-        async with inner(served):
-            task = asyncio.create_task(ticker.run())
-            yield
-            task.cancel()
-
-    async def longest() -> dict[str, float]:
-        return {"seconds": ticker.take()}
-
-    app.router.lifespan_context = ticking
-    app.add_api_route("/longest", longest)
     app.state.service.on_ready = freeze
-    serve(app, app.state.service, open_listener(app.state.service.settings))
+    serve(Ticking(app), app.state.service, open_listener(app.state.service.settings))
     return 0
 
 

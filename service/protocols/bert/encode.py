@@ -16,6 +16,7 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.http.delivery import Work
 from service.http.json_body import MAX_VALUES
 from service.http.request_body import read_request
+from service.problems import Problem
 from service.protocols.bert.errors import MissingField
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, plan_encode
@@ -40,6 +41,8 @@ MAX_TOKENS = 2 * MAX_VALUES
 FEWER_TOKENS = "send fewer texts, or fewer tokens of a text"
 """What to do about more."""
 _MISSING = object()
+# Those that orjson writes; it reads more.
+_MAX_LEVELS = 253
 # Marks a token that continues the word before it.
 _CONTINUES = " ##"
 
@@ -88,16 +91,28 @@ async def encode(request: Request) -> Response:
     if parsed.body.id is _MISSING:
         raise MissingField("id")
     check_count(parsed.count, request.app.state.service.settings, "texts")
+    head = _head(parsed.body.id)
     exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(_encode(exchange, parsed.body))
+    return await exchange.in_time(_encode(exchange, parsed.body, head))
 
 
-async def _encode(exchange: Exchange, body: BertEncodeRequest) -> Response:
+def _head(identity: object) -> bytes:
+    """Write the beginning of the response; raises the 400 for an `id` that could be read but not written."""
+    try:
+        return orjson.dumps({"id": identity})[:-1]
+    except orjson.JSONEncodeError:
+        raise Problem(
+            "invalid-request",
+            f"id has more than {_MAX_LEVELS} levels: send a value with fewer objects and lists in another.",
+            members={"field": "id", "limit": _MAX_LEVELS},
+        ) from None
+
+
+async def _encode(exchange: Exchange, body: BertEncodeRequest, head: bytes) -> Response:
     info, texts = exchange.engine.info, body.texts
     plan = plan_defaults(info)
     prompt = choose_prompt(PromptRequest.model_construct(), info)
     encodings = await exchange.tokenize(texts, Truncation(), prompt, "texts.{}".format)
-    head = orjson.dumps({"id": body.id})[:-1]
     exchange.alone, exchange.value = True, partial(_written, head)
     exchange.reserve_arrays((len(texts), plan.sentence_size), copies=_COPIES)
     style = exchange.style()

@@ -6,7 +6,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import Problem
+from service.problems import Problem, error_response
 from service.protocols.openai.errors import error_status
 
 
@@ -31,8 +31,7 @@ def render_error(problem: Problem, _instance: str, _request_id: str) -> Response
     body = orjson.dumps(
         {"description": problem.sentence, "type": _exception(problem, status), "status": int(status)}
     )
-    headers = dict(problem.headers)
-    return Response(body, status_code=status, headers=headers, media_type="application/json")
+    return error_response(body, status, problem.headers)
 
 
 def _exception(problem: Problem, status: HTTPStatus) -> str:

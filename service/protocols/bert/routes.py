@@ -1,10 +1,8 @@
 """The routes that only bert-as-service has; its `/encode` is told from the native one by the body."""
 
-from collections.abc import Awaitable, Callable
+from pydantic import BaseModel
 
-from starlette.requests import Request
-
-from service.endpoints import Endpoint
+from service.endpoints import Endpoint, Handler
 from service.protocols.bert.errors import BertError, render_error
 from service.protocols.bert.status import BertClientStatus, BertServerStatus, client_status, server_status
 from service.protocols.openai.errors import error_status
@@ -12,8 +10,9 @@ from service.protocols.openai.errors import error_status
 
 def _endpoint(
     path: str,
-    handler: Callable[[Request], Awaitable[BertServerStatus | BertClientStatus]],
+    handler: Handler,
     summary: str,
+    response: type[BaseModel],
     problems: frozenset[str],
     statuses: tuple[int, ...],
 ) -> Endpoint:
@@ -21,6 +20,7 @@ def _endpoint(
         path,
         handler,
         summary=summary,
+        responses={200: {"model": response}},
         guarded=True,
         problems=problems,
         statuses=statuses,
@@ -38,6 +38,7 @@ ENDPOINTS = (
         "/status/server",
         server_status,
         "The first model and the limits (bert-as-service)",
+        BertServerStatus,
         _KEYED | {"not-ready"},
         (200, 401, 405, 503),
     ),
@@ -45,6 +46,7 @@ ENDPOINTS = (
         "/status/client",
         client_status,
         "How clients are answered (bert-as-service)",
+        BertClientStatus,
         _KEYED,
         (200, 401, 405),
     ),

@@ -2,10 +2,12 @@
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
+from starlette.responses import Response
 
 from service.http.request_context import context_of
 from service.lifecycle import VERSION, ServiceState
 from service.protocols.bert.encode import plan_defaults
+from service.protocols.json_response import json_response
 
 
 class BertServerStatus(BaseModel):
@@ -30,14 +32,14 @@ class BertClientStatus(BaseModel):
     status: int = 200
 
 
-async def server_status(request: Request) -> BertServerStatus:
+async def server_status(request: Request) -> Response:
     """Describe the first model and the limits."""
     state: ServiceState = request.app.state.service
     state.check_ready()
     engine = state.engine(None)
     sentence = plan_defaults(engine.info).sentence
     layers, modes = ((), ()) if sentence is None else (sentence.layers, sentence.modes)
-    return BertServerStatus(
+    found = BertServerStatus(
         model_dir=engine.name,
         max_seq_len=engine.info.max_length,
         max_batch_size=state.settings.max_inputs,
@@ -46,8 +48,10 @@ async def server_status(request: Request) -> BertServerStatus:
         cpu=engine.info.device == "cpu",
         server_version=VERSION,
     )
+    return json_response(found)
 
 
-async def client_status(request: Request) -> BertClientStatus:
+async def client_status(request: Request) -> Response:
     """Describe how this client is answered."""
-    return BertClientStatus(identity=context_of(request.scope).request_id, server_version=VERSION)
+    identity = context_of(request.scope).request_id
+    return json_response(BertClientStatus(identity=identity, server_version=VERSION))

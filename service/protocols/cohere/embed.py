@@ -20,7 +20,7 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
 from service.protocols.native.encode_plan import plan_encode
-from service.protocols.native.fields import PositiveNumber, invalid
+from service.protocols.native.fields import PositiveNumber, at_most, first_other, invalid
 from service.protocols.native.schemas import EmbeddingOptions, FieldNames
 from service.protocols.purposes import find_prompt
 from service.serialization.items import Expected, Format, Item
@@ -28,6 +28,7 @@ from service.serialization.json_arrays import array_text
 from service.serialization.precision import Precision, quantize
 
 CohereType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
+CohereTypes = Annotated[tuple[CohereType, ...], Field(min_length=1, max_length=6), at_most(6)]
 _PRECISIONS: dict[CohereType, Precision] = {
     "float": "float32",
     "base64": "float32",
@@ -45,8 +46,7 @@ _COPIES = 2
 def _texts(value: object) -> list[str]:
     if not isinstance(value, list) or not value:
         raise invalid("texts", "must be a list of at least one string")
-    wrong = next((i for i, one in enumerate(value) if not isinstance(one, str)), None)
-    if wrong is not None:
+    if (wrong := first_other(value, str)) is not None:
         raise invalid(f"texts.{wrong}", "must be a string")
     return value
 
@@ -70,8 +70,7 @@ def _content(value: object, field: str) -> str:
     if not isinstance(parts, list) or not parts:
         raise invalid(field, 'must be an object whose "content" is a list of at least one part')
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
-    wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
-    if wrong is not None:
+    if (wrong := first_other(texts, str)) is not None:
         raise invalid(
             f"{field}.content.{wrong}",
             'must be an object such as {"type": "text", "text": "a"}: images are not read',
@@ -110,9 +109,7 @@ class CohereEmbedRequest(Fields):
     input_type: StrictStr | None = Field(
         None, description="What the texts are for, such as `search_query`: chooses the model's prompt."
     )
-    embedding_types: tuple[CohereType, ...] | None = Field(
-        None, min_length=1, max_length=6, description="One or several; `float` by default."
-    )
+    embedding_types: CohereTypes | None = Field(None, description="One or several; `float` by default.")
     output_dimension: PositiveNumber | None = Field(
         None, description="Keep the first k components, renormalized."
     )

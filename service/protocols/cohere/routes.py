@@ -1,13 +1,11 @@
 """The routes of Cohere; Jina and Voyage share `/v1/rerank`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.requests import Request
-from starlette.responses import Response
 
-from service.endpoints import Endpoint
+from service.endpoints import Endpoint, Handler
 from service.protocols.cohere.embed import CohereEmbedRequest, CohereVectors, embed_v1, embed_v2
 from service.protocols.cohere.rerank import CohereRanking, CohereRerankRequest, rerank
 from service.protocols.cohere.tokens import (
@@ -42,7 +40,7 @@ _RERANK = {
 
 def _endpoint(
     path: str,
-    handler: Callable[[Request], Awaitable[Response]],
+    handler: Handler,
     summary: str,
     request: type[BaseModel],
     response: type[BaseModel],

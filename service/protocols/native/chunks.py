@@ -7,7 +7,8 @@ space before a word as part of it. Special tokens and those of a prompt belong t
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import lt
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,12 +16,15 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from model.contract import ChunksWant, Encoding
 from model.tokenization.sentences import sentences
+from model.tokenization.tokenizer import Text
 from service.http.json_body import MAX_INDICES, REST
 from service.problems import Problem, cut
 from service.protocols.native.fields import invalid, whole_number
 
 Span = tuple[int, int]
 """A half-open range."""
+# Spans that are checked in one go.
+_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,17 @@ class Windows:
     tokens: int
     overlap: int
 
-    def spans(self, count: int) -> Iterator[Span]:
-        """Yield the windows over `count` tokens; the last may be shorter."""
-        step = self.tokens - self.overlap
-        for first in range(0, max(count - self.overlap, min(count, 1)), step):
-            yield first, min(first + self.tokens, count)
+    def count(self, tokens: int) -> int:
+        """Return the number of windows over so many tokens."""
+        return len(self._starts(tokens))
+
+    def spans(self, tokens: int) -> Iterator[Span]:
+        """Yield the windows over so many tokens; the last may be shorter."""
+        for first in self._starts(tokens):
+            yield first, min(first + self.tokens, tokens)
+
+    def _starts(self, tokens: int) -> range:
+        return range(0, max(tokens - self.overlap, min(tokens, 1)), self.tokens - self.overlap)
 
 
 Chunking = Literal["sentences"] | Windows | tuple[Span, ...]
@@ -48,7 +58,7 @@ def _chunking(value: object) -> Chunking:
     if isinstance(value, list) and value:
         if len(value) > MAX_INDICES:
             raise invalid("chunks", f"has {len(value)} items and the limit is {MAX_INDICES}: {REST}")
-        return tuple(_span(i, span) for i, span in enumerate(value))
+        return tuple(_spans(value))
     raise invalid(
         "chunks",
         'must be "sentences", an object such as {"tokens": 64, "overlap": 16}, or a list of at least one '
@@ -70,8 +80,25 @@ def _windows(value: dict[str, object]) -> Windows:
     return Windows(tokens, overlap)
 
 
+def _spans(value: list[Any]) -> list[Span]:
+    """Check spans, of which there may be thousands, many at a time until one of some is not a plain one."""
+    spans = list[Span]()
+    for start in range(0, len(value), _AT_A_TIME):
+        some = value[start : start + _AT_A_TIME]
+        spans += _plain_spans(some) or [_span(number, span) for number, span in enumerate(some, start)]
+    return spans
+
+
+def _plain_spans(value: list[Any]) -> list[Span] | None:
+    """Return spans if all are pairs of whole numbers, written as such, without a fault."""
+    if set(map(type, value)) != {list} or set(map(len, value)) != {2}:
+        return None
+    starts, ends = zip(*value, strict=True)
+    plain = set(map(type, starts + ends)) == {int} and min(starts) >= 0 and all(map(lt, starts, ends))
+    return list(zip(starts, ends, strict=True)) if plain else None
+
+
 def _span(number: int, value: object) -> Span:
-    # Thousands of spans are checked on the event loop: those without a fault take a microsecond each.
     if not isinstance(value, list) or len(value) != 2:
         raise invalid(f"chunks.{number}", "must be [start, end], in Unicode code points of the text")
     start, end = value
@@ -149,19 +176,38 @@ class ChunkPlan:
         return ChunksWant(tuple(parts.tokens), self.normalize, self.dimensions)
 
     def most(self, encoding: Encoding) -> int:
-        """Bound the chunks of one text, before it is split."""
-        return len(self.chunking) if isinstance(self.chunking, tuple) else min(len(encoding), MAX_INDICES)
+        """Return the number of chunks of one text before it is split; of sentences, that of its tokens."""
+        if isinstance(self.chunking, tuple):
+            return len(self.chunking)
+        tokens = encoding.special[encoding.prompt_length :].count(False)
+        return tokens if self.chunking == "sentences" else self.chunking.count(tokens)
 
-    def split(self, index: int, encoding: Encoding, text: str) -> Parts:
-        """Split one text; raises the 422 for a chunk without tokens, and for too many chunks."""
+    @property
+    def counted(self) -> bool:
+        """Whether `most` is the exact number of chunks."""
+        return self.chunking != "sentences"
+
+    def check(self, encodings: Sequence[Encoding], texts: Sequence[Text]) -> None:
+        """Raise the 422 for the first text of too many chunks, before any text is split.
+
+        Sentences are counted only in texts of as many tokens, which take far longer to run.
+        """
+        for index, (encoding, text) in enumerate(zip(encodings, texts, strict=True)):
+            count = self.most(encoding)
+            if count > MAX_INDICES and self.chunking == "sentences" and isinstance(text, str):
+                found = _TextTokens(encoding, text).sentences()
+                count = sum(1 for _ in islice(found, MAX_INDICES + 1))
+            if count > MAX_INDICES:
+                raise _too_many(index, self.chunking)
+
+    def split(self, encoding: Encoding, text: str) -> Parts:
+        """Split one text; raises the 422 for a chunk without tokens."""
         tokens = _TextTokens(encoding, text)
         if isinstance(self.chunking, tuple):
             return Parts(self.chunking, [tokens.of_span(i, span) for i, span in enumerate(self.chunking)])
         found = tokens.windows(self.chunking) if isinstance(self.chunking, Windows) else tokens.sentences()
         offsets, spans = list[Span](), list[Span]()
         for offset, span in found:
-            if len(spans) == MAX_INDICES:
-                raise _too_many(index, self.chunking)
             offsets.append(offset)
             spans.append(span)
         return Parts(offsets, spans)

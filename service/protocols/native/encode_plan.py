@@ -43,15 +43,20 @@ class EncodePlan:
 
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
         """Plan one sequence; raises the 422 for a chunk that it does not have."""
-        item_columns, shapes, want = columns(index, encoding), self.shapes(encoding), self.want(encoding)
-        labels = 0
+        item_columns, want, count = columns(index, encoding), self.want(encoding), 0
         if self.chunks is not None and isinstance(text, str):
-            parts = self.chunks.split(index, encoding, text)
+            parts = self.chunks.split(encoding, text)
             want = replace(want, heads=(self.chunks.want(parts),))
             item_columns["chunks"] = {"offsets": parts.offsets, "token_spans": parts.tokens}
-            shapes["chunks"] = (len(parts.tokens), self.chunks.size)
-            labels = 4 * len(parts.tokens)
-        return View(want, item_columns, Expected(shapes, labels=labels), precision=self.precision)
+            count = len(parts.tokens)
+        return View(want, item_columns, self.expected(encoding, count), precision=self.precision)
+
+    def expected(self, encoding: Encoding, chunks: int) -> Expected:
+        """Return the maximum size of the item of one sequence with this number of chunks."""
+        shapes = self.shapes(encoding)
+        if self.chunks is not None:
+            shapes["chunks"] = (chunks, self.chunks.size)
+        return Expected(shapes, labels=4 * chunks)
 
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""
@@ -201,15 +206,17 @@ def resolve(
 
     `available` says how many there are, for the error, which names `field` or else the item of `option`.
     """
-    for position, index in enumerate(indices):
-        if not -count <= index < count:
-            raise OutOfRange(
-                f"{option}.{position} is {index} and {available}: choose from {-count} to {count - 1}.",
-                field=field or f"{option}.{position}",
-                actual=index,
-                allowed=(-count, count - 1),
-            )
-    return tuple(index % count for index in indices)
+    # There may be thousands: each step looks at all of them at once.
+    least = min(indices)
+    if least < -count or max(indices) >= count:
+        position, index = next(one for one in enumerate(indices) if not -count <= one[1] < count)
+        raise OutOfRange(
+            f"{option}.{position} is {index} and {available}: choose from {-count} to {count - 1}.",
+            field=field or f"{option}.{position}",
+            actual=index,
+            allowed=(-count, count - 1),
+        )
+    return tuple(indices) if least >= 0 else tuple(index % count for index in indices)
 
 
 def choose_prompt(request: PromptRequest, info: ModelInfo) -> str:

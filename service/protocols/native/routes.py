@@ -9,11 +9,13 @@ from starlette.responses import Response
 from model.contract import Encoding, Role
 from model.tokenization.tokenizer import Text, Truncation
 from service.endpoints import Endpoint
+from service.http.json_body import MAX_INDICES
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.attention_plan import plan_attention
+from service.protocols.native.chunks import ChunkPlan
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.heads.keywords import KeywordPlan
@@ -27,6 +29,7 @@ from service.protocols.native.schemas import (
     InputsRequest,
 )
 from service.protocols.view import View
+from service.serialization.items import AnswerStyle
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)
 
@@ -34,6 +37,8 @@ NativeT = TypeVar("NativeT", bound=InputsRequest)
 _STEPS_PER_INPUT = 30
 # Python steps to find a token's word and whether it is kept.
 _STEPS_PER_TOKEN = 5
+# Python steps to count the chunks of an input, of windows.
+_STEPS_PER_COUNT = 15
 # Python steps to find a chunk's tokens, and the bytes of its two pairs of numbers (measured).
 _STEPS_PER_CHUNK = 30
 _CHUNK_BYTES = 400
@@ -98,14 +103,21 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     plan = plan_encode(body.embeddings, info, task)
     sparse = plan_sparse(body.top_k, body.role, engine, engines) if "sparse" in body.outputs else None
     encodings = await _tokenize(exchange, body)
-    views = await _plan_items(exchange, plan, encodings, body.inputs)
-    if sparse is not None:
-        views = await add_sparse(exchange, sparse, views, encodings)
     way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
     way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
     way_out += "set `top_k`, " if sparse is not None else ""
     way_out += "or leave `tokens` out of `outputs`"
-    return await exchange.answer(exchange.style(precision=plan.precision), encodings, views, way_out)
+    style = exchange.style(precision=plan.precision)
+    if plan.chunks is None:
+        views = await exchange.off_loop(
+            lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
+            steps=_STEPS_PER_INPUT * len(encodings),
+        )
+    else:
+        views = await _split(exchange, plan, plan.chunks, encodings, body.inputs, style, way_out)
+    if sparse is not None:
+        views = await add_sparse(exchange, sparse, views, encodings)
+    return await exchange.answer(style, encodings, views, way_out)
 
 
 async def add_sparse(
@@ -130,20 +142,37 @@ async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVecto
     return await exchange.answer(exchange.style(), encodings, views, "send fewer or shorter inputs")
 
 
-async def _plan_items(
-    exchange: Exchange, plan: EncodePlan, encodings: Sequence[Encoding], texts: Sequence[Text]
+async def _split(
+    exchange: Exchange,
+    plan: EncodePlan,
+    chunks: ChunkPlan,
+    encodings: Sequence[Encoding],
+    texts: Sequence[Text],
+    style: AnswerStyle,
+    way_out: str,
 ) -> list[View]:
-    """Plan each input; texts are split into chunks, in memory that is reserved first."""
-    inputs, steps = [*enumerate(zip(encodings, texts, strict=True))], _STEPS_PER_INPUT * len(encodings)
-    if plan.chunks is None:
-        return await exchange.off_loop(lambda: [plan.view(i, *one) for i, one in inputs], steps=steps)
-    most = sum(map(plan.chunks.most, encodings))
-    memory, permit = exchange.state.memory, exchange.context.permit
+    """Plan each input and split it into chunks, in memory that is reserved first.
+
+    Raises the 422 for too many of them, and the 413 for as many as make the response too large, before any
+    text is split.
+    """
+    tokens = _STEPS_PER_TOKEN * sum(map(len, encodings))
+    long = not chunks.counted and any(len(encoding) > MAX_INDICES for encoding in encodings)
+    await exchange.off_loop(
+        lambda: chunks.check(encodings, texts), steps=_STEPS_PER_COUNT * len(encodings) + long * tokens
+    )
+    counts = [min(chunks.most(encoding), MAX_INDICES) for encoding in encodings]
+    if chunks.counted:
+        expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
+        exchange.check_size(await exchange.bound(style, encodings, expected), way_out)
+    memory, permit, most = exchange.state.memory, exchange.context.permit, sum(counts)
     memory.take(permit, _CHUNK_BYTES * most)
-    steps += _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_CHUNK * most
-    if plan.chunks.chunking == "sentences":
+    steps = _STEPS_PER_INPUT * len(encodings) + tokens + _STEPS_PER_CHUNK * most
+    if chunks.chunking == "sentences":
         steps += sum(map(len, texts))
-    views = await exchange.off_loop(lambda: [plan.view(i, *one) for i, one in inputs], steps=steps)
+    views = await exchange.off_loop(
+        lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, texts, strict=True))], steps=steps
+    )
     found = sum(len(view.columns["chunks"]["offsets"]) for view in views)
     memory.release_part(permit, _CHUNK_BYTES * (most - found))
     return views

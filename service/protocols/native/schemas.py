@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
@@ -17,6 +17,7 @@ from service.protocols.native.fields import (
     Inputs,
     PositiveNumber,
     WholeNumber,
+    at_most,
     invalid,
 )
 from service.serialization.items import Format
@@ -25,10 +26,23 @@ from service.serialization.precision import Precision
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 
 
+# Unknown fields that are each told.
+_UNKNOWN = 10
+
+
 class Options(BaseModel):
     """Fields of a request: unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, value: object) -> object:
+        """Refuse an object of far more fields than there are for their number, without an error for each."""
+        fields = cls.__pydantic_fields__
+        if isinstance(value, dict) and len(value) > len(fields) + _UNKNOWN:
+            raise invalid(None, f"has {len(value)} fields, and there are {len(fields)}: {', '.join(fields)}")
+        return value
 
     def is_overridden(self, field: str) -> bool:
         """Whether a field was set to a value other than its default; setting the default never matters."""
@@ -163,9 +177,8 @@ class EncodeRequest(InputsRequest):
     """Texts to encode as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
 
     # Defaults are tuples: pydantic copies a list for each request.
-    outputs: tuple[EncodeOutput, ...] = Field(
+    outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=3), at_most(3)] = Field(
         ("sentence",),
-        max_length=3,
         description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
         "its sparse vector (SPLADE, Formal et al. 2021), or of one with stop words its keywords, weighed by "
         "attention (BM42); `[]` only with `chunks`.",
@@ -257,6 +270,10 @@ class EncodeRequest(InputsRequest):
         )
 
 
+_MOST = len(STATISTICS)
+Statistics = Annotated[list[Statistic], Field(min_length=1, max_length=_MOST), at_most(_MOST)]
+
+
 class AttentionOptions(Options):
     """Which attention to return, of every text that a request runs."""
 
@@ -309,10 +326,8 @@ class AttentionOptions(Options):
         description="Return statistics of the probabilities of each selected layer and head, over all rows "
         "that `special_tokens` and `level` leave, renormalized with `renormalize`.",
     )
-    statistics: list[Statistic] | None = Field(
+    statistics: Statistics | None = Field(
         None,
-        min_length=1,
-        max_length=len(STATISTICS),
         description="The statistics in `summary`; all by default. Others are not computed.",
     )
     maps: StrictBool = Field(
@@ -348,8 +363,8 @@ class AttentionOptions(Options):
 class AttentionRequest(AttentionOptions, InputsRequest):
     """Texts to return attention maps for."""
 
-    outputs: tuple[Output, ...] = Field(
-        (), max_length=2, description="Embeddings from the same pass, as in `/encode`; none by default."
+    outputs: Annotated[tuple[Output, ...], Field(max_length=2), at_most(2)] = Field(
+        (), description="Embeddings from the same pass, as in `/encode`; none by default."
     )
     pooling: Pooling | None = POOLING
     normalize: StrictBool | None = NORMALIZE

@@ -6,7 +6,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem
+from service.problems import KINDS, Problem, error_response
 
 
 class InferenceError(BaseModel):
@@ -30,9 +30,5 @@ def error_status(kind: str) -> HTTPStatus:
 
 def render_error(problem: Problem, _instance: str, _request_id: str) -> Response:
     """Build the response for a problem."""
-    return Response(
-        orjson.dumps({"error": problem.sentence}),
-        status_code=error_status(problem.kind),
-        headers=dict(problem.headers),
-        media_type="application/json",
-    )
+    body = orjson.dumps({"error": problem.sentence})
+    return error_response(body, error_status(problem.kind), problem.headers)

@@ -1,27 +1,24 @@
 """What the server and its models are, and whether they are ready."""
 
-from collections.abc import Callable
-from typing import Any
-
 from pydantic import ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from service.engine.engine import Engine
+from service.http.error_responses import no_route, wrong_method
 from service.http.request_body import parse_body, receive_body
-from service.http.request_context import context_of
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
 from service.problems import Problem, cut, from_validation_error
+from service.protocols.json_response import JSON, json_response
 from service.protocols.oip.body import OUTPUT
 from service.protocols.oip.schemas import (
+    Index,
     IndexedModel,
     IndexRequest,
-    Live,
     ModelMetadata,
     ModelNames,
     ModelReady,
-    Ready,
     ServerMetadata,
     Tensor,
 )
@@ -30,30 +27,31 @@ from service.protocols.oip.tensors import INPUTS
 VERSION = "1"
 """The version of every model: one of each is served."""
 _EXTENSIONS = ["binary_tensor_data", "model_repository"]
+_LIVE, _READY = b'{"live":true}', b'{"ready":true}'
 
 
-async def live() -> Live:
+async def live(_: Request) -> Response:
     """Return 200 as long as the process responds."""
-    return Live(live=True)
+    return Response(_LIVE, media_type=JSON)
 
 
-async def ready(request: Request) -> Ready:
+async def ready(request: Request) -> Response:
     """Return 200 only if every model is loaded and warmed up, and its worker alive."""
     request.app.state.service.check_ready()
-    return Ready(ready=True)
+    return Response(_READY, media_type=JSON)
 
 
-async def server() -> ServerMetadata:
+async def server(_: Request) -> Response:
     """Describe the server."""
-    return ServerMetadata(name="headlight", version=SERVER_VERSION, extensions=_EXTENSIONS)
+    return json_response(ServerMetadata(name="headlight", version=SERVER_VERSION, extensions=_EXTENSIONS))
 
 
-async def models(request: Request) -> ModelNames:
+async def models(request: Request) -> Response:
     """List the names of the served models."""
-    return ModelNames(models=list(_engines(request)))
+    return json_response(ModelNames(models=list(_engines(request))))
 
 
-async def index(request: Request) -> list[IndexedModel]:
+async def index(request: Request) -> Response:
     """List the served models. All of them are ready, whether or not a body asks for these only.
 
     Raises the 400 for a body that is not valid, as for one of `…/infer`.
@@ -65,54 +63,42 @@ async def index(request: Request) -> list[IndexedModel]:
             IndexRequest.model_validate(parsed.value)
         except ValidationError as error:
             raise from_validation_error(error, IndexRequest) from None
-    return [IndexedModel(name=name, version=VERSION) for name in _engines(request)]
+    return json_response(Index([IndexedModel(name=name, version=VERSION) for name in _engines(request)]))
 
 
-async def model_ready(request: Request, model: str) -> ModelReady:
-    """Return 200 only if the model is ready."""
-    return ModelReady(name=find_engine(request, model).name, ready=True)
+async def model_ready(request: Request) -> Response:
+    """Return 200 only if the model, or the version of it, is ready."""
+    return json_response(ModelReady(name=_asked_engine(request).name, ready=True))
 
 
-async def version_ready(request: Request, model: str, version: str) -> ModelReady:
-    """Return 200 only if this version of the model is ready."""
-    return ModelReady(name=find_engine(request, model, version).name, ready=True)
+async def model_metadata(request: Request) -> Response:
+    """Describe a model, whose name may have slashes, or a version of it."""
+    return json_response(_describe(_asked_engine(request)))
 
 
-async def model_metadata(request: Request, model: str) -> ModelMetadata:
-    """Describe a model, whose name may have slashes."""
-    _check_method(request, model_metadata)
-    return _describe(find_engine(request, model))
-
-
-async def version_metadata(request: Request, model: str, version: str) -> ModelMetadata:
-    """Describe a version of a model."""
-    return _describe(find_engine(request, model, version))
-
-
-async def not_served(request: Request) -> None:
+async def not_served(request: Request) -> Response:
     """Refuse what clients of Triton may call, and headlight does not have."""
     raise Problem(
         "not-found",
-        f"{cut(request.url.path)} is not supported: of Triton's routes headlight does not have those for "
-        "configurations, statistics, settings, generation, loading of models and shared memory.",
+        f"{cut(request.scope['path'])} is not supported: of Triton's routes headlight does not have those "
+        "for configurations, statistics, settings, generation, loading of models and shared memory.",
     )
 
 
-async def unknown(request: Request) -> None:
-    """Refuse every other path under `/v2`: with a 405 if it is one of a route, or of a served model."""
-    endpoint = context_of(request.scope).endpoint
-    if endpoint is not None and endpoint.handler is model_metadata:
-        state: ServiceState = request.app.state.service
-        state.engine(request.app.state.endpoints.parameters(request.scope["path"])["model"])
-    _check_method(request, unknown)
-    raise Problem("not-found", f"There is no route {cut(request.url.path)}; /docs lists the routes.")
+async def unknown(request: Request) -> Response:
+    """Refuse every other path under `/v2`."""
+    raise no_route(request)
 
 
-def _check_method(request: Request, handler: Callable[..., Any]) -> None:
-    """Raise the 405 for the path of another handler's route, whose methods are others."""
-    endpoint = context_of(request.scope).endpoint
-    if endpoint is None or endpoint.handler is not handler:
-        raise HTTPException(405)
+async def wrong_method_of_model(request: Request) -> Response:
+    """Refuse another method than that of a served model; what is none is not found, whatever the method."""
+    request.app.state.service.engine(request.path_params["model"])
+    raise wrong_method(request)
+
+
+def _asked_engine(request: Request) -> Engine:
+    parameters = request.path_params
+    return find_engine(request, parameters["model"], parameters.get("version"))
 
 
 def find_engine(request: Request, model: str, version: str | None = None) -> Engine:

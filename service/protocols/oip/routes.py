@@ -1,14 +1,23 @@
 """The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
 
-from collections.abc import Callable
 from typing import Any
 
-from service.endpoints import Endpoint
+from service.endpoints import Endpoint, Handler
 from service.protocols.oip import models
 from service.protocols.oip.body import HEADER_LENGTH
 from service.protocols.oip.errors import InferenceError, error_status, render_error
 from service.protocols.oip.infer import infer
-from service.protocols.oip.schemas import InferenceRequest, InferenceResponse
+from service.protocols.oip.schemas import (
+    Index,
+    InferenceRequest,
+    InferenceResponse,
+    Live,
+    ModelMetadata,
+    ModelNames,
+    ModelReady,
+    Ready,
+    ServerMetadata,
+)
 
 _MODEL = "/v2/models/{model:path}"
 _VERSION = f"{_MODEL}/versions/{{version}}"
@@ -63,11 +72,13 @@ def _infer(path: str) -> Endpoint:
 
 def _operation(
     path: str,
-    handler: Callable[..., Any],
+    handler: Handler,
     summary: str | None,
     *problems: str,
     methods: tuple[str, ...] = ("GET",),
+    other_methods: Handler | None = None,
     route: str | None = None,
+    response: Any = None,
 ) -> Endpoint:
     """Describe a route that needs a key if it has the problem of a missing one."""
     known = () if summary is None else (200,)
@@ -75,7 +86,9 @@ def _operation(
         path,
         handler,
         methods,
+        other_methods,
         summary=summary,
+        responses={} if response is None else {200: {"model": response}},
         guarded="unauthorized" in problems,
         problems=frozenset(problems),
         statuses=(*known, 405, *sorted({int(error_status(kind)) for kind in problems})),
@@ -106,10 +119,12 @@ _READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeou
 _FINDS = (*_LISTS, "model-not-found")
 
 ENDPOINTS = (
-    _operation("/v2", models.server, "The server", "unauthorized"),
-    _operation("/v2/health/live", models.live, "Is the process alive? As /livez."),
-    _operation("/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready"),
-    _operation("/v2/models", models.models, "The names of the served models", *_LISTS),
+    _operation("/v2", models.server, "The server", "unauthorized", response=ServerMetadata),
+    _operation("/v2/health/live", models.live, "Is the process alive? As /livez.", response=Live),
+    _operation(
+        "/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready", response=Ready
+    ),
+    _operation("/v2/models", models.models, "The names of the served models", *_LISTS, response=ModelNames),
     _operation(
         "/v2/repository/index",
         models.index,
@@ -117,6 +132,7 @@ ENDPOINTS = (
         *_LISTS,
         *_READS,
         methods=("POST",),
+        response=Index,
     ),
     *(
         _operation(
@@ -126,10 +142,23 @@ ENDPOINTS = (
     ),
     _infer(f"{_VERSION}/infer"),
     _infer(f"{_MODEL}/infer"),
-    _operation(f"{_VERSION}/ready", models.version_ready, "Is this version of a model ready?", *_FINDS),
-    _operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS),
-    _operation(_VERSION, models.version_metadata, "A version of a model", *_FINDS),
-    _operation(_MODEL, models.model_metadata, "A model: its inputs and outputs", *_FINDS),
+    _operation(
+        f"{_VERSION}/ready",
+        models.model_ready,
+        "Is this version of a model ready?",
+        *_FINDS,
+        response=ModelReady,
+    ),
+    _operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS, response=ModelReady),
+    _operation(_VERSION, models.model_metadata, "A version of a model", *_FINDS, response=ModelMetadata),
+    _operation(
+        _MODEL,
+        models.model_metadata,
+        "A model: its inputs and outputs",
+        *_FINDS,
+        other_methods=models.wrong_method_of_model,
+        response=ModelMetadata,
+    ),
     _operation(
         "/v2/{call:path}",
         models.unknown,

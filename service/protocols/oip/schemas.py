@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
 from service.protocols.lenient import Fields
-from service.protocols.native.fields import PositiveNumber
+from service.protocols.native.fields import PositiveNumber, at_most
 
 # More than there are inputs or outputs: a longer list is refused without reading all of it.
 _MOST_TENSORS = 16
@@ -39,11 +39,14 @@ class TensorParameters(Fields):
     classification: Any = Field(None, description="Not supported.")
 
 
+Shape = Annotated[list[Length], Field(max_length=_MOST_TENSORS), at_most(_MOST_TENSORS)]
+
+
 class InputTensor(Fields):
     """One input."""
 
     name: StrictStr = Field(description="`text`, `text_pair`, `input_ids` or `attention_mask`.")
-    shape: list[Length] = Field(max_length=_MOST_TENSORS, description="[texts], or [texts, tokens] of ids.")
+    shape: Shape = Field(description="[texts], or [texts, tokens] of ids.")
     datatype: StrictStr = Field(description="`BYTES` of texts, `INT64` of ids.")
     parameters: TensorParameters = Field(default_factory=TensorParameters)
     data: list[Any] | None = Field(None, description="The values in order, flat or in nested lists.")
@@ -96,15 +99,14 @@ class InferenceRequest(Fields):
 
     id: StrictStr | None = Field(None, description="Returned as it is.")
     parameters: InferenceParameters = Field(default_factory=InferenceParameters, description="Options.")
-    inputs: list[InputTensor] = Field(
-        min_length=1,
-        max_length=_MOST_TENSORS,
+    inputs: Annotated[
+        list[InputTensor], Field(min_length=1, max_length=_MOST_TENSORS), at_most(_MOST_TENSORS)
+    ] = Field(
         description="`text` (BYTES, [n]), alone or with `text_pair`; or `input_ids` (INT64, [n, tokens]), "
         "alone or with `attention_mask`, whose zeros mark padding.",
     )
-    # Not a tuple: of one that is too long, pydantic would check every item before it refuses it.
-    outputs: list[RequestedOutput] = Field(
-        default_factory=list, max_length=_MOST_TENSORS, description="Outputs to return; all by default."
+    outputs: Annotated[list[RequestedOutput], Field(max_length=_MOST_TENSORS), at_most(_MOST_TENSORS)] = (
+        Field(default_factory=list, description="Outputs to return; all by default.")
     )
 
 
@@ -171,6 +173,10 @@ class IndexedModel(BaseModel):
     version: str
     state: Literal["READY"] = "READY"
     reason: str = ""
+
+
+class Index(RootModel[list[IndexedModel]]):
+    """The models of the repository."""
 
 
 class Live(BaseModel):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.tokenization.tokenizer import Text
 from service.protocols.exchange import check_count
-from service.protocols.native.fields import MAX_IDS
+from service.protocols.native.fields import MAX_IDS, first_other
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InputTensor, Tensor
 from service.settings import Settings
@@ -154,8 +154,7 @@ def _strings(sent: Sent) -> list[str]:
     values: list[Any] = sent.tensor.data or []
     if len(values) != count:
         raise _wrong_number(sent.name, count, len(values))
-    if set(map(type, values)) != {str}:
-        wrong = next(i for i, value in enumerate(values) if not isinstance(value, str))
+    if (wrong := first_other(values, str)) is not None:
         raise invalid(f"{sent.name}.{wrong}", f"{sent.name}.{wrong} must be a string.")
     return values
 
@@ -255,8 +254,9 @@ def _listed(sent: Sent, rows: int, columns: int) -> list[Any]:
         values = list(chain.from_iterable(values))
     if len(values) != rows * columns:
         raise _wrong_number(sent.name, rows * columns, len(values))
-    if set(map(type, values)) != {int} or max(values) >= 2**63:
-        at = next(i for i, one in enumerate(values) if type(one) is not int or one >= 2**63)
+    numbers = values[: first_other(values, int)]
+    if len(numbers) < len(values) or max(numbers) >= 2**63:
+        at = next((i for i, one in enumerate(numbers) if one >= 2**63), len(numbers))
         place = f"{sent.name}.{at // columns}.{at % columns}"
         raise invalid(place, f"{place} must be a whole number of 64 bits, without a fraction.")
     return values

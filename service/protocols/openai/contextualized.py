@@ -17,7 +17,7 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
 from service.protocols.native.chunks import NoTokens
 from service.protocols.native.encode_plan import choose_prompt, plan_encode
-from service.protocols.native.fields import PositiveNumber, invalid
+from service.protocols.native.fields import PositiveNumber, first_other, invalid
 from service.protocols.native.schemas import EmbeddingOptions, FieldNames, PromptRequest
 from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
 from service.protocols.openai.fields import Numbers
@@ -39,8 +39,7 @@ def _documents(value: object) -> Sequence[Sequence[str]]:
     for i, parts in enumerate(value):
         if not isinstance(parts, list) or not parts:
             raise invalid(f"inputs.{i}", "must be a list of at least one string, the parts of a document")
-        wrong = next((j for j, part in enumerate(parts) if not isinstance(part, str)), None)
-        if wrong is not None:
+        if (wrong := first_other(parts, str)) is not None:
             raise invalid(f"inputs.{i}.{wrong}", "must be a string, a part of the document")
     return value
 

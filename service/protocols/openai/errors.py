@@ -6,7 +6,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem
+from service.problems import KINDS, Problem, error_response
 
 
 class OpenAIErrorObject(BaseModel):
@@ -58,7 +58,7 @@ def render_error(problem: Problem, _instance: str, request_id: str) -> Response:
     if problem.kind in _NOT_AGAIN:
         headers["x-should-retry"] = "false"
     body = orjson.dumps({"error": error, "detail": sentence, "message": sentence, "id": request_id})
-    return Response(body, status_code=status, headers=headers, media_type="application/json")
+    return error_response(body, status, headers)
 
 
 def _type(status: HTTPStatus) -> str:

@@ -27,7 +27,10 @@ Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]
 
 def _input(value: object, info: ValidationInfo) -> Listed[TextOrIds]:
     """Read a text, the ids of one, or a list of either, where a text may be an object, as Jina's are."""
-    value = [_text_of(one) for one in value] if isinstance(value, list) else _text_of(value)
+    if isinstance(value, list):
+        value = list(map(_text_of, value)) if dict in set(map(type, value)) else value
+    else:
+        value = _text_of(value)
     if value == []:
         raise invalid("input", "must not be empty")
     listed = texts_or_ids(value, info)

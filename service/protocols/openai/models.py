@@ -5,8 +5,10 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
+from starlette.responses import Response
 
 from service.lifecycle import ServiceState
+from service.protocols.json_response import json_response
 
 _STARTED = int(time.time())
 _ENDPOINTS = ["embed", "rerank"]
@@ -42,26 +44,28 @@ class ModelList(BaseModel):
     models: list[CohereModel] = Field(description="The same for Cohere's client.")
 
 
-async def models(request: Request) -> ModelList:
+async def models(request: Request) -> Response:
     """List the served models."""
     state: ServiceState = request.app.state.service
-    return ModelList(
+    found = ModelList(
         data=[OpenAIModel(id=name, created=_STARTED) for name in state.engines],
         models=[
             CohereModel(name=name, endpoints=_ENDPOINTS, context_length=engine.info.max_length)
             for name, engine in state.engines.items()
         ],
     )
+    return json_response(found)
 
 
-async def model(request: Request, model: str) -> OneModel:
+async def model(request: Request) -> Response:
     """Describe a served model, whose name may have slashes."""
     state: ServiceState = request.app.state.service
-    engine = state.engine(model)
-    return OneModel(
+    engine = state.engine(request.path_params["model"])
+    found = OneModel(
         id=engine.name,
         created=_STARTED,
         name=engine.name,
         endpoints=_ENDPOINTS,
         context_length=engine.info.max_length,
     )
+    return json_response(found)

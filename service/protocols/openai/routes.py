@@ -9,7 +9,7 @@ from service.protocols.openai.contextualized import (
 from service.protocols.openai.embeddings import EmbeddingsResponse, embeddings
 from service.protocols.openai.errors import OpenAIError, error_status, render_error
 from service.protocols.openai.fields import EmbeddingsRequest
-from service.protocols.openai.models import model, models
+from service.protocols.openai.models import ModelList, OneModel, model, models
 
 _EXAMPLES = {
     "texts": {"summary": "The vectors of texts", "value": {"input": ["A man is eating.", "A dog slept."]}},
@@ -59,6 +59,7 @@ ENDPOINTS = (
         "/v1/models",
         models,
         summary="The served models",
+        responses={200: {"model": ModelList}},
         guarded=True,
         problems=frozenset({"unauthorized"}),
         statuses=(200, 401, 405),
@@ -71,6 +72,7 @@ ENDPOINTS = (
         "/v1/models/{model:path}",
         model,
         summary="A served model",
+        responses={200: {"model": OneModel}},
         guarded=True,
         problems=frozenset({"unauthorized", "model-not-found"}),
         statuses=(200, 401, 404, 405),

@@ -7,7 +7,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem
+from service.problems import KINDS, Problem, error_response
 
 ErrorType = Literal["Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"]
 
@@ -60,8 +60,7 @@ def render_error(problem: Problem, _instance: str, _request_id: str) -> Response
     if isinstance(problem, EmptyInput):
         status, kind = HTTPStatus.BAD_REQUEST, "Empty"
     body = orjson.dumps({"error": _sentence(problem), "error_type": kind})
-    headers = dict(problem.headers)
-    return Response(body, status_code=status, headers=headers, media_type="application/json")
+    return error_response(body, status, problem.headers)
 
 
 def _form(kind: str) -> tuple[HTTPStatus, ErrorType]:

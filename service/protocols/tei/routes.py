@@ -1,14 +1,11 @@
 """The routes of text-embeddings-inference, each also under `/tei`."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.requests import Request
-from starlette.responses import Response
 
-from service.endpoints import Endpoint
+from service.endpoints import Endpoint, Handler
 from service.protocols import operations
 from service.protocols.tei.embed import (
     EmbedAllRequest,
@@ -28,7 +25,6 @@ from service.protocols.tei.similarity import TeiSimilarityRequest, similarity
 from service.protocols.tei.tokens import TeiDecodeRequest, TeiToken, TeiTokenizeRequest, decode, tokenize
 
 PREFIX = "/tei"
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def _endpoint(

@@ -1,0 +1,73 @@
+"""Measures what refusals cost the service, each kind of them, beside ordinary answers of the same routes.
+
+    python -m benchmarks.refusals [--count 500] [--only model,route]
+
+Starts the service in one process with float32 and sends each request of the catalogue in
+`tests/support/refusals.py` many times over one connection, one after the other. `loop` is the processor time
+that a request takes on the event loop, without what the server around the app does with sockets, and
+`process` that of the whole process, divided by the number of requests. Both leave out the time for which
+other processes had the cores. The target is 0.3 ms of the loop for all but one in a hundred refusals. Those
+that the connection answers itself reach no app, so that only `process` is known.
+"""
+
+import argparse
+from contextlib import ExitStack
+
+import numpy as np
+
+from benchmarks import common
+from tests.support.refusals import REFUSALS, Cost, Services, measure
+from tests.support.serving import Service
+
+LOOP_S = 0.0003
+"""The target."""
+# Requests before those that are measured; and those of a kind that takes long.
+_FIRST, _FEW = 30, 20
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--only", type=common.some_of(list(REFUSALS)), default=list(REFUSALS))
+    arguments = parser.parse_args()
+    common.print_facts("Machine", common.machine("float32"))
+    heads = ["refusal", "kind", "status", "loop p50", "loop p99", "process", "ordinary: loop p50", "process"]
+    rows, over = [], []
+    with ExitStack() as stack:
+        services = Services(stack)
+        for name in arguments.only:
+            refusal = REFUSALS[name]
+            service = services[refusal.place]
+            count = _FEW if refusal.place == "hurried" else arguments.count
+            cost = warm(service, refusal.sent, count)
+            assert cost.statuses == {refusal.status}, (name, cost.statuses)
+            rows.append(
+                [name, f"{refusal.protocol} {refusal.kind}", str(refusal.status), *told(cost, 50, 99)]
+            )
+            if refusal.ordinary is None or refusal.place != "plain":
+                rows[-1] += ["", ""]
+            else:
+                rows[-1] += told(warm(service, refusal.ordinary, max(_FEW, count // 10)), 50)
+            if cost.loop_s and np.percentile(cost.loop_s, 99) > LOOP_S:
+                over.append(name)
+    common.print_table("What refusals cost, in ms", heads, rows)
+    print(f"Above {1e3 * LOOP_S:g} ms of the loop at p99: {', '.join(over) or 'none'}")
+
+
+def warm(service: Service, sent: bytes, count: int) -> Cost:
+    """Measure a request after some others, for which memory was allocated and code was read."""
+    measure(service, sent, min(_FIRST, count))
+    return measure(service, sent, count)
+
+
+def told(cost: Cost, *percentiles: int) -> list[str]:
+    """Write these percentiles of the time on the loop, and the time of the process, in milliseconds."""
+    loop = [f"{1e3 * np.percentile(cost.loop_s, q):.3f}" if cost.loop_s else "–" for q in percentiles]
+    return [*loop, f"{1e3 * cost.process_s:.3f}"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Files that are read, compressed and hashed once, and sent many times."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Generic, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from werkzeug.http import parse_range_header
+
+from service.http.negotiation import is_short
+from service.problems import Problem
+from service.serialization.compression import CODINGS, choose_coding, compress
+
+T = TypeVar("T")
+
+HTML = "text/html; charset=utf-8"
+_DIGITS = 16
+# A longer Range lists several, which are not served.
+_MAX_RANGE_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A file as it is sent: its media type, and its bytes by content coding, None for none."""
+
+    media_type: str
+    bodies: Mapping[str | None, bytes]
+    tag: str
+    """Its entity tag: weak, because it is the same for every content coding."""
+    headers: Mapping[str, str]
+
+    @classmethod
+    def of(cls, content: bytes, media_type: str, headers: Mapping[str, str]) -> "StaticFile":
+        """Compress content with each coding, which takes a while for large files."""
+        bodies = {None: content} | {coding: compress(content, coding) for coding in CODINGS}
+        tag = f'W/"{digest(content)}"'
+        return cls(media_type, bodies, tag, {**headers, "Vary": "Accept-Encoding", "ETag": tag})
+
+    def response(self, request: Request) -> Response:
+        """Build the response in the coding that the client prefers, or the 304 if it has the file."""
+        if _has(request, self.tag):
+            return Response(status_code=304, headers=self.headers)
+        accepted = ", ".join(request.headers.getlist("accept-encoding"))
+        coding = choose_coding(accepted) if is_short(accepted) else None
+        coded = {} if coding is None else {"Content-Encoding": coding}
+        return Response(self.bodies[coding], media_type=self.media_type, headers={**self.headers, **coded})
+
+    def part(self, request: Request) -> Response:
+        """Build the response with the range of bytes that a request asks for (RFC 9110 §14), if it does.
+
+        Several ranges are answered with the whole file. Raises the 400 and the 416.
+        """
+        given, content = request.headers.get("range"), self.bodies[None]
+        if given is None or len(given) > _MAX_RANGE_CHARACTERS or "if-range" in request.headers:
+            return self.response(request)
+        asked = parse_range_header(given)
+        if asked is None or asked.units != "bytes":
+            detail = "The header Range is not a byte range: use a form like bytes=0-99, or leave it out."
+            raise Problem("malformed-request", detail, members={"field": "Range"})
+        if len(asked.ranges) > 1:
+            return self.response(request)
+        start, after = asked.ranges[0]
+        start = start if start >= 0 else max(0, len(content) + start)
+        if start >= len(content):
+            available = f"bytes */{len(content)}"
+            raise Problem(
+                "range-not-satisfiable",
+                f"The range is outside the file, whose Content-Range is {available}.",
+                headers={"Content-Range": available},
+                members={"field": "Range"},
+            )
+        part = content[start:after]
+        headers = {**self.headers, "Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(content)}"}
+        return Response(part, 206, headers, self.media_type)
+
+
+class Once(Generic[T]):
+    """What is made in a thread when it is first needed, and kept."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: asyncio.Task[T] | None = None
+
+    async def get(self) -> T:
+        """Return it; raises what making it raised, after which it is tried again."""
+        if self._made is None or (self._made.done() and self._made.exception() is not None):
+            self._made = asyncio.create_task(asyncio.to_thread(self._make))
+        return await asyncio.shield(self._made)
+
+
+def digest(content: bytes) -> str:
+    """Name content by the first digits of its SHA-256."""
+    return sha256(content).hexdigest()[:_DIGITS]
+
+
+def _has(request: Request, tag: str) -> bool:
+    """Compare the tags in If-None-Match weakly (RFC 9110 §13.1.2); one that lists very many has none."""
+    given = ",".join(request.headers.getlist("if-none-match"))
+    if not given or not is_short(given):
+        return False
+    tags = {one.strip().removeprefix("W/") for one in given.split(",")}
+    return "*" in tags or tag.removeprefix("W/") in tags
