@@ -76,7 +76,8 @@ class Part:
             if not self._full:
                 self._full = True
                 log.warning(
-                    "no room for more series of metrics: %s and later ones are left out", name.decode()
+                    "no room for more series of metrics: %s and later ones are left out of /metrics",
+                    name.decode(),
                 )
             return False
         # Zeros, too: a process that ended here may have left something half written.
