@@ -121,7 +121,7 @@ class _Family(Collector):
         """Return the series, with lines, but not those of other keys."""
         if self._new:
             self._write_new()
-        return (series for series in self._series if series.labels.get("key") in (None, *keys))
+        return (s for s in self._series if "key" not in s.labels or s.labels["key"] in keys)
 
     def _write_new(self) -> None:
         about, kind, *lines = generate_latest(self).decode().splitlines(keepends=True)
