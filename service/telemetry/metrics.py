@@ -217,7 +217,7 @@ class Metrics:
             self._rejected(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
-        """Keep series for exactly these keys: those of revoked keys are removed."""
+        """Expose series of exactly these keys, and no longer those of revoked ones."""
         for name in names - self._keys:
             self.key_requests.labels(name)
             self.key_last_used.labels(name)

@@ -99,7 +99,7 @@ class Supervisor:
         self._board = Board(processes, settings.models)
         self._channels = [Channel() for _ in range(processes)]
         self._values = MetricValues(processes + 2)
-        """Of the workers, of this process and of the one that greets."""
+        """Of the workers, by their slots; of this process, and of the one that greets."""
         self._workers: dict[int, _Worker] = {}
         self._greeter: int | None = None
         self._models: dict[str, PreparedModel] = {}
@@ -133,15 +133,10 @@ class Supervisor:
 
     def _supervise(self) -> int:
         freeze()
-        spare = Siblings(
-            self._board.spare_column(), self._channels, self._values.part(self._board.processes + 1)
-        )
+        spare = Siblings(self._board.spare_column(), self._channels, self._values)
         self._greeter = fork(partial(greet, self._settings, spare, self._listener))
-        self._metrics = Metrics(
-            VERSION,
-            select_endpoints(self._settings.other_protocols),
-            self._values.part(self._board.processes),
-        )
+        own = self._values.part(self._board.processes)
+        self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), own)
         try:
             self._models = prepare_models(self._settings, self._weights)
         except ModelError as error:
@@ -178,7 +173,7 @@ class Supervisor:
     def _start(self, slot: int) -> None:
         """Fork a worker; where the system cannot now, it is tried again at the next tick."""
         self._board.clear(slot)
-        siblings = Siblings(self._board.column(slot), self._channels, self._values.part(slot))
+        siblings = Siblings(self._board.column(slot), self._channels, self._values)
         try:
             pid = fork(partial(work, self._settings, siblings, self._listener, self._models))
         except OSError as error:

@@ -101,7 +101,7 @@ def channel() -> Iterator[Channel]:
 def siblings(board: Board, counts: list[int]) -> list[Siblings]:
     channels: list[Channel] = []
     values = MetricValues(len(counts))
-    made = [Siblings(board.column(slot), channels, values.part(slot)) for slot in range(len(counts))]
+    made = [Siblings(board.column(slot), channels, values) for slot in range(len(counts))]
     for sibling, count in zip(made, counts, strict=True):
         sibling.column.own[CONNECTIONS] = count
         sibling.column.own[HEARTBEAT] = time.monotonic_ns()
