@@ -171,8 +171,9 @@ class Headlight(Server):
         )
 
     def metrics(self) -> dict[str, float]:
-        """Read every sample of /metrics, by its name with its labels."""
-        text = httpx.get(f"{self.url}/metrics", timeout=_ANSWER_S, trust_env=False).text
+        """Read every sample of /metrics as of now, by its name with its labels."""
+        now = {"Cache-Control": "no-cache"}
+        text = httpx.get(f"{self.url}/metrics", headers=now, timeout=_ANSWER_S, trust_env=False).text
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in lines}
 

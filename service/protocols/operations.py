@@ -1,6 +1,5 @@
 """Operational endpoints: liveness, readiness, information and metrics."""
 
-import asyncio
 from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -157,13 +156,19 @@ def _prediction(head: HeadInfo | None) -> Prediction | None:
 
 
 async def metrics(request: Request) -> Response:
-    """Expose every counter in the Prometheus text format."""
+    """Expose every counter in the Prometheus text format, as of some time in the last second."""
     state: ServiceState = request.app.state.service
-    state.metrics.ready.set(int(state.ready))
-    state.metrics.keys(state.keys.names)
-    for name, engine in state.engines.items():
-        state.metrics.limits(name, queue_tokens=engine.max_queue_tokens, batch_tokens=engine.max_batch_tokens)
-    exposition = await asyncio.to_thread(state.metrics.exposition)
+    fresh = "no-cache" in request.headers.get("cache-control", "").lower()
+
+    def make() -> bytes:
+        state.metrics.ready.set(int(state.ready))
+        state.metrics.keys(state.keys.names)
+        for name, engine in state.engines.items():
+            queue_tokens, batch_tokens = engine.max_queue_tokens, engine.max_batch_tokens
+            state.metrics.limits(name, queue_tokens=queue_tokens, batch_tokens=batch_tokens)
+        return state.metrics.exposition()
+
+    exposition = await state.metrics.scrapes.answer(make, fresh=fresh)
     return Response(exposition, media_type=CONTENT_TYPE_LATEST)
 
 

@@ -9,9 +9,9 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from service.sharing.board import CONNECTIONS, HEARTBEAT, Column
+from service.sharing.metric_values import MetricValues
 
 # A sibling whose event loop has not run for this long gets no connections: it beats every tenth of a second.
 _ALIVE_NS = 500_000_000
@@ -54,11 +54,11 @@ class Channel:
 class Siblings:
     """One worker among its siblings: how many connections each serves, and where some should go."""
 
-    def __init__(self, column: Column, channels: Sequence[Channel], metrics: Path) -> None:
+    def __init__(self, column: Column, channels: Sequence[Channel], values: MetricValues) -> None:
         self.column = column
         self.channels = channels
-        self.metrics = metrics
-        """The folder of all processes' metrics."""
+        self.metrics = values.part(column.slot)
+        """Where this process keeps the values of its metrics."""
 
     @property
     def channel(self) -> Channel:

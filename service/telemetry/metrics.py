@@ -1,17 +1,14 @@
 """One Prometheus registry per app; every series is present from the first scrape."""
 
+import os
 from functools import cache
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, TypeVar, get_args
 
 from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
     CollectorRegistry,
-    Counter,
-    Gauge,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
@@ -20,7 +17,13 @@ from model.contract import ModelInfo
 from service.endpoints import Endpoint, Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
 from service.serialization.items import Format
-from service.telemetry.processes import expose
+from service.sharing.metric_values import MetricValues, Part
+from service.telemetry.exposition import Exposition
+from service.telemetry.processes import Processes
+from service.telemetry.scrapes import Scrapes
+from service.telemetry.series import Over, SharedCounter, SharedGauge, SharedHistogram, SharedMetric
+
+_M = TypeVar("_M", bound=SharedMetric)
 
 UNMATCHED = "unmatched"
 CLIENT_GONE = 499
@@ -55,7 +58,6 @@ _SECONDS = (
     10.0,
     30.0,
 )
-_Over = Literal["max", "min", "sum", "mostrecent"]
 _POWERS_OF_TWO = tuple(float(2**i) for i in range(16))
 _UNMATCHED_STATUSES = (200, 400, 404, 405, 408, 501, 505)
 REJECTIONS = ("overloaded", "deadline-exceeded", "not-ready")
@@ -69,15 +71,19 @@ def _inference_statuses(endpoint: Endpoint) -> list[int]:
 class Metrics:
     """The service's metrics. Times are in seconds, sizes in bytes or tokens.
 
-    With several processes their values are in `shared`, a folder (see `processes.py`).
+    Of a service of several processes, this one keeps its values in `part`, and writes those of all.
     """
 
-    def __init__(self, version: str, endpoints: Endpoints, shared: Path | None = None) -> None:
-        self.shared = shared
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+    def __init__(self, version: str, endpoints: Endpoints, part: Part | None = None) -> None:
+        self.scrapes = Scrapes()
+        self.registry, self._others = CollectorRegistry(), CollectorRegistry()
+        of_one = (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR)
+        of_several = (Processes(os.getppid()), PLATFORM_COLLECTOR)
+        for collector in of_one if part is None else of_several:
+            self.registry.register(collector)
+            self._others.register(collector)
+        self._part = MetricValues().part(0) if part is None else part
+        self._defined: list[SharedMetric] = []
         self._define_requests()
         self._define_batches()
         self._define_service()
@@ -85,6 +91,7 @@ class Metrics:
         self._inference = endpoints.inference_labels
         self._begin(version, endpoints)
         self._keep_series()
+        self._exposition = Exposition(self._defined, self._part.everyones)
 
     def _define_requests(self) -> None:
         self.requests = self._counter("requests_total", "Requests answered.", "route", "status")
@@ -146,17 +153,22 @@ class Metrics:
         self._queued, self._queued_tokens = cache(self.queue_inputs.labels), cache(self.queue_tokens.labels)
         self._batches, self._run_tokens = cache(self.batches.labels), cache(self.input_tokens.labels)
         self._sizes, self._token_sizes = cache(self.batch_inputs.labels), cache(self.batch_tokens.labels)
-        self._padding = cache(self.padding_tokens.labels)
+        self._padding, self._rejected = cache(self.padding_tokens.labels), cache(self.rejected.labels)
 
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"headlight_{name}", about, labels, registry=self.registry)
+    def _counter(self, name: str, about: str, *labels: str) -> SharedCounter:
+        return self._define(SharedCounter, name, about, labels)
 
-    def _gauge(self, name: str, about: str, *labels: str, over: _Over = "max") -> Gauge:
+    def _gauge(self, name: str, about: str, *labels: str, over: Over = "max") -> SharedGauge:
         """Create a gauge; `over` says how the values of several processes become one."""
-        return Gauge(f"headlight_{name}", about, labels, registry=self.registry, multiprocess_mode=over)
+        return self._define(SharedGauge, name, about, labels, over=over)
 
-    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"headlight_{name}", about, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> SharedHistogram:
+        return self._define(SharedHistogram, name, about, labels, buckets=buckets)
+
+    def _define(self, kind: type[_M], name: str, about: str, labels: tuple[str, ...], **options: Any) -> _M:
+        metric = kind(f"headlight_{name}", about, labels, registry=self.registry, part=self._part, **options)
+        self._defined.append(metric)
+        return metric
 
     def _begin(self, version: str, endpoints: Endpoints) -> None:
         """Create all series that are known before the first request."""
@@ -202,13 +214,10 @@ class Metrics:
     def reject(self, kind: str) -> None:
         """Count a problem if it means that a request was refused or timed out."""
         if kind in REJECTIONS:
-            self.rejected.labels(kind).inc()
+            self._rejected(kind).inc()
 
     def keys(self, names: frozenset[str]) -> None:
-        """Keep series for exactly these keys: those of revoked keys are removed."""
-        for name in self._keys - names if self.shared is None else ():
-            self.key_requests.remove(name)
-            self.key_last_used.remove(name)
+        """Expose series of exactly these keys, and no longer those of revoked ones."""
         for name in names - self._keys:
             self.key_requests.labels(name)
             self.key_last_used.labels(name)
@@ -256,7 +265,5 @@ class Metrics:
         self._sent(route, format_name).inc(size)
 
     def exposition(self) -> bytes:
-        """Write everything in the Prometheus text format."""
-        if self.shared is not None:
-            return expose(self.shared, self._keys)
-        return generate_latest(self.registry)
+        """Write everything in the Prometheus text format. Calls must not overlap."""
+        return self._exposition.write(self._keys).encode() + generate_latest(self._others)

@@ -1,18 +1,14 @@
-"""Metrics of a service that has several processes: one exposition, whichever of them is scraped.
-
-Each process keeps its values in files of its own that all can read (prometheus_client's multiprocess mode).
-The files are named after the worker's number, not its process id: a worker that replaces another continues
-its counters, so that sums stay true and no files pile up.
-"""
+"""What Prometheus's clients tell of a process, of a service that has several."""
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Metric, PlatformCollector, generate_latest, values
+from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -21,42 +17,22 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TIMES, _CHILDRENS_TIMES, _START, _VIRTUAL = slice(11, 13), slice(13, 15), 19, 20
 
 
-def share_values(folder: Path, process: str) -> None:
-    """Keep the values of all metrics created from here on in files in a folder, named after the process."""
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
+# Linux walks through all pages of a process to say how many of them it shares: 5 ms per GiB.
+_WALK_S = 60.0
 
 
-def expose(folder: Path, keys: frozenset[str]) -> bytes:
-    """Write the metrics of all processes in the Prometheus text format.
-
-    Series of API keys other than `keys` are left out: those keys have been revoked.
-    """
-    registry = CollectorRegistry()
-    registry.register(_Shared(folder, keys))
-    registry.register(_Processes(os.getppid()))
-    PlatformCollector(registry=registry)
-    return generate_latest(registry)
-
-
-class _Shared(Collector):
-    def __init__(self, folder: Path, keys: frozenset[str]) -> None:
-        self._values = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
-        self._keys = keys
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._values.collect():  # type: ignore[no-untyped-call]
-            metric.samples = [s for s in metric.samples if s.labels.get("key") in (None, *self._keys)]
-            yield metric
-
-
-class _Processes(Collector):
+class Processes(Collector):
     """What `ProcessCollector` exposes of one process, summed over the supervisor and its workers."""
 
     def __init__(self, supervisor: int) -> None:
         self._supervisor = supervisor
+        self._walked: Sequence[Path] = ()
+        self._walked_at = 0.0
+        self._counted_twice = 0
+        """Bytes of shared pages that the sum of the processes' sizes counts more than once."""
 
     def collect(self) -> Iterator[Metric]:
+        """Read them from /proc."""
         supervisor = Path("/proc", str(self._supervisor))
         children = supervisor.joinpath("task", supervisor.name, "children")
         folders = [supervisor, *(Path("/proc", pid) for pid in _read(children).split())]
@@ -75,7 +51,7 @@ class _Processes(Collector):
         yield GaugeMetricFamily(
             "process_resident_memory_bytes",
             "Resident memory of all processes, with what they share counted once.",
-            sum(map(_proportional_bytes, folders)),
+            self._resident_bytes(folders),
         )
         yield GaugeMetricFamily(
             "process_start_time_seconds",
@@ -89,6 +65,14 @@ class _Processes(Collector):
             len(folders) * _limit_of_files(supervisor),
         )
 
+    def _resident_bytes(self, folders: Sequence[Path]) -> int:
+        """Return the memory of the processes; how much of it they share is as of the last minute."""
+        each_by_itself = sum(map(_resident_bytes, folders))
+        if folders != self._walked or time.monotonic() - self._walked_at > _WALK_S:
+            self._counted_twice = each_by_itself - sum(map(_proportional_bytes, folders))
+            self._walked, self._walked_at = folders, time.monotonic()
+        return each_by_itself - self._counted_twice
+
 
 def _read(path: Path) -> str:
     """Read a file of /proc; empty if the process has ended."""
@@ -97,18 +81,23 @@ def _read(path: Path) -> str:
     return ""
 
 
+def _resident_bytes(folder: Path) -> int:
+    fields = _read(folder / "statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
+
+
 def _proportional_bytes(folder: Path) -> int:
     """Return a process's memory, of which what n processes share counts 1/n."""
     for line in _read(folder / "smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
-    fields = _read(folder / "statm").split()
-    return int(fields[1]) * _PAGE if fields else 0
+    return _resident_bytes(folder)
 
 
 def _files(folder: Path) -> int:
     with suppress(OSError):
-        return sum(1 for _ in folder.joinpath("fd").iterdir())
+        # Since Linux 6.2 the size of the folder is their number; before, it is 0.
+        return folder.joinpath("fd").stat().st_size or sum(1 for _ in folder.joinpath("fd").iterdir())
     return 0
 
 
@@ -119,6 +108,7 @@ def _limit_of_files(folder: Path) -> float:
     return 0.0
 
 
+@cache
 def _boot_time() -> float:
     for line in _read(Path("/proc/stat")).splitlines():
         if line.startswith("btime"):

@@ -30,12 +30,6 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def shared_memory() -> Path:
-    """Return where files are kept in memory, or where temporary files are if there is no such place."""
-    place = Path("/dev/shm")  # noqa: S108 - private folders are made in it
-    return place if os.access(place, os.W_OK) else temporary()
-
-
 def temporary() -> Path:
     """Return where temporary files are kept."""
     return Path(tempfile.gettempdir())

@@ -30,10 +30,10 @@ from service.protocols.endpoints import select_endpoints
 from service.settings import Settings, SettingsError
 from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
+from service.sharing.metric_values import MetricValues
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
-from service.telemetry.processes import share_values
-from service.workers.scratch import scratch_folder, shared_memory, temporary
+from service.workers.scratch import scratch_folder, temporary
 from service.workers.worker import fork, greet, work
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,8 @@ class Supervisor:
         self._settings = settings
         self._board = Board(processes, settings.models)
         self._channels = [Channel() for _ in range(processes)]
+        self._values = MetricValues(processes + 2)
+        """Of the workers, by their slots; of this process, and of the one that greets."""
         self._workers: dict[int, _Worker] = {}
         self._greeter: int | None = None
         self._models: dict[str, PreparedModel] = {}
@@ -120,7 +122,6 @@ class Supervisor:
         Keys(self._settings.keys, self._settings.api_keys_file)
         self._listener = open_listener(self._settings)
         with ExitStack() as stack:
-            self._values = stack.enter_context(scratch_folder(shared_memory()))
             self._weights = stack.enter_context(scratch_folder(temporary()))
             self._wakeups, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -135,8 +136,8 @@ class Supervisor:
         freeze()
         spare = Siblings(self._board.spare_column(), self._channels, self._values)
         self._greeter = fork(partial(greet, self._settings, spare, self._listener))
-        share_values(self._values, "supervisor")
-        self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), self._values)
+        own = self._values.part(self._board.processes)
+        self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), own)
         try:
             self._models = prepare_models(self._settings, self._weights)
         except ModelError as error:
@@ -281,8 +282,7 @@ class Supervisor:
     def _end(self, code: int) -> None:
         """End all processes at once."""
         self._kill_all()
-        for folder in (self._values, self._weights):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._weights, ignore_errors=True)
         os._exit(code)
 
     def _announce(self) -> None:

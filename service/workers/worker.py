@@ -19,7 +19,6 @@ from service.process import die_with_parent, keep_freed_memory, settle
 from service.settings import Settings
 from service.sharing.connections import Siblings
 from service.telemetry.metrics import Metrics
-from service.telemetry.processes import share_values
 from service.telemetry.traces import TracesError
 
 # Every process would log the same about keys: the supervisor does at the start, and one worker from then on.
@@ -84,7 +83,6 @@ def _serve(
     load: Callable[[Settings, Metrics], dict[str, Engine]],
 ) -> None:
     keep_freed_memory(siblings.column.processes)
-    share_values(siblings.metrics, name)
     _KEYS_LOG.setLevel(logging.ERROR)
     if siblings.column.slot or name == "greeter":
         _LIFECYCLE_LOG.setLevel(logging.ERROR)

@@ -180,6 +180,20 @@ def test_an_answer_moves_its_numbers_by_what_it_carried(quiet: Service, path: st
     assert not [name for name in change if name.startswith(still)]
 
 
+def test_scrapes_of_a_second_are_the_same(quiet: Service) -> None:
+    """A second scrape right after the first has the same bytes; a client can ask for the numbers of now."""
+    time.sleep(1.0)
+    begun = time.monotonic()
+    first, second = (quiet.http.get("/metrics").content for _ in range(2))
+    assert time.monotonic() - begun < 1.0
+    assert first == second
+    now = parse_metrics(quiet.http.get("/metrics", headers={"Cache-Control": "no-cache"}).text)
+    name = 'headlight_requests_total{route="/metrics",status="200"}'
+    assert now[name] == parse_metrics(second.decode())[name] + 2
+    time.sleep(1.0)
+    assert quiet.http.get("/metrics").content != second
+
+
 @pytest.mark.parametrize("path", ROUTES)
 def test_server_timing_agrees_with_the_metrics(quiet: Service, path: str) -> None:
     """What an answer says of its stages is what the histograms took in, and no more than the whole time."""

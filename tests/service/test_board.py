@@ -4,7 +4,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,6 +18,7 @@ from service.problems import Problem
 from service.protocols.endpoints import ENDPOINTS
 from service.sharing.board import CONNECTIONS, HEARTBEAT, LANES, Board
 from service.sharing.connections import Channel, Siblings
+from service.sharing.metric_values import MetricValues
 from service.telemetry.metrics import Metrics
 
 MODEL = "mini"
@@ -100,9 +100,10 @@ def channel() -> Iterator[Channel]:
         yield made
 
 
-def siblings(board: Board, counts: list[int], tmp_path: Path) -> list[Siblings]:
+def siblings(board: Board, counts: list[int]) -> list[Siblings]:
     channels: list[Channel] = []
-    made = [Siblings(board.column(slot), channels, tmp_path) for slot in range(len(counts))]
+    values = MetricValues(len(counts))
+    made = [Siblings(board.column(slot), channels, values) for slot in range(len(counts))]
     for sibling, count in zip(made, counts, strict=True):
         sibling.column.own[CONNECTIONS] = count
         sibling.column.own[HEARTBEAT] = time.monotonic_ns()
@@ -121,18 +122,16 @@ def siblings(board: Board, counts: list[int], tmp_path: Path) -> list[Siblings]:
         ([7, 1, 1], [1, 1, 2, 2]),
     ],
 )
-def test_connections_move_to_siblings_with_fewer(
-    counts: list[int], expected: list[int], tmp_path: Path
-) -> None:
+def test_connections_move_to_siblings_with_fewer(counts: list[int], expected: list[int]) -> None:
     """The surplus over the mean, rounded up, is spread over those below it."""
-    first = siblings(Board(len(counts), [MODEL]), counts, tmp_path)[0]
+    first = siblings(Board(len(counts), [MODEL]), counts)[0]
     assert sorted(first.surplus(counts[0])) == expected
 
 
-def test_nothing_moves_to_a_process_that_is_not_ready(tmp_path: Path) -> None:
+def test_nothing_moves_to_a_process_that_is_not_ready() -> None:
     """A worker that still starts, or has ended, has no heartbeat; that of one that stands still is old."""
     board = Board(2, [MODEL])
-    first, second = siblings(board, [4, 0], tmp_path)
+    first, second = siblings(board, [4, 0])
     for beat in (0, time.monotonic_ns() - 10**9):
         second.column.own[HEARTBEAT] = beat
         assert first.surplus(4) == []

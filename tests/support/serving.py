@@ -111,8 +111,8 @@ class Service:
         return answered(self.http.post("/attention", json={"inputs": inputs, **options}))
 
     def metrics(self) -> dict[str, float]:
-        """Every sample, by its name and its sorted labels: `headlight_ready{}`."""
-        return parse_metrics(self.http.get("/metrics").text)
+        """Every sample as of now, by its name and its sorted labels: `headlight_ready{}`."""
+        return parse_metrics(self.http.get("/metrics", headers={"Cache-Control": "no-cache"}).text)
 
     def line(self, request_id: str) -> Json:
         """The line of a request in a log of JSON, which is written after its answer."""
@@ -195,9 +195,13 @@ def serve(
     module: str = "service",
     wait: bool = True,
     exit_code: int | None = 0,
+    launcher: Sequence[str] = (),
     **settings: object,
 ) -> Iterator[Service]:
-    """Start a service, end it with SIGTERM and check its exit code; settings without the prefix."""
+    """Start a service, end it with SIGTERM and check its exit code; settings without the prefix.
+
+    `launcher` is a command that becomes the service's.
+    """
     port = int(str(settings.setdefault("port", free_port())))
     # To measure the best size of batches takes seconds, which tests of that ask for with "auto".
     settings.setdefault("max_batch_tokens", 1024)
@@ -205,7 +209,7 @@ def serve(
         log_file = Path(folder) / "log"
         with log_file.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [*launcher, sys.executable, "-m", module, *arguments],
                 cwd=ROOT,
                 env=environment(**settings),
                 stdout=log,
