@@ -80,6 +80,9 @@ class Settings(BaseSettings):
         description="memory limit of the process; auto: its control group's limit, or the machine's memory",
     )
     request_timeout_s: float = Field(30.0, gt=0, le=86_400, description="seconds until a request times out")
+    start_timeout_s: float = Field(
+        600.0, gt=0, le=86_400, description="seconds until a start that is not over is ended"
+    )
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer accepted requests at shutdown"
     )
