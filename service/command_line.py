@@ -12,7 +12,7 @@ from service.clients.keys import KeyFileError
 from service.http.open_files import FewFilesError, check_limit
 from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
-from service.process import set_up_process, settle
+from service.process import freeze, set_up_process, settle
 from service.settings import PREFIX, Settings, SettingsError, read_settings, unknown_variables
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
@@ -68,6 +68,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _serve_alone(settings: Settings) -> None:
     """Serve from this process, until a signal ends it."""
+    freeze()  # else a collection would copy what this process shares with the one that is forked now
     limit = StartLimit(settings.start_timeout_s)
 
     def started() -> None:

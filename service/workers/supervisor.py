@@ -253,8 +253,10 @@ class Supervisor:
         # Before the service is open, those that are ready serve nobody yet.
         attended = self._opened and any(now - self._beat(w.slot) < _SILENT_S for w in self._workers.values())
         pause = self._deaths.count(now, answered, was_ready=worker.beat > 0, attended=attended)
+        if pause and not self._opened:
+            pause = 0.0  # what fails at the start should be known soon
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        cause = self._files.overwritten() if code == -signal.SIGBUS else None
+        cause = self._files.overwritten() if code == -signal.SIGBUS or pause is None else None
         log.error(
             "worker %d ended (%s, %s), requests lost: %d%s%s",
             worker.slot,
