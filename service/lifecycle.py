@@ -277,8 +277,7 @@ class ServiceState:
                 tell_stage(f"warming up {name}")
                 engine.start()
             prepare()
-            if any(engine.info.dtype == "int8" for engine in engines.values()):
-                release_weights()
+            release_weights()
             trim_memory()
             self._plan_memory()
         except ModelError as error:

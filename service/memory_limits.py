@@ -263,7 +263,7 @@ class Memory:
 def check_size(taken: int, settings: Settings) -> None:
     """Raise ModelError if the models, once loaded and warmed up, take more bytes than the service is given.
 
-    Pages of files that passes read count too: without room for them, each pass would read the disk again.
+    Pages of files that are in memory then count too: without room for them, each pass would read the disk.
     """
     given = settings.memory_bytes or memory_given()
     if taken > given:
