@@ -32,8 +32,8 @@ from model.checkpoints.folder import read_folder
 from model.checkpoints.source import EMBEDDED, resolve
 from service.engine.device import Device
 from service.engine.fairness import ClientQueues
-from service.engine.permit import Permit
 from service.engine.jobs import Waiting
+from service.engine.permit import Permit
 from service.memory_limits import Memory
 from service.sharing.board import Board
 

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from service.signals import ending_signals
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal ends the process; returns an exit code if the service does not start."""
-    for signum in (signal.SIGINT, signal.SIGTERM):
+    for signum in ending_signals():
         signal.signal(signum, _stop)
     from service.command_line import run  # noqa: PLC0415 - only once signals are handled
 

@@ -60,7 +60,8 @@ def create_app(
             await asyncio.to_thread(loading.join)
             if state.failure is not None:
                 raise RuntimeError(state.failure)
-        state.keys.watch()
+        if state.key_file is not None:
+            state.key_file.watch()
         supervision = asyncio.create_task(_supervise(state))
         yield
         supervision.cancel()

@@ -9,13 +9,16 @@ from difflib import get_close_matches
 from model.lanes import count_cores
 from service.app import create_app
 from service.clients.keys import KeyFileError
+from service.http.connections.open_files import FewFilesError, check_limit
 from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
-from service.process import set_up_process, settle
-from service.settings import PREFIX, SettingsError, read_settings, unknown_variables
+from service.process import freeze, set_up_process, settle
+from service.settings import PREFIX, Settings, SettingsError, read_settings, unknown_variables
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
-from service.workers.supervisor import Supervisor, count_processes
+from service.workers.count_processes import count_processes
+from service.workers.start_limit import StartLimit
+from service.workers.supervisor import Supervisor
 
 log = logging.getLogger("service")
 
@@ -49,16 +52,30 @@ def run(arguments: Sequence[str]) -> int:
         log.warning("HEADLIGHT_THREADS is %d, but only %d cores are available", settings.threads, cores)
     set_up_process()
     try:
-        if (processes := count_processes(settings)) > 1:
+        processes = count_processes(settings)
+        check_limit(processes, len(settings.models))
+        if processes > 1:
             return Supervisor(settings, processes).run()
-        app = create_app(settings)
-        state: ServiceState = app.state.service
-        state.on_ready = settle
-        serve(app, state, open_listener(settings))
+        _serve_alone(settings)
     except (KeyFileError, SettingsError, TracesError) as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 2
-    except ListenError as error:
+    except (FewFilesError, ListenError) as error:
         sys.stderr.write(f"headlight: {error}\n")
         return 1
     return 0
+
+
+def _serve_alone(settings: Settings) -> None:
+    """Serve from this process, until a signal ends it."""
+    freeze()  # else a collection would copy what this process shares with the one that is forked now
+    limit = StartLimit(settings.start_timeout_s)
+
+    def started() -> None:
+        limit.end()
+        settle()
+
+    app = create_app(settings)
+    state: ServiceState = app.state.service
+    state.on_ready = started
+    serve(app, state, open_listener(settings))

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from model.errors import ModelError
 from service.clients.addresses import Peers
 from service.clients.company import Company
-from service.clients.keys import Keys
+from service.clients.keys import Keys, open_key_file
 from service.clients.slow_readers import Readers
 from service.clients.turns import Turns
 from service.endpoints import Endpoints
@@ -25,13 +25,14 @@ from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
 from service.file_pages import release_weights
 from service.loading import load_engines
-from service.memory_limits import ANSWERS, Memory, memory_given
+from service.memory_limits import ANSWERS, Memory, check_size, memory_given
 from service.problems import Problem, retry_after
-from service.process import trim_memory
+from service.process import resident_bytes, trim_memory
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
 from service.sharing.connections import Siblings
+from service.stages import tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import open_traces
 
@@ -129,7 +130,10 @@ class ServiceState:
         self.column = alone(settings.models) if siblings is None else siblings.column
         self.greets = False
         """Whether it only answers until the workers are ready, and then passes its connections to them."""
-        self.keys = Keys(settings.keys, settings.api_keys_file)
+        # Of several processes, only the supervisor reads the key file.
+        self.key_file = open_key_file(settings.keys, settings.api_keys_file) if siblings is None else None
+        published = self.key_file.published if self.key_file is not None else None
+        self.keys = Keys(settings.keys, published if siblings is None else siblings.keys)
         self.traces = open_traces(settings, VERSION)
         self.metrics = Metrics(VERSION, endpoints, None if siblings is None else siblings.metrics)
         self.draining = False
@@ -293,6 +297,7 @@ class ServiceState:
             engines = self._load(self.settings, self.metrics)
             for name, engine in engines.items():
                 self.metrics.add_model(name, engine.info)
+                tell_stage(f"warming up {name}")
                 engine.start()
             prepare()
             release_weights()
@@ -334,6 +339,8 @@ class ServiceState:
 
     def _plan_memory(self) -> None:
         given = self._memory_given
+        if self.siblings is None:  # several processes are measured together, by the supervisor
+            check_size(resident_bytes(), self.settings)
         self.memory.plan(given)
         log.info("requests may use %d MB of %d MB of memory", self.memory.limit >> 20, given >> 20)
         if (largest := self.max_response_bytes) < self.settings.max_response_bytes:
@@ -383,7 +390,8 @@ class ServiceState:
         """Stop the engines, abandoning what they still run."""
         for engine in self._engines.values():
             engine.close(timeout=0 if self.drain_expired else 0.1)
-        self.keys.close()
+        if self.key_file is not None:
+            self.key_file.close()
         self.writing.shutdown(wait=False, cancel_futures=True)
 
     def close_traces(self) -> None:

@@ -14,6 +14,7 @@ from service.engine.engine import Engine
 from service.file_pages import release_file_pages
 from service.settings import Settings
 from service.sharing.board import Column
+from service.stages import tell_stage
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
     loaded = {}
     for name, source in settings.models.items():
         log.info("loading %s from %s", name, source)
+        tell_stage(f"loading {name} from {source}")
         loaded[name] = load(
             source,
             kind=settings.backend,

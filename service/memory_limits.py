@@ -21,10 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from model.control_groups import group_files, read_lines
+from model.errors import ModelError
 from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.engine.permit import Permit
 from service.problems import Problem
 from service.process import own_bytes, resident_bytes
+from service.settings import Settings
 from service.sharing.board import ANSWERS as ANSWER_ROW
 from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
 
@@ -255,6 +257,21 @@ class Memory:
             f"{self.limit}: retry in a second, or send less per request.",
             headers={"Retry-After": "1"},
             members={"limit": self.limit, "actual": actual},
+        )
+
+
+def check_size(taken: int, settings: Settings) -> None:
+    """Raise ModelError if the models, once loaded and warmed up, take more bytes than the service is given.
+
+    Pages of files that are in memory then count too: without room for them, each pass would read the disk.
+    """
+    given = settings.memory_bytes or memory_given()
+    if taken > given:
+        limit = "HEADLIGHT_MEMORY_BYTES" if settings.memory_bytes else "the memory limit of this process"
+        raise ModelError(
+            f"with its models loaded, before any request, the service takes {taken} bytes "
+            f"({taken >> 20} MiB), and {limit} is {given} ({given >> 20} MiB): raise it, or serve a smaller "
+            "model, or the same in fewer processes."
         )
 
 

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
@@ -121,6 +122,15 @@ def die_with_parent(parent: int) -> None:
 def resident_bytes() -> int:
     """Return the resident size of the process in bytes; 0 if the system is not Linux."""
     return _resident()[0]
+
+
+def proportional_bytes(process: int) -> int:
+    """Return the resident size of a process, of which what n processes share counts 1/n; 0 if unknown."""
+    try:
+        lines = Path("/proc", str(process), "smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:  # it has ended, or the system is not Linux
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def own_bytes() -> int:

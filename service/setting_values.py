@@ -11,6 +11,8 @@ Networks = Sequence[IPv4Network | IPv6Network]
 _ORIGIN = re.compile(r"https?://[^/\s,?#@]+")
 # The syntax of a bearer token (RFC 6750 §2.1).
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+# `str.splitlines` also ends lines at U+0085, and `str.strip` also takes it and U+00A0 away.
+_LINE_END, _WHITESPACE = re.compile(r"\r\n|\r|\n"), " \t"
 
 
 def parse_models(value: str) -> dict[str, str]:
@@ -57,9 +59,9 @@ def parse_keys(text: str) -> frozenset[str]:
     Raises ValueError, whose message names the line but never contains the key.
     """
     keys = set()
-    for number, line in enumerate(text.splitlines(), 1):
-        for part in [] if line.lstrip().startswith("#") else line.split(","):
-            key = part.strip()
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        for part in [] if line.lstrip(_WHITESPACE).startswith("#") else line.split(","):
+            key = part.strip(_WHITESPACE)
             if key and not _KEY.fullmatch(key):
                 raise ValueError(
                     f"line {number} has a key that is not a valid bearer token; use only letters, digits and "

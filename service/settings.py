@@ -87,6 +87,9 @@ class Settings(BaseSettings):
         le=86_400,
         description="seconds until a request times out; auto: 30, or twice what the longest text takes",
     )
+    start_timeout_s: float = Field(
+        600.0, gt=0, le=86_400, description="seconds until a start that is not over is ended"
+    )
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer accepted requests at shutdown"
     )

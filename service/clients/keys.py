@@ -8,6 +8,7 @@ from pathlib import Path
 
 from service.problems import Problem
 from service.setting_values import parse_keys
+from service.sharing.published import Published
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +16,14 @@ _SHORT = 16
 # Hexadecimal digits of a key's digest: enough to distinguish keys, too few to recover one of 16 characters.
 _NAME_DIGITS = 8
 _MAX_FILE_BYTES = 2**20
-_POLL_S = 1.0
+# Each key takes at least one byte, and another one separates it from the next.
+_MOST_KEYS = (_MAX_FILE_BYTES + 1) // 2
+_DIGEST_BYTES = hashlib.sha256().digest_size
+# What may surround a field's value (OWS, RFC 9110 §5.6.3). `str.strip` also takes U+0085 and U+00A0 away.
+_WHITESPACE = " \t"
+
+REREAD_S = 1.0
+"""How often the key file is read, in seconds."""
 
 
 class KeyFileError(Exception):
@@ -23,27 +31,16 @@ class KeyFileError(Exception):
 
 
 class Keys:
-    """The accepted keys: those `given`, and those currently in `file`.
+    """The accepted keys: those `given`, and those of the key file, whose digests are `published`.
 
-    Without either, no key is required. With a file, a key is required even while the file is empty. The file
-    is reread every second, by its name, so that a symbolic link may be redirected; new content takes effect
-    once it has been read twice unchanged, so that a half-written file does not. While the file is unreadable
-    or invalid, the keys read last remain in effect.
+    Without either, no key is required. With a file, a key is required even while the file is empty.
     """
 
-    def __init__(self, given: frozenset[str] = frozenset(), file: Path | None = None) -> None:
-        """Read the file; raises KeyFileError."""
-        self.required = bool(given) or file is not None
-        self._given = _digests(given)
-        self._file = file
-        self._text = "" if file is None else _read(file)
-        self._digests = self._given | self._parse(self._text)
-        self._last_read = self._text
-        self._fault: str | None = None
-        self._closed = threading.Event()
-        _warn_of_short(given)
-        if self.required:
-            log.info("%d API key(s) are accepted%s", len(self._digests), self._locked())
+    def __init__(self, given: frozenset[str] = frozenset(), published: Published | None = None) -> None:
+        self.required = bool(given) or published is not None
+        self._given = self._accepted = _digests(given)
+        self._published = published
+        self._edition = 0
 
     @property
     def names(self) -> frozenset[str]:
@@ -61,16 +58,49 @@ class Keys:
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer":
             raise _unauthorized("This service requires an API key")
-        digest = _digest(key.strip())
+        digest = _digest(key.strip(_WHITESPACE))
         # Not a generator: `any` would stop at the first match.
         if not any([hmac.compare_digest(digest, known) for known in self._digests]):  # noqa: C419
             raise _unauthorized("The API key is not valid")
         return _name(digest)
 
+    def log(self, sentence: str) -> None:
+        """Log a sentence that has a place for their number."""
+        number = len(self._digests)
+        locked = "" if number else ": every request is refused until there is one"
+        log.info(sentence + "%s", number, locked)
+
+    @property
+    def _digests(self) -> frozenset[bytes]:
+        if self._published is not None and self._edition != self._published.edition:
+            self._edition, content = self._published.read()
+            starts = range(0, len(content), _DIGEST_BYTES)
+            self._accepted = self._given.union(content[start : start + _DIGEST_BYTES] for start in starts)
+        return self._accepted
+
+
+class KeyFile:
+    """Reads a file of keys, and publishes their digests for `Keys`, also in processes forked later.
+
+    The file is reread every second, by its name, so that a symbolic link may be redirected; new content takes
+    effect once it has been read twice unchanged, so that a half-written file does not. While the file is
+    unreadable or invalid, the keys read last remain in effect. Only one process of a service reads it: all
+    apply the same keys at the same moment.
+    """
+
+    def __init__(self, path: Path, given: frozenset[str] = frozenset()) -> None:
+        """Read the file; raises KeyFileError. The `given` keys are accepted beside those of the file."""
+        self.published = Published(_MOST_KEYS * _DIGEST_BYTES)
+        self._path = path
+        self._accepted = Keys(given, self.published)
+        self._text = self._last_read = _read(path)
+        self._fault: str | None = None
+        self._closed = threading.Event()
+        self._publish(self._text)
+
     def watch(self) -> None:
         """Reread the file every second, in a separate thread, until `close`."""
-        if self._file is not None:
-            threading.Thread(target=self._watch, name="keys", daemon=True).start()
+        threading.Thread(target=self._watch, name="keys", daemon=True).start()
 
     def close(self) -> None:
         """Stop watching."""
@@ -78,15 +108,13 @@ class Keys:
 
     def reload(self) -> None:
         """Read the file, and use its keys if its content is the same as at the last read."""
-        if self._file is None:
-            return
         try:
-            text = _read(self._file)
+            text = _read(self._path)
             stable, self._last_read = text == self._last_read, text
             if stable and text != self._text:
-                self._digests = self._given | self._parse(text)
+                self._publish(text)
                 self._text = text
-                log.info("the API keys have changed: %d are accepted%s", len(self._digests), self._locked())
+                self._accepted.log("the API keys have changed: %d are accepted")
         except KeyFileError as error:
             if self._fault != (fault := str(error)):
                 log.error("%s The keys read last remain in effect.", fault)  # noqa: TRY400
@@ -97,19 +125,26 @@ class Keys:
             self._fault = None
 
     def _watch(self) -> None:
-        while not self._closed.wait(_POLL_S):
+        while not self._closed.wait(REREAD_S):
             self.reload()
 
-    def _parse(self, text: str) -> frozenset[bytes]:
+    def _publish(self, text: str) -> None:
         try:
             keys = parse_keys(text)
         except ValueError as error:
-            raise KeyFileError(f"{self._file} cannot be used: {error}.") from None
+            raise KeyFileError(f"{self._path} cannot be used: {error}.") from None
         _warn_of_short(keys)
-        return _digests(keys)
+        self.published.publish(b"".join(_digests(keys)))
 
-    def _locked(self) -> str:
-        return "" if self._digests else ": every request is refused until there is one"
+
+def open_key_file(given: frozenset[str], path: Path | None) -> KeyFile | None:
+    """Read the key file, if there is one, and log how many keys are accepted; raises KeyFileError."""
+    file = None if path is None else KeyFile(path, given)
+    _warn_of_short(given)
+    keys = Keys(given, None if file is None else file.published)
+    if keys.required:
+        keys.log("%d API key(s) are accepted")
+    return file
 
 
 def _read(file: Path) -> str:

@@ -21,6 +21,7 @@ from service.http.connections.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
 from service.sharing.board import CUT_OFF, HANDED_OVER, HEARTBEAT
+from service.signals import ending_signals
 from service.telemetry.logs import write_at_once
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,8 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGINT and SIGTERM ourselves: uvicorn would reraise them after the drain."""
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        """Handle signals ourselves: uvicorn would reraise them after the drain."""
+        for signum in ending_signals():
             signal.signal(signum, self.handle_exit)
         yield
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from service.sharing.board import CONNECTIONS, HEARTBEAT, Column
 from service.sharing.metric_values import MetricValues
+from service.sharing.published import Published
 
 # A sibling whose event loop has not run for this long gets no connections: it beats every tenth of a second.
 _ALIVE_NS = 500_000_000
@@ -54,11 +55,19 @@ class Channel:
 class Siblings:
     """One worker among its siblings: how many connections each serves, and where some should go."""
 
-    def __init__(self, column: Column, channels: Sequence[Channel], values: MetricValues) -> None:
+    def __init__(
+        self,
+        column: Column,
+        channels: Sequence[Channel],
+        values: MetricValues,
+        keys: Published | None = None,
+    ) -> None:
         self.column = column
         self.channels = channels
         self.metrics = values.part(column.slot)
         """Where this process keeps the values of its metrics."""
+        self.keys = keys
+        """The digests of the key file's keys, None without one; the supervisor publishes them."""
 
     @property
     def channel(self) -> Channel:

@@ -6,12 +6,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_PREFIX, _LOCK = "headlight-", "lock"
-# A folder as young as this may be one that is being made.
-_YOUNG_S = 60.0
+# A folder has the first name until it is locked, so that a folder of the second name without a lock is always
+# one that a killed service left.
+_UNFINISHED, _FINISHED, _LOCK = "making-headlight-", "headlight-", "lock"
+# Making a folder takes a millisecond: whoever began one this long ago was killed.
+_LONG_S = 60.0
 
 
 @contextmanager
@@ -21,10 +23,11 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
     It is locked by this process and those forked from it, so that others know that it is in use.
     """
     _remove_abandoned(parent)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=parent))
     try:
         with (folder / _LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            folder = folder.rename(parent / (_FINISHED + folder.name.removeprefix(_UNFINISHED)))
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -36,13 +39,17 @@ def temporary() -> Path:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
-        try:
-            young = time.time() - lock.stat().st_mtime < _YOUNG_S
-            if young or lock.parent.lstat().st_uid != os.geteuid():
-                continue
-            with lock.open("r+") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
-        except OSError:  # in use, or just removed by its own process
-            continue
+    for folder in parent.glob(f"{_UNFINISHED}*"):
+        with suppress(OSError):
+            if _is_ours(folder) and time.time() - folder.lstat().st_mtime > _LONG_S:
+                shutil.rmtree(folder, ignore_errors=True)
+    for lock in parent.glob(f"{_FINISHED}*/{_LOCK}"):
+        with suppress(OSError):  # in use, or just removed by its own process
+            if _is_ours(lock.parent):
+                with lock.open("r+") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder.lstat().st_uid == os.geteuid()

@@ -15,25 +15,27 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import FrameType
 
 from model.errors import ModelError
-from model.lanes import count_cores
-from service.clients.keys import Keys
+from service.clients.keys import REREAD_S, open_key_file
+from service.file_pages import MappedFiles
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION
 from service.loading import PreparedModel, prepare_models
-from service.memory_limits import memory_given
-from service.process import freeze, settle
+from service.memory_limits import check_size
+from service.process import freeze, proportional_bytes, settle
 from service.protocols.endpoints import select_endpoints
-from service.settings import Settings, SettingsError
+from service.settings import Settings
 from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
 from service.sharing.metric_values import MetricValues
+from service.signals import ending_signals
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
+from service.workers.deaths import FRUITLESS, Deaths
 from service.workers.scratch import scratch_folder, temporary
+from service.workers.start_limit import StartLimit, overdue
 from service.workers.worker import fork, greet, work
 
 log = logging.getLogger(__name__)
@@ -41,19 +43,23 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.1
 # An event loop that has not run for this long stands still: its process was stopped, or hangs.
 _SILENT_S = 5.0
-# What a worker may take to load and warm up, or to end.
-_START_S = 600.0
+# What a worker that was ready may take to end by itself.
+_ENDING_S = 15.0
 # If the supervisor itself was this late, the whole service was suspended.
 _LATE_S = 1.0
-# This many workers that end in a row, without a request being answered meanwhile, end the service.
-_FRUITLESS = 5
-_IN_A_ROW_S = 60.0
 # `make` and process groups may deliver one signal twice; a second one within this time is ignored.
 _ECHO_S = 0.5
-# Memory without which there is only one process by default, and what each further one should find.
-_FIRST_BYTES, _FURTHER_BYTES = 512 * 2**20, 128 * 2**20
 # What workers may take to end beyond the drain's timeout.
 _GRACE_S = 1.0
+
+
+class _End(Exception):
+    """The service must end, with an exit code, and a sentence unless a worker has written one."""
+
+    def __init__(self, code: int, sentence: str | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
 
 
 @dataclass(slots=True)
@@ -62,34 +68,10 @@ class _Worker:
     slot: int
     forked: float
     """When it was forked, in `time.monotonic` seconds."""
+    beat: float = 0.0
+    """When its event loop last ran, as far as is known; 0 until it is ready."""
     reason: str = "died"
     """Why it ended, if the supervisor ended it."""
-
-
-def count_processes(settings: Settings) -> int:
-    """Return how many processes serve: the setting, or one for each core with memory for it.
-
-    Raises SettingsError for several where there can be only one.
-
-    A CUDA device has one process: each would load the weights once more, and they would compete for it.
-    """
-    if (obstacle := _obstacle(settings)) is not None:
-        if (settings.processes or 1) > 1:
-            raise SettingsError(f"HEADLIGHT_PROCESSES is {settings.processes}, but {obstacle}: set it to 1.")
-        return 1
-    if settings.processes is not None:
-        return settings.processes
-    memory = settings.memory_bytes or memory_given()
-    with_room = 1 + max(0, memory - _FIRST_BYTES) // _FURTHER_BYTES
-    return min(settings.threads or count_cores(), count_cores(), with_room)
-
-
-def _obstacle(settings: Settings) -> str | None:
-    """Say why there can be only one process, None if there can be several."""
-    gpu = settings.device == "auto" and any(Path("/dev").glob("nvidia[0-9]*"))
-    if gpu or settings.device.startswith("cuda"):
-        return f"HEADLIGHT_DEVICE is {settings.device}, and a CUDA device is served by one process"
-    return None if sys.platform == "linux" else "this system is not Linux"
 
 
 class Supervisor:
@@ -102,14 +84,17 @@ class Supervisor:
         self._values = MetricValues(processes + 2)
         """Of the workers, by their slots; of this process, and of the one that greets."""
         self._workers: dict[int, _Worker] = {}
+        self._missing: dict[int, float] = {}
+        """Workers that are to be forked, and when, in `time.monotonic` seconds."""
         self._greeter: int | None = None
         self._models: dict[str, PreparedModel] = {}
-        self._fruitless = 0
-        self._answered = self._answered_by_ended = 0
-        """Requests answered by all workers when one last ended, and by those that have ended."""
-        self._last_end = self._complete_since = 0.0
-        self._missing: set[int] = set()
-        """Workers that could not be forked."""
+        self._files = MappedFiles()
+        self._deaths = Deaths()
+        self._answered_by_ended = 0
+        """Requests answered by workers that have ended."""
+        self._began = time.monotonic()
+        self._complete_since = 0.0
+        self._reread = 0.0
         self._resumed = 0.0
         """When the whole service was last suspended, in `time.monotonic` seconds: no worker is to blame."""
         self._drain_since: float | None = None
@@ -119,36 +104,44 @@ class Supervisor:
 
     def run(self) -> int:
         """Serve; returns the exit code. Raises KeyFileError and ListenError before anything is loaded."""
-        Keys(self._settings.keys, self._settings.api_keys_file)
+        self._key_file = open_key_file(self._settings.keys, self._settings.api_keys_file)
         self._listener = open_listener(self._settings)
         with ExitStack() as stack:
             self._weights = stack.enter_context(scratch_folder(temporary()))
             self._wakeups, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
             signal.signal(signal.SIGCHLD, lambda *_: None)
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in ending_signals():
                 signal.signal(signum, self._on_signal)
-            code = self._supervise()
+            code, sentence = 0, None
+            try:
+                self._start_service()
+                self._watch()
+            except _End as end:
+                code, sentence = end.code, end.sentence
             self._kill_all()
+        if sentence is not None:
+            sys.stderr.write(f"headlight: {sentence}\n")
         return code
 
-    def _supervise(self) -> int:
+    def _start_service(self) -> None:
         freeze()
-        spare = Siblings(self._board.spare_column(), self._channels, self._values)
-        self._greeter = fork(partial(greet, self._settings, spare, self._listener))
+        self._greeter = fork(partial(greet, self._settings, self._siblings(None), self._listener))
         own = self._values.part(self._board.processes)
         self._metrics = Metrics(VERSION, select_endpoints(self._settings.other_protocols), own)
+        limit = StartLimit(self._settings.start_timeout_s)
         try:
             self._models = prepare_models(self._settings, self._weights)
         except ModelError as error:
-            sys.stderr.write(f"headlight: {error}\n")
-            return 1
+            raise _End(1, str(error)) from None
+        finally:
+            limit.end()
         settle()
+        self._files.note()
         self._start(0)
-        return self._watch()
 
-    def _watch(self) -> int:
-        """Watch the workers until the service ends; returns the exit code."""
+    def _watch(self) -> None:
+        """Watch the workers until the service has drained; raises _End."""
         last = time.monotonic()
         while True:
             select.select([self._wakeups], [], [], _TICK_S)
@@ -158,36 +151,42 @@ class Supervisor:
                 self._resumed = now
             last = now
             for pid, code in self._ended():
-                if (exit_code := self._on_end(pid, code)) is not None:
-                    return exit_code
-            if self._drain_since is not None:
-                self._announce()
-                if not self._workers and self._greeter is None:
-                    return self._drained()
-                if now - self._drain_since > self._settings.drain_timeout_s + _GRACE_S:
-                    return self._drained()
-            else:
-                self._start_missing()
+                self._on_end(pid, code, now)
+            if self._drain_since is None:
+                self._reread_keys(now)
+                self._start_missing(now)
                 self._open_if_ready(now)
                 self._check_heartbeats(now)
+            elif self._has_drained(now, self._drain_since):
+                return
+
+    def _siblings(self, slot: int | None) -> Siblings:
+        """Return what a worker knows of the others; None is the process that greets."""
+        column = self._board.spare_column() if slot is None else self._board.column(slot)
+        keys = None if self._key_file is None else self._key_file.published
+        return Siblings(column, self._channels, self._values, keys)
+
+    def _reread_keys(self, now: float) -> None:
+        if self._key_file is not None and now - self._reread >= REREAD_S:
+            self._reread = now
+            self._key_file.reload()
 
     def _start(self, slot: int) -> None:
         """Fork a worker; where the system cannot now, it is tried again at the next tick."""
-        self._board.clear(slot)
-        siblings = Siblings(self._board.column(slot), self._channels, self._values)
+        now = time.monotonic()
         try:
-            pid = fork(partial(work, self._settings, siblings, self._listener, self._models))
+            pid = fork(partial(work, self._settings, self._siblings(slot), self._listener, self._models))
         except OSError as error:
             log.warning("cannot fork a worker (%s): trying again", error.strerror)
-            self._missing.add(slot)
+            self._missing[slot] = now
             return
-        self._workers[pid] = _Worker(pid, slot, time.monotonic())
+        self._workers[pid] = _Worker(pid, slot, now)
         if self._drain_since is not None:  # the signal came during the fork
             _kill(pid, self._signal)
 
-    def _start_missing(self) -> None:
-        missing, self._missing = self._missing, set()
-        for slot in missing:
+    def _start_missing(self, now: float) -> None:
+        for slot in [slot for slot, due in self._missing.items() if due <= now]:
+            del self._missing[slot]
             self._start(slot)
 
     def _open_if_ready(self, now: float) -> None:
@@ -197,66 +196,107 @@ class Supervisor:
         """
         column = self._board.column(0)
         if column.complete:
-            overdue = now - self._complete_since > _SILENT_S
-            if overdue and self._greeter is not None:
+            late = now - self._complete_since > _SILENT_S
+            if late and self._greeter is not None:
                 _kill(self._greeter, signal.SIGKILL)  # its last connections hang
-            handed_over = self._greeter is None or overdue or self._board.spare_column().own[HANDED_OVER]
+            handed_over = self._greeter is None or late or self._board.spare_column().own[HANDED_OVER]
             if handed_over and not column.opened:
                 column.open()
                 log.info("ready: %d processes serve %s", self._board.processes, ", ".join(self._models))
-        elif not column.own[HEARTBEAT]:
             return
-        elif len(self._workers) == 1 and self._board.processes > 1 and not self._missing:
-            for slot in range(1, self._board.processes):
-                self._start(slot)
-        elif all(other[HEARTBEAT] for other in column.others):
+        unready = [slot for slot in range(self._board.processes) if not self._beat(slot)]
+        if not unready:
+            self._check_memory()
             column.be_complete()
             self._complete_since = now
+        elif now - self._began > self._settings.start_timeout_s:
+            raise _End(1, overdue(self._settings.start_timeout_s, unready[0] + 1))
+        elif 0 not in unready and len(self._workers) == 1 and not self._missing:
+            for slot in unready:
+                self._start(slot)
 
-    def _on_end(self, pid: int, code: int) -> int | None:
-        """Replace a worker that has ended; returns the exit code if the service must end."""
+    def _check_memory(self) -> None:
+        """Raise _End if all processes, once ready, take more memory than they are given."""
+        for pid in self._workers:
+            self._files.note(pid)
+        try:
+            check_size(sum(map(proportional_bytes, [os.getpid(), *self._workers])), self._settings)
+        except ModelError as error:
+            raise _End(1, str(error)) from None
+
+    def _on_end(self, pid: int, code: int, now: float) -> None:
+        """Have a worker that has ended replaced; raises _End if the service must end."""
         if pid == self._greeter:
             self._greeter = None
-            started = self._board.column(0).complete or self._drain_since is not None
-            return None if code <= 0 or started else code
+            if code > 0 and not self._board.column(0).complete and self._drain_since is None:
+                raise _End(code)
+            return
         worker = self._workers.pop(pid, None)
         if worker is None:
-            return None
-        column = self._board.column(worker.slot)
-        lost, answered = column.own[IN_FLIGHT], column.own[ANSWERED]
+            return
+        own = self._board.column(worker.slot).own
+        lost, cut_off, answered = own[IN_FLIGHT], own[CUT_OFF], own[ANSWERED]
+        worker.beat = worker.beat or own[HEARTBEAT] / 1e9
+        self._board.clear(worker.slot)
         if self._drain_since is not None:
-            self._lost += max(lost, column.own[CUT_OFF])
-            self._board.clear(worker.slot)
-            return None
-        if not column.opened and code > 0:
-            return code  # it could not start, and has said why
+            self._lost += max(lost, cut_off)
+            return
+        if code > 0 and not self._opened:
+            raise _End(code)  # it could not start, and has said why
         self._answered_by_ended += answered
-        in_all = self._answered_by_ended + sum(
-            self._board.column(other.slot).own[ANSWERED] for other in self._workers.values()
-        )
-        now = time.monotonic()
-        in_a_row = in_all == self._answered and now - self._last_end < _IN_A_ROW_S
-        self._fruitless = self._fruitless + 1 if in_a_row else 1
-        self._answered, self._last_end = in_all, now
+        self._replace(worker, code, lost, now)
+
+    def _replace(self, worker: _Worker, code: int, lost: int, now: float) -> None:
+        """Count and log a worker that has ended, and have it replaced; raises _End after too many."""
         reason = "hung" if code == STUCK_EXIT_CODE else worker.reason
         self._metrics.worker_exits.labels(reason).inc()
         self._metrics.lost.inc(lost)
+        answered = self._answered_by_ended + self._sum(ANSWERED)
+        # Before the service is open, those that are ready serve nobody yet.
+        attended = self._opened and any(now - self._beat(w.slot) < _SILENT_S for w in self._workers.values())
+        pause = self._deaths.count(now, answered, was_ready=worker.beat > 0, attended=attended)
+        if pause and not self._opened:
+            pause = 0.0  # what fails at the start should be known soon
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        log.error("worker %d ended (%s, %s), requests lost: %d", worker.slot, reason, how, lost)
-        if self._fruitless >= _FRUITLESS:
-            sys.stderr.write(
-                f"headlight: {self._fruitless} worker processes in a row ended, and no request was answered "
-                f"meanwhile; the last ended with {how}: see the log, and the memory limit.\n"
+        cause = self._files.overwritten() if code == -signal.SIGBUS or pause is None else None
+        log.error(
+            "worker %d ended (%s, %s), requests lost: %d%s%s",
+            worker.slot,
+            reason,
+            how,
+            lost,
+            f"; another one starts in {pause:g} s" if pause else "",
+            f"; {cause}" if cause else "",
+        )
+        if pause is None:
+            raise _End(
+                STUCK_EXIT_CODE,
+                f"{FRUITLESS} worker processes in a row ended, and no request was answered meanwhile; the "
+                f"last ended with {how}: {cause or 'see the log, and the memory limit'}.",
             )
-            return STUCK_EXIT_CODE
-        self._start(worker.slot)
-        return None
+        if pause:
+            self._missing[worker.slot] = now + pause
+        else:
+            self._start(worker.slot)
+
+    @property
+    def _opened(self) -> bool:
+        return self._board.column(0).opened
+
+    def _beat(self, slot: int) -> float:
+        """Return when a worker's event loop last ran, in `time.monotonic` seconds; 0 if it is not ready."""
+        return self._board.column(slot).own[HEARTBEAT] / 1e9
 
     def _check_heartbeats(self, now: float) -> None:
-        """Kill workers whose event loop stands still."""
+        """Kill workers whose event loop stands still, and those that take too long to start or to end."""
         for worker in self._workers.values():
-            beat = self._board.column(worker.slot).own[HEARTBEAT] / 1e9
-            since, patience_s = (beat, _SILENT_S) if beat else (worker.forked, _START_S)
+            if beat := self._beat(worker.slot):
+                worker.beat = beat
+                since, patience_s = beat, _SILENT_S
+            elif worker.beat:
+                since, patience_s = worker.beat, _ENDING_S
+            else:
+                since, patience_s = worker.forked, self._settings.start_timeout_s
             if now - max(since, self._resumed) > patience_s:
                 worker.reason = "unresponsive"
                 _kill(worker.pid, signal.SIGKILL)
@@ -275,7 +315,7 @@ class Supervisor:
             write_at_once(
                 log,
                 logging.WARNING,
-                f"{name} again: stopped at once, requests cut off: {self._in_flight()}",
+                f"{name} again: stopped at once, requests cut off: {self._sum(IN_FLIGHT)}",
             )
             self._end(128 + signum)
 
@@ -285,26 +325,27 @@ class Supervisor:
         shutil.rmtree(self._weights, ignore_errors=True)
         os._exit(code)
 
-    def _announce(self) -> None:
+    def _has_drained(self, now: float, since: float) -> bool:
+        """Say whether all workers have ended, or had the time to; log the beginning and the end."""
         if not self._announced:
             self._announced = True
             log.info(
                 "%s: draining for at most %g s, requests in flight: %d; new ones are refused",
                 self._signal.name,
                 self._settings.drain_timeout_s,
-                self._in_flight(),
+                self._sum(IN_FLIGHT),
             )
-
-    def _drained(self) -> int:
+        ended = not self._workers and self._greeter is None
+        if not ended and now - since <= self._settings.drain_timeout_s + _GRACE_S:
+            return False
         left = [self._board.column(worker.slot).own for worker in self._workers.values()]
         lost = self._lost + sum(max(own[IN_FLIGHT], own[CUT_OFF]) for own in left)
-        log.info(
-            "stopped after %.1f s, requests cut off: %d", time.monotonic() - (self._drain_since or 0.0), lost
-        )
-        return 0
+        log.info("stopped after %.1f s, requests cut off: %d", time.monotonic() - since, lost)
+        return True
 
-    def _in_flight(self) -> int:
-        return sum(self._board.column(slot).own[IN_FLIGHT] for slot in range(self._board.processes))
+    def _sum(self, row: int) -> int:
+        """Sum a row over all workers."""
+        return sum(self._board.column(slot).own[row] for slot in range(self._board.processes))
 
     def _send_all(self, signum: int) -> None:
         for pid in self._pids():

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from service.app import create_app
-from service.clients.keys import KeyFileError
 from service.engine.engine import Engine
 from service.http.server import serve
 from service.lifecycle import ServiceState
@@ -18,17 +17,19 @@ from service.loading import PreparedModel, build_engines
 from service.process import die_with_parent, keep_freed_memory, settle
 from service.settings import Settings
 from service.sharing.connections import Siblings
+from service.signals import ending_signals
+from service.stages import take_place, tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import TracesError
 
-# Every process would log the same about keys: the supervisor does at the start, and one worker from then on.
-_KEYS_LOG = logging.getLogger("service.clients.keys")
+# Every process would log the same about loading.
 _LIFECYCLE_LOG = logging.getLogger("service.lifecycle")
 
 
 def fork(work: Callable[[], None]) -> int:
     """Run `work` in a forked process, which must end itself; returns its process id."""
-    signals = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD))
+    ending = ending_signals()
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, (*ending, signal.SIGCHLD))
     parent = os.getpid()
     try:
         pid = os.fork()
@@ -38,7 +39,7 @@ def fork(work: Callable[[], None]) -> int:
             die_with_parent(parent)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in ending:
                 signal.signal(signum, _stop)
             signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             work()
@@ -59,9 +60,13 @@ def work(
     """Serve as one of the workers."""
 
     def load(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
-        loaded = {name: model() for name, model in models.items()}
+        loaded = {}
+        for name, model in models.items():
+            tell_stage(f"loading {name} from {settings.models[name]}, in worker {siblings.column.slot}")
+            loaded[name] = model()
         return build_engines(loaded, settings, metrics, siblings.column)
 
+    take_place(siblings.column.slot + 1)
     _serve(settings, siblings, listener, f"worker-{siblings.column.slot}", load)
 
 
@@ -83,12 +88,11 @@ def _serve(
     load: Callable[[Settings, Metrics], dict[str, Engine]],
 ) -> None:
     keep_freed_memory(siblings.column.processes)
-    _KEYS_LOG.setLevel(logging.ERROR)
     if siblings.column.slot or name == "greeter":
         _LIFECYCLE_LOG.setLevel(logging.ERROR)
     try:
         app = create_app(settings, load, siblings=siblings)
-    except (KeyFileError, TracesError) as error:
+    except TracesError as error:
         sys.stderr.write(f"headlight: {error}\n")
         sys.stderr.flush()
         os._exit(2)
@@ -96,8 +100,6 @@ def _serve(
     for model in settings.models:  # what waited in a worker that this one replaces is gone
         state.metrics.queue(model, inputs=0, tokens=0)
     state.greets = name == "greeter"
-    if not (siblings.column.slot or state.greets):
-        _KEYS_LOG.setLevel(logging.NOTSET)
     state.on_ready = settle
     serve(app, state, listener)
 

@@ -1,4 +1,4 @@
-"""Requests that are refused on arrival: before their bodies are read, and for every client in its own words."""
+"""Requests that are refused on arrival: before their bodies are read, in the words of each protocol."""
 
 import socket
 import threading
@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.doubles import HANG
 from tests.support.serving import (
+    Json,
     Raw,
     Service,
     assert_problem,
@@ -43,7 +44,7 @@ def filled(service: Service) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def full() -> Iterator[Service]:
     """A service whose queue is full."""
-    settings = {"max_queue_tokens": 50, "log_format": "json", "log_level": "debug"}
+    settings: Json = {"max_queue_tokens": 50, "log_format": "json", "log_level": "debug"}
     with serve(module="tests.support.doubles", exit_code=None, **settings) as service, filled(service):
         yield service
 
@@ -62,7 +63,7 @@ def test_a_full_queue_is_a_429_with_the_time_to_come_back(full: Service) -> None
 
 
 def test_each_protocol_words_it_its_own_way(full: Service) -> None:
-    """A client of OpenAI or of text-embeddings-inference finds its own errors, and counts as what it asked."""
+    """A client of OpenAI or of text-embeddings-inference finds its own errors; each route is counted."""
     openai = post(full, {"input": "a", "model": "all-MiniLM-L6-v2"}, "/v1/embeddings")
     tei = post(full, {"inputs": "a"}, "/embed")
     assert openai.status_code == tei.status_code == 429
@@ -76,7 +77,7 @@ def test_each_protocol_words_it_its_own_way(full: Service) -> None:
 
 
 def test_the_connection_goes_on_after_it(full: Service) -> None:
-    """Whatever arrives of the body is discarded, in one piece or in many, and the next request is read cleanly."""
+    """What arrives of the body is discarded, in one piece or many, and the next request is read cleanly."""
     body = b'{"inputs": "%s"}' % (b"word " * 10_000)
     whole = request_bytes(body=body)
     with full.connect() as connection:
@@ -104,7 +105,7 @@ def test_it_closes_the_connection_of_a_client_that_wants_that(full: Service) -> 
 
 def test_a_body_that_never_ends_is_not_waited_for_long() -> None:
     """The connection of a refused request is closed when the rest of its body does not arrive."""
-    settings = {"max_queue_tokens": 50, "request_timeout_s": 2}
+    settings: Json = {"max_queue_tokens": 50, "request_timeout_s": 2}
     with (
         serve(module="tests.support.doubles", exit_code=None, **settings) as service,
         filled(service),
@@ -156,7 +157,7 @@ def test_refusals_have_one_line_for_all_of_a_second(full: Service) -> None:
 
 def test_without_a_key_it_is_a_401_as_ever() -> None:
     """Who has no key learns nothing of the load."""
-    settings = {"max_queue_tokens": 50, "api_keys": "a-key-of-sixteen-letters"}
+    settings: Json = {"max_queue_tokens": 50, "api_keys": "a-key-of-sixteen-letters"}
     with serve(module="tests.support.doubles", exit_code=None, **settings) as service:
         for client in (service,):
             answer: Raw = client.raw(request_bytes(body=GOOD))

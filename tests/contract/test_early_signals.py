@@ -21,6 +21,14 @@ COMMANDS = {
 HEAVY = re.compile(r"pydantic_core|tokenizers|numpy|libtorch|orjson")
 
 
+@pytest.fixture(autouse=True)
+def _not_ignored() -> Iterator[None]:
+    """A service that is started by a program that ignores SIGHUP ignores it too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @contextmanager
 def spawned(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -63,6 +71,8 @@ def test_signals_are_heeded_before_anything_large_is_imported(command: list[str]
         ("script", signal.SIGTERM, 0.8),
         ("module", signal.SIGTERM, 1.2),
         ("script", signal.SIGINT, 0.3),
+        ("module", signal.SIGHUP, 0.1),
+        ("module", signal.SIGHUP, 0.8),
     ],
 )
 def test_a_signal_while_the_service_starts_ends_it_with_0(

@@ -5,16 +5,16 @@ import sys
 import pytest
 
 from service.settings import Settings, SettingsError
-from service.workers import supervisor
-from service.workers.supervisor import count_processes
+from service.workers import count_processes as counting
+from service.workers.count_processes import count_processes
 
 GIB = 2**30
 
 
 @pytest.fixture(autouse=True)
 def _eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "count_cores", lambda: 8)
-    monkeypatch.setattr(supervisor, "memory_given", lambda: 16 * GIB)
+    monkeypatch.setattr(counting, "count_cores", lambda: 8)
+    monkeypatch.setattr(counting, "memory_given", lambda: 16 * GIB)
 
 
 @pytest.mark.parametrize(

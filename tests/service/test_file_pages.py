@@ -1,15 +1,17 @@
 """Pages of files are released after loading, unless something would be lost."""
 
 import mmap
+import os
 import re
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from service.file_pages import unchanged_mappings
+from service.file_pages import MappedFiles, unchanged_mappings
 from tests.support.kernel import needs_int8
 from tests.support.serving import Service, serve
 
@@ -111,3 +113,29 @@ def test_original_weights_stay_out_of_memory(dtype: str) -> None:
             assert time.monotonic() < until
             time.sleep(0.2)
         assert service.attention("How much is read?") == before
+
+
+def test_a_file_written_in_place_is_found_among_those_mapped(tmp_path: Path) -> None:
+    """Shrunk, or written again as long as it was; not one that was replaced by another, nor a removed one."""
+    names = ("shrunk", "written", "replaced", "removed", "kept")
+    paths = {name: tmp_path / f"{name} weights" for name in names}
+    for path in paths.values():
+        path.write_bytes(bytes(10))
+    noted = MappedFiles()
+    with ExitStack() as stack:
+        for path in paths.values():
+            file = stack.enter_context(path.open("rb"))
+            stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        noted.note()
+    (tmp_path / "new").write_bytes(b"")
+    (tmp_path / "new").rename(paths["replaced"])
+    paths["removed"].unlink()
+    assert noted.overwritten() is None
+    os.utime(paths["written"], (1, 1))
+    written = noted.overwritten()
+    assert written is not None
+    assert written.startswith(f"{paths['written']} was written while it was served: ")
+    paths["shrunk"].write_bytes(bytes(9))
+    shrunk = noted.overwritten()
+    assert shrunk is not None
+    assert shrunk.startswith(f"{paths['shrunk']} has shrunk from 10 to 9 bytes while it was served: ")

@@ -72,7 +72,7 @@ def test_a_lane_that_is_needed_no_more_passes_its_waking_on() -> None:
 
     async def work() -> None:
         job = Job([None], asyncio.get_running_loop().create_future(), enqueued=0.0, remaining=1)
-        queue.add([Waiting(job, 0, words(10), SENTENCE)], 0.0)
+        queue.add([Waiting(job, 0, words(10), SENTENCE)])
         await until(lambda: len(found) == 2)
 
     perform(work)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from model.errors import ModelError
 from service.engine.permit import Permit
-from service.memory_limits import SMALL_BYTES, Memory, memory_given
+from service.memory_limits import SMALL_BYTES, Memory, check_size, memory_given
 from service.problems import Problem
+from service.settings import Settings
 from tests.support.control_groups import write_control_groups
 from tests.support.serving import LONG, NPZ, Json, Service, assert_problem, post, request_bytes, serve
 
@@ -36,6 +38,17 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     planned = Memory(1000 * MIB)
     planned.plan(256 * MIB)
     return planned
+
+
+def test_models_that_do_not_fit_are_refused_by_the_limit_that_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The setting, or without one what the system gives; exactly as much as that is enough."""
+    monkeypatch.setattr("service.memory_limits.memory_given", lambda: 512 * MIB)
+    check_size(512 * MIB, Settings())
+    with pytest.raises(ModelError, match=r"takes 536870913 bytes \(512 MiB\), and the memory limit"):
+        check_size(512 * MIB + 1, Settings())
+    check_size(1600 * MIB, Settings(memory_bytes=1600 * MIB))
+    with pytest.raises(ModelError, match=r"\(1600 MiB\), and HEADLIGHT_MEMORY_BYTES is 1073741824"):
+        check_size(1600 * MIB, Settings(memory_bytes=1024 * MIB))
 
 
 def test_a_body_of_single_bytes_reads_the_resident_size_seldom(

@@ -1,18 +1,22 @@
 """Folders of what the processes of a service share."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from service.workers.scratch import scratch_folder
+from service.workers.scratch import _remove_abandoned, scratch_folder
 
 _HOLD = """
 import sys, time
 from pathlib import Path
+from typing import IO
 from service.workers.scratch import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "weights").write_bytes(bytes(10))
@@ -35,8 +39,8 @@ def test_an_error_removes_it_too(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_service_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    """A folder in use stays, and so do one that is being made and what is not ours."""
+def test_what_a_killed_service_left_is_removed_at_once_and_nothing_else(tmp_path: Path) -> None:
+    """A folder in use stays, and so does what is not ours."""
     (tmp_path / "headlight-notes").mkdir()
     with subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -51,8 +55,30 @@ def test_what_a_killed_service_left_is_removed_and_nothing_else(tmp_path: Path) 
             process.send_signal(signal.SIGKILL)
     (left / "lock").touch()
     with scratch_folder(tmp_path):
-        assert left.exists(), "it is as young as one that is being made"
-    os.utime(left / "lock", (0, 0))
-    with scratch_folder(tmp_path):
         assert not left.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["headlight-notes"]
+
+
+def test_a_folder_that_is_being_made_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it is locked, another start cannot tell that it is in use; after a minute, it is not."""
+    making: list[Path] = []
+
+    def flock(file: IO[str], how: int) -> None:
+        making.extend(tmp_path.iterdir())
+        with suppress(OSError):
+            _remove_abandoned(tmp_path)
+        lock(file, how)
+
+    lock = fcntl.flock
+    monkeypatch.setattr("service.workers.scratch.fcntl.flock", flock)
+    with scratch_folder(tmp_path) as folder:
+        assert len(making) == 1
+        assert making[0] != folder
+        assert (folder / "lock").exists()
+    monkeypatch.undo()
+    making[0].mkdir()
+    with scratch_folder(tmp_path):
+        assert making[0].exists()
+    os.utime(making[0], (0, 0))
+    with scratch_folder(tmp_path):
+        assert not making[0].exists()

@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.app import create_app
 from service.engine.engine import Engine
 from service.http.server import open_listener, serve
-from service.lifecycle import Loader, load_engines
+from service.lifecycle import Loader
+from service.loading import load_engines
 from service.process import freeze, set_up_process
 from service.settings import Settings, read_settings
 from service.telemetry.metrics import Metrics

@@ -10,11 +10,16 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
+_HOW_TO_RAISE = "ulimit -n, LimitNOFILE=, --ulimit nofile="
 # How long a connection must have been idle to be closed, in seconds.
 _IDLE_S = 1.0
 # One in this many idle connections is closed at a time, since more clients will connect.
 _SHARE = 8
 _WARN_EVERY_S = 60.0
+# What a service of one process has open when it is ready, and a worker of several, with what loading opens
+# for a moment; how many more for each worker (both ends of its channel) and model; and connections without
+# which it would serve hardly anybody.
+_ALONE, _WORKER, _PER_WORKER, _PER_MODEL, _CONNECTIONS = 24, 52, 2, 2, 32
 
 
 class Connection(Protocol):
@@ -31,6 +36,22 @@ class Connection(Protocol):
 def is_shortage(error: BaseException) -> bool:
     """Whether an error means that the process or the system has no file descriptors left."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+class FewFilesError(Exception):
+    """The limit of open files is too low to serve; the message says which one is needed."""
+
+
+def check_limit(processes: int, models: int) -> None:
+    """Raise FewFilesError if a process may not open the files that it needs to serve so many models."""
+    base = _ALONE if processes == 1 else _WORKER + _PER_WORKER * processes
+    needed = base + _PER_MODEL * models + _CONNECTIONS
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise FewFilesError(
+            f"the limit of open files is {limit}, and {processes} process(es) with {models} model(s) need at "
+            f"least {needed} each, of which {_CONNECTIONS} for connections: raise it ({_HOW_TO_RAISE})."
+        )
 
 
 class OpenFiles:
@@ -62,9 +83,10 @@ class OpenFiles:
             limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             log.warning(
                 "too many open files to accept another connection: %d connections are open, %d of them idle, "
-                "and the limit of open files is %d; raise it (ulimit -n, LimitNOFILE=, --ulimit nofile=), or "
-                "run more replicas. The longest-idle connections are being closed.",
+                "and the limit of open files is %d; raise it (%s), or run more replicas. The longest-idle "
+                "connections are being closed.",
                 len(connections),
                 len(idle),
                 limit,
+                _HOW_TO_RAISE,
             )

@@ -1,0 +1,55 @@
+"""A start that hangs is ended, also where nothing of Python runs any more."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.serving import environment
+
+_PROGRAM = """
+import ctypes, os, sys, threading, time
+from service.stages import tell_stage
+from service.workers.start_limit import StartLimit
+
+limit = StartLimit(1.5)
+tell_stage("loading mini from /models/mini")
+# Unlike `CDLL`, this keeps the interpreter's lock.
+hang = lambda: ctypes.PyDLL(None).sleep(60)
+if sys.argv[1] == "main":
+    hang()
+elif sys.argv[1] == "thread":
+    threading.Thread(target=hang, daemon=True).start()
+    time.sleep(60)
+limit.end()
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+time.sleep(2.5)
+print("alive")
+"""
+
+
+def run(how: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _PROGRAM, how]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50, check=False, env=environment())
+
+
+@pytest.mark.parametrize("how", ["main", "thread"])
+def test_native_code_that_keeps_the_interpreter_is_ended(how: str) -> None:
+    """Exit code 1, and one sentence that says what it was doing, how long it had, and what to do."""
+    start = time.monotonic()
+    ended = run(how)
+    assert time.monotonic() - start < 30
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "headlight: the start took longer than HEADLIGHT_START_TIMEOUT_S=1.5 seconds and was ended; it was "
+        "loading mini from /models/mini: raise the limit if that only takes long, otherwise it hangs.\n"
+    )
+
+
+def test_a_start_that_is_over_in_time_has_no_limit_any_more() -> None:
+    """The process lives on, has no other one beside it, and forks as before."""
+    ended = run("in time")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
