@@ -44,7 +44,7 @@ from model.loading import load_model
 from model.onnx import names as graph
 from model.onnx.file import GRAPH
 from model.onnx.session import CPU, Graph, Processor, serving_options
-from service.process import keep_freed_memory
+from service.system.process import keep_freed_memory
 
 import onnxruntime  # isort: skip  # after the environment that it reads is set
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from service.signals import ending_signals
+from service.system.signals import ending_signals
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

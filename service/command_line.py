@@ -12,8 +12,8 @@ from service.clients.keys import KeyFileError
 from service.http.connections.open_files import FewFilesError, check_limit
 from service.http.server import ListenError, open_listener, serve
 from service.lifecycle import ServiceState
-from service.process import freeze, set_up_process, settle
 from service.settings import PREFIX, Settings, SettingsError, read_settings, unknown_variables
+from service.system.process import freeze, set_up_process, settle
 from service.telemetry.logs import set_up_logs
 from service.telemetry.traces import TracesError
 from service.workers.count_processes import count_processes

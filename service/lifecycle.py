@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
@@ -20,19 +19,20 @@ from service.clients.keys import Keys, open_key_file
 from service.clients.slow_readers import Readers
 from service.clients.turns import Turns
 from service.endpoints import Endpoints
-from service.engine.admission import OverloadedError, Retry
+from service.engine.admission import Retry
 from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
-from service.file_pages import release_weights
 from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
 from service.problems import Problem, retry_after
-from service.process import resident_bytes, trim_memory
+from service.refusals import Refusal, crowded, full
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
 from service.sharing.connections import Siblings
-from service.stages import tell_stage
+from service.system.file_pages import release_weights
+from service.system.process import resident_bytes, trim_memory
+from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import open_traces
 
@@ -76,38 +76,6 @@ _EXPLANATIONS = {
 
 Loader = Callable[[Settings, Metrics], dict[str, Engine]]
 """Creates the engines of the settings' models, the default first, without starting them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request is refused on arrival, and when its client should come back."""
-
-    kind: str
-    retry: Retry
-    problem: Callable[[], Problem]
-
-
-def overloaded(error: OverloadedError) -> Problem:
-    """Make the 429 of a request that a queue has no room for."""
-    return Problem(
-        "overloaded",
-        f"{error} Retry when Retry-After says, or send fewer texts per request.",
-        headers=retry_after(error.retry.seconds, error.retry.whole),
-        members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
-    )
-
-
-def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem:
-    return overloaded(engine.overloaded(client, body_bytes, retry))
-
-
-def _crowded(wait_s: float) -> Problem:
-    return Problem(
-        "overloaded",
-        f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when "
-        "Retry-After says, or use fewer connections.",
-        headers=retry_after(wait_s),
-    )
 
 
 class ServiceState:
@@ -269,13 +237,13 @@ class ServiceState:
         wait_s = self.turns.wait_s(client)
         if wait_s > self.timeout_s / 2:
             later_s = random.uniform(wait_s / 2, wait_s)  # noqa: S311 - not a secret
-            return Refusal("overloaded", Retry.after(later_s), partial(_crowded, wait_s))
+            return Refusal("overloaded", Retry.after(later_s), partial(crowded, wait_s))
         refusals = list[Refusal]()
         for engine in engines:
             retry = engine.refusal(client, body_bytes)
             if retry is None:
                 return None
-            refusals.append(Refusal("overloaded", retry, partial(_full, engine, client, body_bytes, retry)))
+            refusals.append(Refusal("overloaded", retry, partial(full, engine, client, body_bytes, retry)))
         return min(refusals, key=lambda refusal: refusal.retry.seconds, default=None)
 
     def engine(self, name: str | None) -> Engine:

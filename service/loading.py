@@ -11,10 +11,10 @@ from model.loading import both_packages, load_model, prepare_model
 from model.tokenization.tokenizer import TextTokenizer
 from service.engine.device import Device
 from service.engine.engine import Engine
-from service.file_pages import release_file_pages
 from service.settings import Settings
 from service.sharing.board import Column
-from service.stages import tell_stage
+from service.system.file_pages import release_file_pages
+from service.system.stages import tell_stage
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)

@@ -25,10 +25,10 @@ from model.errors import ModelError
 from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.engine.permit import Permit
 from service.problems import Problem
-from service.process import own_bytes, resident_bytes
 from service.settings import Settings
 from service.sharing.board import ANSWERS as ANSWER_ROW
 from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
+from service.system.process import own_bytes, resident_bytes
 
 ANSWERS = 8
 """How many responses of the maximum size may be in progress at a time."""

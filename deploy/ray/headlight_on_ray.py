@@ -8,8 +8,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.app import create_app
 from service.lifecycle import ServiceState
-from service.process import keep_freed_memory, limit_products, set_environment
 from service.settings import Settings, SettingsError
+from service.system.process import keep_freed_memory, limit_products, set_environment
 from service.telemetry.logs import set_up_logs
 
 # As many requests of 64 tokens as the default queue holds (262,144 tokens), so that the replica refuses

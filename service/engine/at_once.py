@@ -13,7 +13,7 @@ from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# The event loop does nothing else meanwhile. It may wait as long for the interpreter (`service/process.py`).
+# The event loop does nothing else meanwhile. It may wait as long for the interpreter (`system/process.py`).
 # A pass takes longer where another process still has all cores, for a batch that began when this one was
 # idle.
 _BRIEF_S = 0.003

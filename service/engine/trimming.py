@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 
 from service.engine.engine import Engine
-from service.file_pages import release_weights
-from service.process import own_bytes, resident_bytes, trim_memory
+from service.system.file_pages import release_weights
+from service.system.process import own_bytes, resident_bytes, trim_memory
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from service.endpoints import Endpoint
+from service.http.static_files import HTML, StaticFile, digest
 from service.problems import Problem, cut
-from service.static_files import HTML, StaticFile, digest
 
 FOLDER = Path(__file__).parent / "static"
 """What `npm run build` in `explorer/` writes: index.html, and the files that it names."""

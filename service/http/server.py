@@ -21,7 +21,7 @@ from service.http.connections.open_files import OpenFiles
 from service.lifecycle import VERSION, Phase, ServiceState
 from service.settings import Settings
 from service.sharing.board import CUT_OFF, HANDED_OVER, HEARTBEAT
-from service.signals import ending_signals
+from service.system.signals import ending_signals
 from service.telemetry.logs import write_at_once
 
 log = logging.getLogger(__name__)

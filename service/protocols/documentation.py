@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.endpoints import Endpoint
+from service.http.static_files import HTML, Once, StaticFile
 from service.problems import Problem, cut
 from service.protocols.json_response import JSON
-from service.static_files import HTML, Once, StaticFile
 
 _FOLDER = Path(fastapi_offline.__file__).parent / "static"
 _PARTS = {

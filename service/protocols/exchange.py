@@ -20,10 +20,11 @@ from service.engine.engine import Engine, Result
 from service.http.delivery import Delivery, Work
 from service.http.request_body import ParsedRequest, deadline
 from service.http.request_context import RequestContext, context_of
-from service.lifecycle import ServiceState, overloaded
+from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.view import View
+from service.refusals import overloaded
 from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Expected, Item
 from service.serialization.precision import Precision

@@ -7,7 +7,7 @@ import sys
 import time
 from functools import partial
 
-from service.stages import stage_of
+from service.system.stages import stage_of
 from service.workers.worker import fork
 
 # How long after the limit this process ends: until then, the other one has written why.

@@ -19,18 +19,18 @@ from types import FrameType
 
 from model.errors import ModelError
 from service.clients.keys import REREAD_S, open_key_file
-from service.file_pages import MappedFiles
 from service.http.server import open_listener
 from service.lifecycle import STUCK_EXIT_CODE, VERSION
 from service.loading import PreparedModel, prepare_models
 from service.memory_limits import check_size
-from service.process import freeze, proportional_bytes, settle
 from service.protocols.endpoints import select_endpoints
 from service.settings import Settings
 from service.sharing.board import ANSWERED, CUT_OFF, HANDED_OVER, HEARTBEAT, IN_FLIGHT, Board
 from service.sharing.connections import Channel, Siblings
 from service.sharing.metric_values import MetricValues
-from service.signals import ending_signals
+from service.system.file_pages import MappedFiles
+from service.system.process import freeze, proportional_bytes, settle
+from service.system.signals import ending_signals
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
 from service.workers.deaths import FRUITLESS, Deaths

@@ -14,11 +14,11 @@ from service.engine.engine import Engine
 from service.http.server import serve
 from service.lifecycle import ServiceState
 from service.loading import PreparedModel, build_engines
-from service.process import die_with_parent, keep_freed_memory, settle
 from service.settings import Settings
 from service.sharing.connections import Siblings
-from service.signals import ending_signals
-from service.stages import take_place, tell_stage
+from service.system.process import die_with_parent, keep_freed_memory, settle
+from service.system.signals import ending_signals
+from service.system.stages import take_place, tell_stage
 from service.telemetry.metrics import Metrics
 from service.telemetry.traces import TracesError
 

@@ -8,14 +8,14 @@ import pytest
 
 _SET = """
 import os
-from service.process import set_environment
+from service.system.process import set_environment
 set_environment()
 print(*(os.environ[name] for name in ("GOMP_SPINCOUNT", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")))
 """
 _FAULTS = """
 import resource, sys
 import numpy as np
-from service.process import keep_freed_memory
+from service.system.process import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def faults():

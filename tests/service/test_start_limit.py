@@ -10,7 +10,7 @@ from tests.support.serving import environment
 
 _PROGRAM = """
 import ctypes, os, sys, threading, time
-from service.stages import tell_stage
+from service.system.stages import tell_stage
 from service.workers.start_limit import StartLimit
 
 limit = StartLimit(1.5)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from starlette.requests import Request
 
+from service.http.static_files import Once, StaticFile
 from service.problems import Problem
-from service.static_files import Once, StaticFile
 
 CONTENT = bytes(range(256)) * 8
 FILE = StaticFile.of(CONTENT, "text/plain", {"Cache-Control": "no-cache"})

@@ -12,7 +12,7 @@ from service.engine import trimming
 from service.engine.device import Device
 from service.engine.engine import Engine
 from service.engine.trimming import IDLE_S, MemoryTrimmer
-from service.process import own_bytes, resident_bytes
+from service.system.process import own_bytes, resident_bytes
 
 SMALL = 500 * 2**20
 

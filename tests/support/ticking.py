@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.app import create_app
 from service.http.server import open_listener, serve
-from service.process import freeze, set_up_process
 from service.settings import read_settings
+from service.system.process import freeze, set_up_process
 
 _TICK_S = 0.0005
 # Of the thread that opens it, on Linux: for how many nanoseconds it ran, and was ready but had to wait.

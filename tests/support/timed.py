@@ -19,8 +19,8 @@ from service.engine.engine import Engine
 from service.http.server import open_listener, serve
 from service.lifecycle import Loader
 from service.loading import load_engines
-from service.process import freeze, set_up_process
 from service.settings import Settings, read_settings
+from service.system.process import freeze, set_up_process
 from service.telemetry.metrics import Metrics
 from tests.support.doubles import poisoned
 

@@ -7,7 +7,8 @@ from http import HTTPStatus
 
 from service.endpoints import Endpoint
 from service.http.request_context import request_id
-from service.lifecycle import Refusal, ServiceState
+from service.lifecycle import ServiceState
+from service.refusals import Refusal
 
 # Stands for the id of the request where an error document contains it.
 _ID = "0123456789-the-id-of-the-request"
