@@ -106,9 +106,10 @@ class Cluster:
         return found
 
     def metrics(self) -> dict[float, dict[str, float]]:
-        """The metrics of each replica, by its start: a scrape reaches one that Ray chooses."""
+        """The metrics of each replica as of now, by its start: a scrape reaches one that Ray chooses."""
+        now = {"Cache-Control": "no-cache"}
         with ThreadPoolExecutor(8) as threads:
-            texts = threads.map(lambda _: self.http.get("/metrics").text, range(40))
+            texts = threads.map(lambda _: self.http.get("/metrics", headers=now).text, range(40))
             scraped = [parse_metrics(text) for text in texts]
         return {samples["process_start_time_seconds{}"]: samples for samples in scraped}
 
