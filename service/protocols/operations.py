@@ -134,7 +134,7 @@ async def info(request: Request) -> Response:
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,
                 request_timeout_s=engine.timeout_s,
-                longest_text_s=engine.longest_s,
+                longest_text_s=float(f"{engine.longest_s:.3g}"),
             )
             for name, engine in state.engines.items()
         ],

@@ -150,8 +150,7 @@ def test_general_rooms_know_no_special_ones() -> None:
     model, service = rooms("model"), rooms("service")
     assert model["model.encoder"] == {"model.errors", "model.progress"}
     assert "model.pytorch" not in model["model.inspection"] | model["model.onnx"]
-    processes = {"service.system.process", "service.system.file_pages"}
-    assert service["service.engine"] <= {"service.telemetry", "service.sharing", *processes}
+    assert service["service.engine"] <= {"service.telemetry", "service.sharing", "service.system"}
     assert service["service.sharing"] == set()
     assert "service.protocols" not in service["service.http"]
     http = {"starlette", "fastapi", "uvicorn", "httptools", "httpx"}
