@@ -15,10 +15,10 @@ class Counters(ctypes.Structure):
 
 
 class Progress:
-    """The progress of the passes of one batch, shared by the thread that runs it and those that watch it.
+    """The progress of a batch, shared by the thread that runs it and those that watch it.
 
-    `steps`, `layers` and `stopping` are read without locks. On CUDA, kernels count when they are launched,
-    before the device has finished them.
+    Any thread reads `steps`, `layers` and `stopping`, without locks, and may call `stop`. On CUDA, layers
+    count when their kernels are launched, before the device has run them.
     """
 
     __slots__ = ("_counters", "_end", "_lock", "address")
@@ -32,12 +32,16 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """Grows whenever something is finished, several times a layer in native code: a hung pass stays."""
+        """Grows whenever something is finished, so a pass in which it stands still may hang.
+
+        Native code counts many times a second however long a text is, PyTorch's modules once a layer, and
+        ONNX Runtime, which does not tell how far a run is, once for each run of the graph.
+        """
         return self._counters.steps
 
     @property
     def layers(self) -> int:
-        """The layers that are finished, summed over the parts that a batch is run in: never fewer."""
+        """How many layers are finished, summed over the parts that a batch is run in; only grows."""
         return self._counters.layers
 
     @property
@@ -46,7 +50,7 @@ class Progress:
         return self._counters.stopping != 0
 
     def stop(self) -> None:
-        """Ask the pass to end, if it has not yet; may be called from any thread, and more than once."""
+        """Ask the pass to end if it has not yet; calling it again changes nothing."""
         with self._lock:
             self._counters.stopping = 1
             if self._end is not None:
@@ -58,7 +62,7 @@ class Progress:
             raise Stopped
 
     def step(self, layers: int = 0) -> None:
-        """Count something that is finished, `layers` whole layers for instance, and `check`.
+        """Count something that is finished, or some whole `layers`; raises Stopped if the pass is to end.
 
         Only the thread that runs the pass calls it.
         """

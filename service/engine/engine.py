@@ -384,6 +384,8 @@ class Engine:
             self.longest_s,
             self.timeout_s,
         )
+        if self.longest_s > self.timeout_s:
+            log.warning("%s: long texts cannot be answered in that time and will be refused", self.name)
 
     def _agree(self, column: Column) -> None:
         """Have all processes use what the first one measured."""

@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-_EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", "WWW-Authenticate")
+_EXPOSED = ("X-Request-ID", "Server-Timing", "Retry-After", "retry-after-ms", "WWW-Authenticate")
 
 
 class Cors(CORSMiddleware):

@@ -16,7 +16,10 @@ from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocumen
 from service.serialization.items import Format
 
 _REF = "#/components/schemas/{model}"
-_RETRY = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}}
+_RETRY = {
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}},
+    "retry-after-ms": {"description": "Milliseconds to wait.", "schema": {"type": "integer", "minimum": 1}},
+}
 _DTYPE = {
     "name": "dtype",
     "in": "query",

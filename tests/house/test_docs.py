@@ -51,6 +51,7 @@ INCIDENTAL = {
     "device",
     "kernels",
     "max_batch_tokens",
+    "longest_text_s",
     "max_queue_tokens",
 }
 
