@@ -5,8 +5,8 @@ Whoever ends a start that takes too long says what it hung in: the process that 
 
 import mmap
 
-# Of the process that starts first, and of as many workers as there may be.
-_PLACES = 1 + 256
+# Of the process that starts first, and of a worker for each core of the largest machine that Linux runs on.
+_PLACES = 1 + 8192
 _BYTES = 512
 
 _memory = mmap.mmap(-1, _PLACES * _BYTES)

@@ -39,3 +39,20 @@ def test_a_reader_never_sees_parts_of_two_editions() -> None:
         os.kill(writer, signal.SIGKILL)
         os.waitpid(writer, 0)
     assert len(editions) > 3
+
+
+def test_a_reader_that_was_overtaken_reads_again() -> None:
+    """Where the writer goes around twice between two steps of a reader, what is read is its last edition."""
+    published = Published(10)
+    published.publish(b"first")
+    memory = published._memory
+
+    class Overtaken:
+        def __getitem__(self, part: slice) -> bytes:
+            published._memory = memory
+            published.publish(b"second")
+            published.publish(b"third")
+            return memory[part]
+
+    published._memory = Overtaken()  # type: ignore[assignment]
+    assert published.read() == (3, b"third")
