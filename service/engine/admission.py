@@ -65,6 +65,11 @@ class Backlog:
         self._by_model[model] = seconds
         self._column.own[WORK] = int(1e9 * sum(self._by_model.values()))
 
+    @property
+    def busy_siblings(self) -> int:
+        """How many other processes have work for the device."""
+        return sum(other[WORK] > 0 for other in self._column.others)
+
     def beside(self, model: str) -> float:
         """Return the part of other models and processes, in seconds."""
         own = sum(seconds for name, seconds in self._by_model.items() if name != model)
@@ -98,15 +103,19 @@ def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
     """
     if not load.seconds:
         return False
-    if load.seconds > _room_s(demand, load, limit_s):
-        return True
-    soonest_s = min(load.seconds + demand.seconds, (load.clients + 1) * (load.own_s + demand.seconds))
-    return soonest_s > demand.within_s
+    return load.seconds > _room_s(demand, load, limit_s) or _late_s(demand, load) > 0
 
 
 def wait_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return after how many seconds a refused request would find room, if no other came before it."""
-    return load.seconds - _LOW * max(0.0, _room_s(demand, load, limit_s))
+    room_s = load.seconds - _LOW * max(0.0, _room_s(demand, load, limit_s))
+    return max(0.0, room_s, _late_s(demand, load))
+
+
+def _late_s(demand: Demand, load: Load) -> float:
+    """Return by how much a request would miss a deadline of its own, in seconds."""
+    soonest_s = min(load.seconds + demand.seconds, (load.clients + 1) * (load.own_s + demand.seconds))
+    return soonest_s - demand.within_s
 
 
 def _room_s(demand: Demand, load: Load, limit_s: float) -> float:

@@ -166,6 +166,15 @@ class ClientQueues(Generic[SizedT]):
         """Iterate over the queues in which something waits."""
         return (queue for _, _, queue in self._order)
 
+    def first_by(
+        self, key: Callable[[SizedT], float], number: int
+    ) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
+        """List up to `number` sequences of all clients by a key, which never falls within a client's queue."""
+        entries = [
+            [(queue, sequence) for sequence in islice(queue.waiting, number)] for queue in self.queues()
+        ]
+        return list(islice(heapq.merge(*entries, key=lambda entry: key(entry[1])), number))
+
     @property
     def backlogged(self) -> int:
         """Of how many clients something waits."""

@@ -11,6 +11,10 @@ from model.contract import Encoding, Output, Want
 
 log = logging.getLogger(__name__)
 
+_PART_S = 0.25
+# Sums of many numbers do not become exactly 0.
+_NOTHING_S = 1e-9
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -90,3 +94,39 @@ class Waiting:
     def tokens(self) -> int:
         """Its length; at least 1, so that an empty text counts as work too."""
         return max(1, len(self.encoding))
+
+
+class Deadlines:
+    """How much waiting work is due when: whether some may run before what is due earlier.
+
+    Amounts are kept for parts of a second, so that looking at them takes the same time however many requests
+    wait.
+    """
+
+    def __init__(self) -> None:
+        self._work: dict[int, float] = {}
+        """Seconds of work, by the part of time in which it is due."""
+
+    def add(self, until: float, seconds: float) -> None:
+        """Add work that is due at a time; a negative amount takes it away."""
+        if until < math.inf:
+            part = int(until / _PART_S)
+            left = self._work.get(part, 0.0) + seconds
+            if left > _NOTHING_S:
+                self._work[part] = left
+            else:
+                self._work.pop(part, None)
+
+    def permit(self, seconds: float, until: float, stretch: float) -> bool:
+        """Whether work of so many seconds may run now, before all that is due before `until`.
+
+        Everything takes `stretch` times as long as it would take the device alone.
+        """
+        end = time.perf_counter() + stretch * seconds
+        for part in sorted(self._work):
+            if (part + 1) * _PART_S > until:
+                break
+            end += stretch * self._work[part]
+            if end > part * _PART_S:
+                return False
+        return True

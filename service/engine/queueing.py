@@ -6,12 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 
 from service.engine.admission import Backlog, Demand, Load, OverloadedError, Retry, Returns, exceeds, wait_s
 from service.engine.batching import Candidate, take_batch
 from service.engine.fairness import ClientQueue, ClientQueues, companions, is_light
-from service.engine.jobs import Job, Waiting
+from service.engine.jobs import Deadlines, Job, Waiting
 from service.engine.throughput import Throughput
 from service.sharing.board import Column, alone
 from service.telemetry.metrics import Metrics
@@ -33,9 +32,9 @@ _LONG_S = 0.1
 _CONTENDED_S = 2.0
 # A request admitted on an estimate of its tokens may exceed the limit by this factor.
 _TOLERANCE = 1.25
-# A request goes before all others when the time that is left is this many times what its sequences need, and
-# a part of its whole time more: no estimate is exact.
-_URGENT, _URGENT_SHARE = 1.25, 0.02
+# What is due earlier goes first when there is less time than this many times what it needs: no estimate is
+# exact.
+_MARGIN = 1.1
 # Of the time in which requests must be answered, what may come back at once and fits.
 _AT_ONCE = 1 / 4
 _LOADED = 1 / 8
@@ -78,6 +77,7 @@ class WaitingQueue:
         self._waiting_s = 0.0
         self._running: dict[int, tuple[float, float]] = {}
         """Of each batch that runs, by its id: how long it should take, and when it began."""
+        self._deadlines = Deadlines()
         self._abandoned: deque[Job] = deque()
         self._closed = False
         self._light_at, self._lightest = -_CONTENDED_S, 0
@@ -121,6 +121,7 @@ class WaitingQueue:
             self._clients.add(job.client, sequences)
             job.waiting_s = seconds
             self._waiting_s += seconds
+            self._deadlines.add(job.until, seconds)
             self._report()
             self._wake()
 
@@ -184,11 +185,13 @@ class WaitingQueue:
             number = min(max(_MIN_CONSIDERED, budget // _SHORT_TEXT), _MAX_CONSIDERED)
             clients = self._clients
             if only_light:
-                due = clients.first_light(number, self._lightest_of_late)
+                ahead = companions(clients.first_light(number, self._lightest_of_late))
             else:
-                due = self._urgent(number) or clients.first(number)
-            ahead = companions(due)
-            chosen = take_batch([Candidate(w.tokens, w.overtaken) for _, w in ahead], budget, cost)
+                ahead = companions(clients.first(number))
+            chosen = _choose(ahead, budget, cost)
+            if not only_light and self._makes_late([ahead[i][1] for i in chosen], budget):
+                ahead = clients.first_by(_until, number)
+                chosen = _choose(ahead, budget, cost)
             yields = False
             if chosen:
                 yields = self._yields(ahead[0][0].weight)
@@ -278,20 +281,20 @@ class WaitingQueue:
         for waiting in batch:
             seconds += waiting.seconds
             waiting.job.waiting_s -= waiting.seconds
+            self._deadlines.add(waiting.job.until, -waiting.seconds)
         self._waiting_s = self._waiting_s - seconds if self._clients.inputs else 0.0
         self._running[id(batch)] = seconds, time.perf_counter()
         self._report()
 
-    def _urgent(self, number: int) -> "list[tuple[ClientQueue[Waiting], Waiting]]":
-        """List the waiting sequences of the client whose request would be late first if it waited longer."""
-        now, chosen, least = time.perf_counter(), None, 0.0
-        for queue in self._clients.queues():
-            job = queue.waiting[0].job
-            left = job.until - now - _URGENT * job.waiting_s
-            left -= _URGENT_SHARE * (job.until - job.enqueued)
-            if left < least:
-                chosen, least = queue, left
-        return [] if chosen is None else [(chosen, waiting) for waiting in islice(chosen.waiting, number)]
+    def _makes_late(self, chosen: Sequence[Waiting], budget: int) -> bool:
+        """Whether a request that is due earlier would be late if those chosen ran before it.
+
+        Its own batch may be full of others.
+        """
+        rate = self._throughput.tokens_per_s
+        seconds = sum(waiting.seconds for waiting in chosen) + (budget / rate if rate else 0.0)
+        until = max((waiting.job.until for waiting in chosen), default=math.inf)
+        return not self._deadlines.permit(seconds, until, _MARGIN * (1 + self._backlog.busy_siblings))
 
     def _work_s(self) -> float:
         """Estimate how long the device takes for what waits and runs here."""
@@ -335,6 +338,7 @@ class WaitingQueue:
             job = self._abandoned.popleft()
             clients.add(job.client)
             self._waiting_s = max(0.0, self._waiting_s - job.waiting_s)
+            self._deadlines.add(job.until, -job.waiting_s)
             job.waiting_s = 0.0
         if clients:
             self._clients.drop(clients, lambda waiting: waiting.job.abandoned)
@@ -343,3 +347,15 @@ class WaitingQueue:
     def _report(self) -> None:
         self._metrics.queue(self._name, inputs=self._clients.inputs, tokens=self._clients.tokens)
         self._backlog.set(self._name, self._work_s())
+
+
+def _until(waiting: Waiting) -> float:
+    return waiting.job.until
+
+
+def _choose(
+    ahead: "Sequence[tuple[ClientQueue[Waiting], Waiting]]",
+    budget: int,
+    cost: Callable[[Sequence[int]], int],
+) -> list[int]:
+    return take_batch([Candidate(waiting.tokens, waiting.overtaken) for _, waiting in ahead], budget, cost)

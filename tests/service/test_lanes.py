@@ -150,7 +150,7 @@ def test_a_process_that_was_stopped_has_not_hung() -> None:
             made.supervise(stopped_s=0.3)
             assert made.healthy
             assert made.stuck == 0
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
             made.supervise()
             results = await asyncio.gather(*hung, return_exceptions=True)
             assert all(isinstance(result, InferenceError) for result in results)
