@@ -169,7 +169,7 @@ class ClientQueues(Generic[SizedT]):
     def first_by(
         self, key: Callable[[SizedT], float], number: int
     ) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
-        """List up to `number` sequences of all clients by a key, which never falls within a client's queue."""
+        """List up to `number` sequences of all clients by a key, in whose order those of a client wait."""
         entries = [
             [(queue, sequence) for sequence in islice(queue.waiting, number)] for queue in self.queues()
         ]

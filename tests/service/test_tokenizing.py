@@ -4,12 +4,14 @@ import asyncio
 import json
 import socket
 import statistics
+import threading
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from model.errors import InferenceError
 from service.engine.tokenizing import TURN_S, Tokenizing
 from tests.support.serving import Service, assert_problem, post, request_bytes
 
@@ -86,6 +88,101 @@ def test_what_has_just_come_goes_first() -> None:
             assert await long == "long"
             assert order.count("other") < 30
         finally:
+            tokenizing.close()
+
+    asyncio.run(run())
+
+
+def test_first_come_is_first_finished() -> None:
+    """Of a client's long texts one after the other is finished, so that those that can be in time are."""
+
+    async def run() -> None:
+        tokenizing, order, ends = Tokenizing("test"), list[str](), list[str]()
+
+        async def one(name: str) -> None:
+            ends.append(await tokenizing.run(steps(8, order, name), "client"))
+
+        try:
+            await asyncio.gather(*(one(f"text {i}") for i in range(6)))
+            assert ends == [f"text {i}" for i in range(6)]
+            assert order.index("text 5") < 12, "each began at once"
+        finally:
+            tokenizing.close()
+
+    asyncio.run(run())
+
+
+def test_the_clients_share_the_time() -> None:
+    """One with a single long text does not wait for the ten of another that came before it."""
+
+    async def run() -> None:
+        tokenizing, order = Tokenizing("test"), list[str]()
+        try:
+            flood = [
+                asyncio.create_task(tokenizing.run(steps(20, order, "flood"), "flood")) for _ in range(10)
+            ]
+            await asyncio.sleep(12 * TURN_S)
+            await tokenizing.run(steps(20, order, "other"), "other")
+            assert order.count("flood") < 80
+            for task in flood:
+                task.cancel()
+        finally:
+            tokenizing.close()
+
+    asyncio.run(run())
+
+
+def test_the_wait_is_known_from_the_bytes_that_are_left() -> None:
+    """Nothing is known at first, and nothing is in the way of a lone request."""
+
+    async def run() -> None:
+        tokenizing, order = Tokenizing("test"), list[str]()
+        try:
+            assert tokenizing.wait_s("a", 10**9) == 0.0
+            await tokenizing.run(steps(10, order, "measured"), "a", 10_000)
+            assert tokenizing.wait_s("a", 10**9) == 0.0
+            long = [asyncio.create_task(tokenizing.run(steps(40, order, "x"), "a", 40_000)) for _ in range(3)]
+            await asyncio.sleep(0)
+            each = 40 * TURN_S
+            assert tokenizing.wait_s("a", 40_000) > 3 * each
+            assert each < tokenizing.wait_s("b", 40_000) < 3.5 * tokenizing.wait_s("b", 10_000) + 2 * each
+            for task in long:
+                task.cancel()
+        finally:
+            tokenizing.close()
+
+    asyncio.run(run())
+
+
+def test_a_step_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request fails, and another thread goes on with the others."""
+    monkeypatch.setattr("service.engine.tokenizing._STILL_S", 0.1)
+    freed = threading.Event()
+
+    def hang() -> Generator[None, None, None]:
+        freed.wait(20)
+        yield
+
+    async def run() -> None:
+        tokenizing, order = Tokenizing("test"), list[str]()
+        try:
+            hung = asyncio.create_task(tokenizing.run(hang()))
+            await asyncio.sleep(0.02)
+            next_one = asyncio.create_task(tokenizing.run(steps(2, order, "next")))
+            await asyncio.sleep(0.02)
+            assert not tokenizing.supervise()
+            assert not tokenizing.supervise(stopped_s=5.0), "the whole process was stopped"
+            await asyncio.sleep(0.15)
+            assert not tokenizing.supervise()
+            monkeypatch.setattr(time, "perf_counter", lambda real=time.perf_counter: real() + 5.2)
+            assert tokenizing.supervise()
+            with pytest.raises(InferenceError, match="tokenized in time"):
+                await hung
+            assert await next_one == "next"
+            freed.set()
+            assert await tokenizing.run(steps(1, order, "last")) == "last"
+        finally:
+            freed.set()
             tokenizing.close()
 
     asyncio.run(run())
