@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 TURN_S = 0.005
 """A turn ends after the first step that reaches this many seconds; a step takes at most as long."""
+# A request is long when it has taken this many seconds.
+_SHORT_S = 0.1
 # A step hangs when it takes longer than this. In an odd tokenizer, a text without any place to cut it takes a
 # second or two.
 _STILL_S = 5.0
@@ -39,8 +41,8 @@ class Tokenizing:
 
     A new request gets its first turn before requests in progress, which get at least every second turn: so
     short requests finish at once. Of the requests in progress, those of the client that has used the thread
-    least go first, and of a client's the one that came first: of long texts that cannot all be finished in
-    time, some are. A cancelled request is dropped before its next step.
+    least go first, and of a client's the one that came first, unless another is short: of long texts that
+    cannot all be finished in time, some are. A cancelled request is dropped before its next step.
     """
 
     def __init__(self, name: str) -> None:
@@ -127,10 +129,13 @@ class Tokenizing:
                 self._used.clear()
                 self._changed.wait()
             jobs = self._new if self._new and (first_new or not self._started) else self._started
-            job = min(jobs, key=lambda job: (self._used.get(job.client, 0.0), job.number))
+            job = min(jobs, key=self._order)
             jobs.remove(job)
             self._running = job, time.perf_counter()
             return job
+
+    def _order(self, job: _Job) -> tuple[float, bool, int]:
+        return self._used.get(job.client, 0.0), job.used_s > _SHORT_S, job.number
 
     def _end_turn(self, job: _Job, seconds: float, *, ended: bool) -> bool:
         """Count a turn; False if another thread has taken over meanwhile."""

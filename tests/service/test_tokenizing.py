@@ -100,7 +100,7 @@ def test_first_come_is_first_finished() -> None:
         tokenizing, order, ends = Tokenizing("test"), list[str](), list[str]()
 
         async def one(name: str) -> None:
-            ends.append(await tokenizing.run(steps(8, order, name), "client"))
+            ends.append(await tokenizing.run(steps(60, order, name), "client"))
 
         try:
             await asyncio.gather(*(one(f"text {i}") for i in range(6)))
