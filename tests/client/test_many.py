@@ -283,7 +283,7 @@ def too_short(received: Received, count: int) -> Reply:
 
 def test_what_would_take_too_long_is_split_before_it_runs() -> None:
     """Texts that are too many for their deadline go in requests that the service can answer in time."""
-    calls: list[Call] = [encode, ask, stream]
+    calls: list[Callable[[str, list[str]], Any]] = [encode, ask, stream]
     for call, count in itertools.product(calls, (90, 500)):
         with stand_in(hurried, gets=INFORMED) as server:
             answer = call(server.url, numbers(count))

@@ -78,7 +78,7 @@ def test_waits_grow_by_doubling_up_to_a_cap(kind: type[httpx.TransportError]) ->
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("asked", [0.001, 0.2, 2.5, 7.0, 40.0])
 def test_a_named_time_is_kept(status: int, asked: float) -> None:
-    """The client never comes back sooner than it was asked to, nor much later, when others have their turn."""
+    """The client never comes back sooner than it was asked to, nor much later, when it is others' turn."""
     waits = [decide(error(status, asked), FIVE, 0, 0.0, chance) for chance in (0.0, 0.5, 0.999)]
     assert waits == sorted(waits, key=lambda wait: wait or 0.0)
     assert waits[0] == asked
@@ -221,7 +221,7 @@ def test_a_wait_that_is_too_long_raises_at_once() -> None:
 def test_the_last_refusal_is_raised(said: dict[str, str]) -> None:
     """A service that keeps refusing, and names no time to come, is asked once and `retries` times more."""
     with (
-        stand_in(refused(503, **said)) as server,
+        stand_in(refused(503, None, **said)) as server,
         Headlight(server.url, retries=3) as client,
         pytest.raises(HeadlightError) as raised,
     ):

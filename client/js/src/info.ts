@@ -32,7 +32,7 @@ export interface ServedModel {
   max_queue_tokens: number;
   /** The time within which it answers a request; earlier services do not report it. */
   request_timeout_s?: number;
-  /** The time that a text of `max_length` tokens takes while nothing else runs; earlier services do not report it. */
+  /** The time that a text of `max_length` tokens takes on an idle service; earlier services do not report it. */
   longest_text_s?: number;
 }
 

@@ -49,7 +49,7 @@ class ServedModel:
     request_timeout_s: float | None
     """The time within which it answers a request. None from earlier services."""
     longest_text_s: float | None
-    """The time that a text of `max_length` tokens takes while nothing else runs. None from earlier services."""
+    """The time that a text of `max_length` tokens takes on an idle service. None from earlier services."""
 
 
 @dataclass(frozen=True)
