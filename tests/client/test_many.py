@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from headlight_client import AsyncHeadlight, Headlight, HeadlightConnectionError, HeadlightError
+from service.engine.admission import DeadlineTooShort
+from service.protocols.exchange import deadline_too_short
 from tests.support.serving import ROOT, Service
 from tests.support.stand_in import Answering, Received, Reply, refused, stand_in
 
@@ -264,6 +266,29 @@ def test_a_single_request_that_takes_too_long_is_split_too() -> None:
         with stand_in(late, gets=INFORMED) as server:
             assert call(server.url).embeddings[:, 0].tolist() == list(range(90))
         assert sorted(len(one.body["inputs"]) for one in server.received if one.body) == [45, 45, 90]
+
+
+def too_short(received: Received) -> Reply:
+    """Refuse texts as a service does that takes 0.01 s for each and has 0.5 s, or one that takes longer."""
+    count = len(received.body["inputs"])
+    problem = deadline_too_short(DeadlineTooShort(3 * count, max(0.51, 0.01 * count), 0.5))
+    document = problem.document(instance=received.path, request_id="r")
+    return Reply(problem.status, [document], {"Content-Type": "application/problem+json"})
+
+
+@pytest.mark.parametrize("call", [encode, ask, stream])
+def test_what_would_take_too_long_is_split_before_it_runs(call: Callable[[str, list[str]], Any]) -> None:
+    """Texts that are too many for their deadline go in smaller requests; for a single text it is an error."""
+    for count in (90, 500):
+        with stand_in(failing(lambda inputs: len(inputs) > 50, too_short), gets=INFORMED) as server:
+            answer = call(server.url, numbers(count))
+        assert sorted(int(item.embedding[0]) for item in answer) == list(range(count))
+        assert 1 <= sum(len(one.body.get("inputs", ())) > 50 for one in server.received) <= 4
+    with stand_in(too_short) as server, pytest.raises(HeadlightError) as raised:
+        call(server.url, ["0"])
+    assert (raised.value.type, raised.value.status) == ("urn:headlight:deadline-too-short", 422)
+    assert (raised.value.limit, raised.value.actual, raised.value.rows) == (0.5, 0.51, None)
+    assert len(server.received) == 1
 
 
 def test_progress_is_drawn_in_texts(capsys: pytest.CaptureFixture[str]) -> None:

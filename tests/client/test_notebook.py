@@ -21,6 +21,7 @@ from headlight_client.notebook import page
 from headlight_client.notebook.widget import ExplorerWidget
 from service.explorer.page import FOLDER
 from tests.support.serving import ROOT, Service
+from tests.support.stand_in import refused, stand_in
 
 TEXT = "The cat sat. </script><b>"
 FILES = ("explorer.js", "explorer.css")
@@ -138,6 +139,18 @@ def test_refusals_reach_the_page(client: Headlight, sent: list[tuple[Any, list[b
     assert refused["status"] == 422
     assert json.loads(content)["status"] == 422
     assert (unknown["error"], nothing) == ("The explorer does not ask /metrics.", [])
+
+
+def test_the_page_reads_when_to_come_back(sent: list[tuple[Any, list[bytes]]]) -> None:
+    """A refusal of a busy service reaches the page with both forms of its time."""
+    with (
+        stand_in(refused(429, retry_after_ms="250", Retry_After="1")) as server,
+        Headlight(server.url) as client,
+    ):
+        ask(Explorer(client, TEXT).widget, "/attention", json.dumps({"inputs": TEXT}))
+    ((answer, _),) = sent
+    assert answer["status"] == 429
+    assert (answer["headers"]["retry-after-ms"], answer["headers"]["retry-after"]) == ("250", "1")
 
 
 def test_a_service_that_is_gone_is_an_error_of_the_page(sent: list[tuple[Any, list[bytes]]]) -> None:

@@ -51,6 +51,15 @@ def test_info_is_what_the_service_says(strict: Service) -> None:
     assert len(repr(info).splitlines()) == 1
 
 
+def test_an_earlier_service_has_no_times_in_its_info(strict: Service) -> None:
+    """What its models do not say is None, and calls are made as with any other."""
+    shown = strict.http.get("/info").json()
+    for name in ("request_timeout_s", "longest_text_s"):
+        assert shown["models"][0].pop(name) > 0
+    (model,) = Info.of(shown).models
+    assert (model.request_timeout_s, model.longest_text_s) == (None, None)
+
+
 def test_an_info_that_is_none_is_an_error() -> None:
     """Something else at that URL is a HeadlightError, never a stray KeyError."""
     page = Reply(pieces=[b"<html></html>"], headers={"Content-Type": "text/html"})
@@ -186,6 +195,6 @@ def test_attempts_that_failed_are_logged(caplog: pytest.LogCaptureFixture) -> No
         client.encode("a")
     first, second = caplog.records
     assert (first.levelname, second.levelname) == ("INFO", "WARNING")
-    assert first.getMessage().startswith(f"{server.url}/encode: attempt 2 of 6 in 0.")
+    assert first.getMessage().startswith(f"{server.url}/encode: attempt 2 in 0.")
     assert first.getMessage().endswith(" s, after: Full. (429 overloaded)")
-    assert second.getMessage().startswith(f"{server.url}/encode: attempt 3 of 6 in 0.")
+    assert second.getMessage().startswith(f"{server.url}/encode: attempt 3 in 0.")

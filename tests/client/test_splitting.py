@@ -64,6 +64,7 @@ def test_parts_are_as_large_as_the_limits_allow() -> None:
         (HeadlightError(413, {}), [50, 50], 50),
         (refusal(limit="64 MB", actual=None), [50, 50], 50),
         (refusal(504, "deadline-exceeded", limit=30.0), [50, 50], 50),
+        (refusal(422, "deadline-too-short", limit=0.5, actual=2.0, tokens=9000), [20] * 5, 22),
     ],
     ids=str,
 )
@@ -94,9 +95,10 @@ def test_other_refusals_are_errors_of_their_inputs(status: int, field: str) -> N
     assert str(error).endswith("[inputs 100 to 199]")
 
 
-def test_one_input_that_is_too_large_is_an_error() -> None:
+@pytest.mark.parametrize(("status", "kind"), [(413, "response-too-large"), (422, "deadline-too-short")])
+def test_one_input_that_is_too_large_is_an_error(status: int, kind: str) -> None:
     """There is nothing left to cut: the error says which input it is."""
     parts = Parts([30] * 3, Limits(inputs=1), 20, 4)
     next(parts)
     with pytest.raises(HeadlightError, match=r"\[input 1\]$"):
-        parts.refused(refusal(limit=1, actual=2), next(parts))
+        parts.refused(refusal(status, kind, limit=1, actual=2), next(parts))

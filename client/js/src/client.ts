@@ -20,7 +20,10 @@ export interface HeadlightSettings {
   apiKey?: string;
   /** How long nothing may arrive; 60,000 by default, longer than the service's own timeout, whose error then arrives. */
   timeoutMs?: number;
-  /** How often a request is sent again after 429, 503 or a broken connection; 5 by default. */
+  /**
+   * How often a request is sent again after 429, 503 or a broken connection; 5 by default. If the service says when to
+   * come back, that does not count; with 0 each request is sent once all the same.
+   */
   retries?: number;
   /** How long after its start a request may be sent again; 60,000 by default. */
   retryForMs?: number;

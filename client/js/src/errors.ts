@@ -39,7 +39,7 @@ export class HeadlightError extends Error {
   readonly status: number | null;
   /** The whole problem document. */
   readonly document: Problem;
-  /** `Retry-After` of the response, in milliseconds. */
+  /** When the response says to come back, in milliseconds. */
   readonly retryAfterMs: number | null;
   /** Which problem: `urn:headlight:too-many-inputs`. */
   readonly type: string;
@@ -146,10 +146,13 @@ export function isProblem(document: unknown): document is Problem {
 }
 
 /**
- * `Retry-After` (RFC 9110 §10.2.3), seconds or a date, as milliseconds from now; null if invalid. A date is compared
- * with the response's own `Date`, so that a wrong local clock does not matter.
+ * When to come back, in milliseconds from now; null if the headers do not say it. `retry-after-ms` is more exact than
+ * `Retry-After` (RFC 9110 §10.2.3), which is whole seconds or a date. A date is compared with the response's own
+ * `Date`, so that a wrong local clock does not matter.
  */
 export function retryAfterMs(headers: Headers): number | null {
+  const exact = (headers.get("retry-after-ms") ?? "").trim();
+  if (/^\d+(\.\d+)?$/.test(exact)) return Number(exact);
   const value = (headers.get("retry-after") ?? "").trim();
   if (/^\d+$/.test(value)) return 1000 * Number(value);
   const until = Date.parse(value);

@@ -30,6 +30,10 @@ export interface ServedModel {
   prediction: { kind: string; [member: string]: unknown } | null;
   max_batch_tokens: number;
   max_queue_tokens: number;
+  /** The time within which it answers a request; earlier services do not report it. */
+  request_timeout_s?: number;
+  /** The time that a text of `max_length` tokens takes on an idle service; earlier services do not report it. */
+  longest_text_s?: number;
 }
 
 /** The limits of one request: calls are split to stay within them. */

@@ -5,7 +5,10 @@
 
 import { HeadlightConnectionError, HeadlightError, HeadlightTimeout } from "./errors.js";
 
-/** How often a request is sent again, and how long after its start. */
+/**
+ * How often a request is sent again, and how long after its start. What is sent at a time that the service named does
+ * not count, except that with a `count` of 0 each request is sent once.
+ */
 export interface Retries {
   readonly count: number;
   readonly ms: number;
@@ -14,8 +17,9 @@ export interface Retries {
 export const RETRIED: readonly (number | null)[] = [429, 503];
 const FIRST_MS = 100;
 const LONGEST_MS = 5000;
-const SPREAD = 0.25;
-const SPREAD_MS = 1000;
+// What is added by chance to a time that the service named, which has spread its clients already.
+const SPREAD = 0.1;
+const SPREAD_MS = 250;
 
 /** When the latest request of a call was answered, by `performance.now`. */
 export interface Progress {
@@ -27,7 +31,7 @@ export interface Progress {
  * busy service is asked again for as long as it keeps answering.
  */
 export class Attempts {
-  #made = 1;
+  #counted = 0;
   #start = performance.now();
 
   constructor(
@@ -39,37 +43,47 @@ export class Attempts {
   waitAfter(error: unknown): number {
     if (this.progress.at > this.#start) {
       this.#start = this.progress.at;
-      this.#made = 1;
+      this.#counted = 0;
     }
     const elapsed = performance.now() - this.#start;
-    const wait = decide(error, this.policy, this.#made, elapsed, Math.random());
+    const wait = decide(error, this.policy, this.#counted, elapsed, Math.random());
     if (wait === null) throw error;
-    this.#made += 1;
+    if (named(error) === null) this.#counted += 1;
     return wait;
   }
 }
 
 /**
- * The milliseconds to wait after `made` attempts in `elapsed` milliseconds, or null to give up. `chance`, in [0, 1),
- * adds jitter, so that clients refused together do not return together. The wait is at least `Retry-After`, else
- * 0.1 s, doubled each time up to 5 s, half of it random. If it would end too late, give up: earlier only adds load.
+ * The milliseconds to wait `elapsed` milliseconds after the first attempt, or null to give up. `counted` attempts were
+ * made again at times of our own choice. `chance`, in [0, 1), adds jitter, so that clients that failed together do not
+ * return together. The wait is the time that the service named or little more, else 0.1 s, doubled each time up to 5 s,
+ * half of it random. If it would end too late, give up: earlier only adds load.
  */
 export function decide(
   error: unknown,
   policy: Retries,
-  made: number,
+  counted: number,
   elapsed: number,
   chance: number,
 ): number | null {
-  if (made > policy.count || !isTemporary(error)) return null;
+  if (policy.count === 0 || !isTemporary(error)) return null;
   const remaining = policy.ms - elapsed;
-  const least = error.retryAfterMs;
-  if (least === null) {
-    const wait = (Math.min(LONGEST_MS, FIRST_MS * 2 ** (made - 1)) * (1 + chance)) / 2;
-    return wait <= remaining ? wait : null;
+  const least = named(error);
+  if (least !== null) {
+    if (least > remaining) return null;
+    return Math.min(remaining, least + chance * Math.min(SPREAD_MS, SPREAD * least));
   }
-  if (least > remaining) return null;
-  return Math.min(remaining, least + chance * Math.min(SPREAD_MS, FIRST_MS + SPREAD * least));
+  if (counted >= policy.count) return null;
+  const wait = (Math.min(LONGEST_MS, FIRST_MS * 2 ** counted) * (1 + chance)) / 2;
+  return wait <= remaining ? wait : null;
+}
+
+/**
+ * After how many milliseconds the service says to come back. Null also for 0: to be told to come back at once must not
+ * lead to attempts without a pause or end.
+ */
+function named(error: unknown): number | null {
+  return (error instanceof HeadlightError && error.retryAfterMs) || null;
 }
 
 /** Not after a timeout: the service may still be working on the first attempt. */

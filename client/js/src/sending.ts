@@ -179,7 +179,7 @@ export class Exchange {
   }
 }
 
-/** Wait; throws the reason of a signal that is aborted meanwhile. */
+/** Wait, never less than `ms`; throws the reason of a signal that is aborted meanwhile. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = () => {
@@ -189,7 +189,7 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", stop);
       resolve();
-    }, ms);
+    }, Math.ceil(ms) + 1); // timers count whole milliseconds, and the first may be cut short
     if (signal?.aborted) stop();
     else signal?.addEventListener("abort", stop, { once: true });
   });

@@ -17,8 +17,8 @@ const SHARE = 2; // the requests of one call fill at most 1/SHARE of the queue
 const BYTES_PER_TOKEN = 3; // English rarely has fewer, and a CJK character is one token of three bytes
 const MARGIN = 0.9; // of the number that should fit according to a refusal: texts differ in length
 
-export const TOO_LARGE = 413;
-export const TOO_LATE = 504;
+const TOO_MUCH: readonly (number | null)[] = [413, 504];
+const TOO_SHORT = "urn:headlight:deadline-too-short";
 
 /** The service's limits; lengths are in tokens. */
 export interface Limits {
@@ -114,12 +114,12 @@ export class Parts {
   }
 }
 
-/** Whether the service may do a part of what it refused. */
+/** Whether the service may do a part of what it refused: it was too large, or takes too long. */
 export function isTooMuch(error: unknown): error is HeadlightError {
-  return error instanceof HeadlightError && (error.status === TOO_LARGE || error.status === TOO_LATE);
+  return error instanceof HeadlightError && (TOO_MUCH.includes(error.status) || error.type === TOO_SHORT);
 }
 
-/** Estimate how many of `count` inputs would fit, from the limits in a 413: 1 to count − 1. */
+/** Estimate how many of `count` inputs would fit, from the limits in a refusal: 1 to count − 1. */
 function fittingAfter({ limit, actual, type }: HeadlightError, count: number): number {
   if (typeof limit !== "number" || typeof actual !== "number" || !(0 < limit && limit < actual)) {
     return Math.floor(count / 2); // a proxy's 413, or a timeout: no numbers to calculate with

@@ -32,9 +32,55 @@ test("a refused request is sent again, never before Retry-After", async (t) => {
   assert.deepEqual(answer.at(0)?.embedding, new Float32Array([1, 7]));
 });
 
+test("a refusal that says when uses up no retries, and milliseconds go before seconds", async (t) => {
+  const busy = [429, 503, 429, 503, 429, 503, 429, 503].map((status) =>
+    problem(status, {}, { "Retry-After": "1", "retry-after-ms": "60.5" }),
+  );
+  const server = await standIn(t, ...busy, reset, answered);
+  const start = performance.now();
+  assert.equal((await new Headlight(server.url, { retries: 1 }).encode("7")).length, 1);
+  assert.ok(performance.now() - start < 8000);
+  assert.equal(server.received.length, 10);
+  const times = server.received.slice(0, 9).map(({ at }) => at);
+  assert.ok(times.every((at, i) => i === 0 || at - times[i - 1] >= 60));
+  const broken = await standIn(t, ...busy, reset);
+  await assert.rejects(new Headlight(broken.url, { retries: 1 }).encode("7"), HeadlightConnectionError);
+  assert.equal(broken.received.length, 10);
+});
+
+test("what is no number of milliseconds is ignored", async (t) => {
+  for (const [value, ms] of [
+    ...([["250", 250], ["0", 0], ["17.5", 17.5], ["59000.000", 59_000], [`1${"0".repeat(400)}`, Infinity]] as const),
+    ...["", "-1", "+1", "soon", "1e3", "1.", ".5", "1_0", "0x1", "NaN", "Infinity"].map((no) => [no, 7000] as const),
+  ]) {
+    const server = await standIn(t, problem(503, {}, { "retry-after-ms": value, "Retry-After": "7" }));
+    await assert.rejects(new Headlight(server.url, { retries: 0 }).encode("7"), { retryAfterMs: ms });
+    assert.equal(server.received.length, 1);
+  }
+});
+
+test("a named time is kept, with little more by chance, as long as there is time for it", async () => {
+  const { decide } = await import(new URL("../dist/retry.js", import.meta.url).href);
+  const five = { count: 5, ms: 60_000 };
+  const busy = (ms: number | null) => new HeadlightError(429, {}, ms);
+  for (const ms of [1, 200, 2500, 7000, 40_000]) {
+    assert.equal(decide(busy(ms), five, 5, 0, 0), ms);
+    const wait = decide(busy(ms), five, 5, 0, 0.999);
+    assert.ok(ms < wait && wait < ms + Math.min(250, 0.1 * ms));
+    assert.equal(decide(busy(ms), { ...five, count: 0 }, 0, 0, 0), null);
+  }
+  assert.equal(decide(busy(3000), five, 0, 57_000, 0.9), 3000);
+  assert.equal(decide(busy(3000), five, 0, 57_001, 0), null);
+  for (const unnamed of [null, 0]) {
+    assert.deepEqual([0, 1, 4].map((counted) => decide(busy(unnamed), five, counted, 0, 0)), [50, 100, 800]);
+    assert.equal(decide(busy(unnamed), five, 5, 0, 0), null);
+  }
+});
+
 test("the client gives up after its retries, its time, or at once where trying again cannot help", async (t) => {
   for (const [status, settings, sent] of [
     [429, { retries: 1 }, 2],
+    [429, { retries: 0 }, 1],
     [503, { retryForMs: 0 }, 1],
     [422, {}, 1],
     [500, {}, 1],
@@ -163,6 +209,27 @@ test("what is refused as too large is split further, and one input that is too l
   assert.deepEqual(answer.items.map(({ embedding }) => embedding![1]), Array.from({ length: 25 }, (_, i) => i));
   const large = await standIn(t, problem(413));
   await assert.rejects(new Headlight(large.url).encode(["7"]), { status: 413 });
+});
+
+test("what takes longer than its deadline is split further, and one input that does is an error", async (t) => {
+  const members = (length: number) => ({
+    ...{ type: "urn:headlight:deadline-too-short", field: "X-Request-Timeout-Ms" },
+    ...{ limit: 0.5, actual: 0.05 * length, tokens: 3 * length },
+  });
+  const server = await standIn(t, (response, request) => {
+    if (request.path === "/info") return problem(404)(response, request);
+    const { length } = request.body.inputs;
+    return (length <= 10 ? answered : problem(422, members(length)))(response, request);
+  });
+  const client = new Headlight(server.url);
+  const answer = await client.encode(numbered(25));
+  assert.deepEqual(answer.items.map(({ embedding }) => embedding![1]), Array.from({ length: 25 }, (_, i) => i));
+  let count = 0;
+  for await (const { index } of client.streamEncode(numbered(25))) count += Number(index >= 0);
+  assert.equal(count, 25);
+  const slow = await standIn(t, problem(422, members(11)));
+  await assert.rejects(new Headlight(slow.url).encode(["7"]), { status: 422, limit: 0.5, rows: null });
+  assert.equal(slow.received.length, 1);
 });
 
 test("the first failure ends a call, and names the inputs as the call numbers them", async (t) => {

@@ -106,6 +106,12 @@ test("more ids than a request may have are decoded, of lists and of typed arrays
   assert.equal(answer.at(399), (await client.decode([...lists[399]])).at(0));
 });
 
+test("the times of a model are in its info", async () => {
+  const { models, limits } = await client.info();
+  assert.equal(models[0].request_timeout_s, limits.request_timeout_s);
+  assert.ok(models[0].longest_text_s! > 0);
+});
+
 test("pairs are sent as pairs", async () => {
   const [item] = await client.tokenize([["Who?", "Ann."]]);
   assert.deepEqual(item.segment_ids, [0, 0, 0, 0, 1, 1, 1]);

@@ -22,7 +22,7 @@ from headlight_client.retry import Progress, Retries
 from headlight_client.routes import Routes
 from headlight_client.sending import AsyncSender, Connection, Sender, where
 from headlight_client.similarities import Similarities
-from headlight_client.splitting import TOO_LARGE, TOO_LATE, WHOLE, Limits, Parts
+from headlight_client.splitting import WHOLE, Limits, Parts, is_too_much
 
 T = TypeVar("T")
 
@@ -50,10 +50,11 @@ class Headlight(
             answer = client.encode(["A man is eating.", "Someone eats."])
         answer.embeddings  # (2, 384), float32
 
-    After a 429, a 503 or a broken connection, a request is retried up to `retries` times within `retry_for`
-    seconds of its start, observing `Retry-After`. Failed attempts are logged as `headlight_client`. A call
-    with many inputs sends up to `concurrency` requests at a time. `timeout` is in seconds; `headers` are sent
-    with every request.
+    After a 429, a 503 or a broken connection, a request is retried within `retry_for` seconds of its start:
+    when the service says, as often as it says so, or up to `retries` times if it does not say when. With
+    `retries=0` each request is sent once. Failed attempts are logged as `headlight_client`. A call with many
+    inputs sends up to `concurrency` requests at a time. `timeout` is in seconds; `headers` are sent with
+    every request.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Headlight(
             try:
                 return self._sender.fetch(self._request(call, call.rows), partial(call.answer, call.rows))
             except HeadlightError as error:
-                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
+                if not is_too_much(error) or len(call.rows) == 1:
                     raise
                 refused = error
         limits = self._limits(call)
@@ -221,7 +222,7 @@ class AsyncHeadlight(
             try:
                 return await self._send_part(call, call.rows)
             except HeadlightError as error:
-                if error.status not in (TOO_LARGE, TOO_LATE) or len(call.rows) == 1:
+                if not is_too_much(error) or len(call.rows) == 1:
                     raise
                 refused = error
         limits = await self._limits(call)

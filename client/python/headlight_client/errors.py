@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 _SHORT = 200  # characters of a response without a problem document that the message quotes
+_MILLISECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _PLACE = re.compile(r"\b(inputs|texts|token_ids)\.(\d+)\b")
 
 
@@ -25,8 +26,8 @@ class HeadlightError(Exception):
     """The service refused or failed, or its response cannot be read; the message says what to change.
 
     `status` is the HTTP status, None without a response, and `document` the whole problem document.
-    `retry_after` is the response's Retry-After in seconds. If a call took several requests, `rows` are the
-    inputs of the request that failed.
+    `retry_after` is when the response says to come back, in seconds. If a call took several requests, `rows`
+    are the inputs of the request that failed.
     """
 
     def __init__(
@@ -172,10 +173,14 @@ def is_problem(document: object) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read `Retry-After` (RFC 9110 §10.2.3), seconds or a date, as seconds from now; None if invalid.
+    """Read when to come back, in seconds from now; None if the headers do not say it.
 
-    A date is compared with the response's own `Date`, so that a wrong local clock does not matter.
+    `retry-after-ms` is more exact than `Retry-After` (RFC 9110 §10.2.3), which is whole seconds or a date. A
+    date is compared with the response's own `Date`, so that a wrong local clock does not matter.
     """
+    milliseconds = headers.get("retry-after-ms", "").strip()
+    if _MILLISECONDS.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(value)

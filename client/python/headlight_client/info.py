@@ -46,6 +46,10 @@ class ServedModel:
     """What it predicts, besides embeddings: `kind`, `labels` and `activation`."""
     max_batch_tokens: int
     max_queue_tokens: int
+    request_timeout_s: float | None
+    """The time within which it answers a request. None from earlier services."""
+    longest_text_s: float | None
+    """The time that a text of `max_length` tokens takes on an idle service. None from earlier services."""
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,17 @@ OVERLOADED = 429
 RETRIED = frozenset({OVERLOADED, 503})
 _FIRST_S = 0.1
 _LONGEST_S = 5.0
-_SPREAD = 0.25
-_SPREAD_S = 1.0
+# What is added by chance to a time that the service named, which has spread its clients already.
+_SPREAD = 0.1
+_SPREAD_S = 0.25
 
 
 @dataclass(frozen=True)
 class Retries:
-    """The maximum number of retries, and the seconds since the first attempt in which they may start."""
+    """The seconds since the first attempt in which retries may start, and their maximum number.
+
+    Those at a time that the service named do not count, except that there are none at all if `count` is 0.
+    """
 
     count: int
     seconds: float
@@ -58,17 +62,19 @@ class Attempts:
     url: str
     progress: Progress = field(default_factory=Progress)
     made: int = 1
+    counted: int = 0
     start: float = field(default_factory=time.monotonic)
 
     def wait_after(self, error: HeadlightError | httpx.TransportError) -> float:
         """Count a failure; returns the seconds until the next attempt, or raises the error."""
         if self.progress.at > self.start:
-            self.start, self.made = self.progress.at, 1
+            self.start, self.counted = self.progress.at, 0
         elapsed = time.monotonic() - self.start
-        wait = decide(error, self.policy, self.made, elapsed, random.random())  # noqa: S311 (spreads load)
+        wait = decide(error, self.policy, self.counted, elapsed, random.random())  # noqa: S311 (spreads load)
         if wait is None:
             raise error
         self.made += 1
+        self.counted += _named(error) is None
         self._log(error, wait)
         return wait
 
@@ -76,10 +82,9 @@ class Attempts:
         busy = isinstance(error, HeadlightError) and error.status == OVERLOADED
         log.log(
             logging.INFO if busy else logging.WARNING,
-            "%s: attempt %d of %d in %.1f s, after: %s",
+            "%s: attempt %d in %.1f s, after: %s",
             self.url,
             self.made,
-            self.policy.count + 1,
             wait,
             str(error) or type(error).__name__,
         )
@@ -88,26 +93,37 @@ class Attempts:
 def decide(
     error: HeadlightError | httpx.TransportError,
     policy: Retries,
-    made: int,
+    counted: int,
     elapsed: float,
     chance: float,
 ) -> float | None:
     """Return the seconds to wait before the next attempt, or None to give up.
 
-    `made` attempts took `elapsed` seconds; `chance`, in [0, 1), adds jitter, so that clients refused together
-    do not retry together. The wait is at least `Retry-After`, else 0.1 s, doubled each time up to 5 s, half
-    of it random. If it would end after `policy.seconds`, give up: retrying earlier only adds load.
+    The first attempt was `elapsed` seconds ago, and `counted` retries were at times of our own choice.
+    `chance`, in [0, 1), adds jitter, so that clients that failed together do not retry together. The wait is
+    the time that the service named or little more, else 0.1 s, doubled each time up to 5 s, half of it
+    random. If it would end after `policy.seconds`, give up: retrying earlier only adds load.
     """
-    if made > policy.count or not _is_temporary(error):
+    if policy.count == 0 or not _is_temporary(error):
         return None
     remaining = policy.seconds - elapsed
-    minimum = error.retry_after if isinstance(error, HeadlightError) else None
-    if minimum is None:
-        wait = min(_LONGEST_S, _FIRST_S * 2 ** (made - 1)) * (1 + chance) / 2
-        return wait if wait <= remaining else None
-    if minimum > remaining:
+    named = _named(error)
+    if named is not None:
+        if named > remaining:
+            return None
+        return min(remaining, named + chance * min(_SPREAD_S, _SPREAD * named))
+    if counted >= policy.count:
         return None
-    return min(remaining, minimum + chance * min(_SPREAD_S, _FIRST_S + _SPREAD * minimum))
+    wait = min(_LONGEST_S, _FIRST_S * 2**counted) * (1 + chance) / 2
+    return wait if wait <= remaining else None
+
+
+def _named(error: HeadlightError | httpx.TransportError) -> float | None:
+    """Return the seconds after which the service says to come back.
+
+    None also for 0 seconds: to be told to come back at once must not lead to retries without a pause or end.
+    """
+    return (error.retry_after or None) if isinstance(error, HeadlightError) else None
 
 
 def _is_temporary(error: HeadlightError | httpx.TransportError) -> bool:

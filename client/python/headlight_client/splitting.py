@@ -25,10 +25,8 @@ SHARE = 2
 
 _BYTES_PER_TOKEN = 3  # in UTF-8: English rarely has fewer, and a CJK character is one token of three bytes
 _MARGIN = 0.9  # of the number that should fit according to a refusal: texts differ in length
-
-
-TOO_LARGE = 413
-TOO_LATE = 504
+_TOO_MUCH = frozenset({413, 504})
+_TOO_SHORT = "urn:headlight:deadline-too-short"
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Parts(Iterator[range]):
 
     def learn(self, error: HeadlightError, count: int) -> int | None:
         """Return how many inputs to send per request if `count` were too many; None for any other error."""
-        if error.status not in (TOO_LARGE, TOO_LATE) or count == 1:
+        if not is_too_much(error) or count == 1:
             return None
         fitting = _fitting(error, count)
         self._limits = replace(self._limits, inputs=min(self._limits.inputs, fitting))
@@ -128,8 +126,13 @@ class Parts(Iterator[range]):
         return last - start
 
 
+def is_too_much(error: HeadlightError) -> bool:
+    """Whether the service may do a part of what it refused: it was too large, or takes too long."""
+    return error.status in _TOO_MUCH or error.type == _TOO_SHORT
+
+
 def _fitting(error: HeadlightError, count: int) -> int:
-    """Estimate how many of `count` inputs would fit, from the limits in a 413: 1 to count - 1."""
+    """Estimate how many of `count` inputs would fit, from the limits in a refusal: 1 to count - 1."""
     limit, actual = error.limit, error.actual
     if not isinstance(limit, int | float) or not isinstance(actual, int | float) or not 0 < limit < actual:
         return count // 2  # a proxy's 413, or a timeout: no numbers to calculate with

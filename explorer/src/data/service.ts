@@ -11,8 +11,8 @@ import { type Labels, readLayer } from "./maps.js";
 import type { Answer, Similarities, TextFields } from "./source.js";
 
 const NPZ = "application/x-npz";
-/** A busy service is asked again for this long; then the page says so. */
-const RETRIES = { count: 5, ms: 10_000 };
+/** For so long a busy service is asked again, which names times less than a minute away; then the page says so. */
+const RETRIES = { count: 5, ms: 60_000 };
 const TIMEOUT_MS = 60_000;
 
 /** What sources share that ask a service, however they reach it. All throw a HeadlightError. */

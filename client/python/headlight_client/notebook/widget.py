@@ -12,7 +12,7 @@ from headlight_client.notebook.assets import assets
 
 _ASKED = ("/info", "/attention", "/similarity", "/tokenize")
 """The routes that the explorer asks."""
-_HEADERS = ("content-type", "x-request-id", "retry-after")
+_HEADERS = ("content-type", "x-request-id", "retry-after", "retry-after-ms")
 
 
 class ExplorerWidget(anywidget.AnyWidget):
