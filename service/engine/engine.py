@@ -7,11 +7,10 @@ the runners are busy the next batch accumulates. A request of many texts may be 
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.contract import Backend, Encoding, Output, Role, Want
 from model.errors import InferenceError
@@ -22,13 +21,21 @@ from service.engine.admission import DeadlineTooShort, Demand, OverloadedError, 
 from service.engine.at_once import AtOnce
 from service.engine.device import Device
 from service.engine.jobs import Job, Waiting
-from service.engine.measuring import measure_budget, measure_speed, plain_want, short_text, warm_up
+from service.engine.measuring import (
+    agree,
+    is_agreed,
+    measure_budget,
+    measure_speed,
+    plain_want,
+    short_text,
+    warm_up,
+)
 from service.engine.permit import Permit
 from service.engine.queueing import EXPRESS, WaitingQueue
 from service.engine.runner import STILL_S, Runner
 from service.engine.throughput import Throughput
 from service.engine.tokenizing import Tokenizing
-from service.sharing.board import BUDGET, PER_PAIR, PER_TOKEN, Column
+from service.sharing.board import Column
 from service.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -37,7 +44,6 @@ _LARGEST_REQUESTS = 4
 """The default queue holds this many of the largest valid request: two of one client (half), and others."""
 _TIMEOUT_S = 30.0
 """The default time in which requests must be answered, unless the longest text takes more than half of it."""
-_FEMTO = 1e15
 # Tokenized in less time than it takes to hand over to another thread.
 _SMALL_BODY_BYTES = 512
 _LOST = "An output of this request was lost."
@@ -199,20 +205,25 @@ class Engine:
 
     def refusal(self, client: str, body_bytes: int) -> Retry | None:
         """Return None if there is room for a request of this size, or when it should come back."""
-        return self._queue.refusal(self._demand(client, self._expected_tokens(body_bytes)))
+        return self._queue.refusal(self._first_demand(client, body_bytes))
 
     def overloaded(self, client: str, body_bytes: int, retry: Retry) -> OverloadedError:
         """Say why there is no room for such a request."""
-        return self._queue.overloaded(self._demand(client, self._expected_tokens(body_bytes)), retry)
+        return self._queue.overloaded(self._first_demand(client, body_bytes), retry)
 
     def _expected_tokens(self, body_bytes: int) -> int:
         """Estimate a body's tokens from its size, 0 for small bodies; capped at the largest request."""
         return min(self._throughput.expected_tokens(body_bytes), self._largest_request)
 
-    def _demand(self, client: str, tokens: int, within_s: float = math.inf) -> Demand:
-        """Return the demand of a request of about so many tokens, at least one."""
-        tokens, rate = max(1, tokens), self._throughput.tokens_per_s
-        return Demand(client, tokens, tokens / rate if rate else 0.0, within_s)
+    def _first_demand(self, client: str, body_bytes: int) -> Demand:
+        """Return what is known of a request before it is read.
+
+        However large it is, it may be one text, most of which is cut: for more its time is known once it is
+        parsed.
+        """
+        demand = self._throughput.demand(client, self._expected_tokens(body_bytes))
+        longest_s = demand.seconds * min(1.0, self.info.max_length / demand.tokens)
+        return replace(demand, seconds=longest_s)
 
     async def tokenize(
         self,
@@ -237,7 +248,7 @@ class Engine:
         else:
             most = len(texts) * self.info.max_length  # longer texts are truncated
             expected = min(self._expected_tokens(permit.body_bytes), most)
-            demand = self._demand(permit.client, expected, permit.until - start)
+            demand = self._throughput.demand(permit.client, expected, permit.until - start)
             wait_s = self._tokenizing.wait_s(permit.client, permit.body_bytes)
             if wait_s > demand.within_s:
                 raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
@@ -366,14 +377,12 @@ class Engine:
 
     def _measure(self) -> None:
         """Measure the speed and the budget, or take over what the first process of the service measured."""
-        column, throughput = self._column, self._throughput
-        if column is None or not column.agreed(self.name, PER_TOKEN):
+        throughput = self._throughput
+        if not is_agreed(self._column, self.name):
             throughput.speed = measure_speed(self._backend, self._tokenizer)
             if self._given_budget is None:
                 throughput.budget = measure_budget(self.name, self._backend, self._tokenizer, self._lanes)
-        if column is not None:
-            self._agree(column)
-        throughput.tokens_per_s = 1 / throughput.speed.per_token_s
+        agree(self._column, self.name, throughput)
         self.longest_s = throughput.speed.seconds(self.info.max_length)
         self.timeout_s = self._given_timeout_s or max(_TIMEOUT_S, 2 * self.longest_s)
         self._queue.timeout_s = self.timeout_s
@@ -386,14 +395,3 @@ class Engine:
         )
         if self.longest_s > self.timeout_s:
             log.warning("%s: long texts cannot be answered in that time and will be refused", self.name)
-
-    def _agree(self, column: Column) -> None:
-        """Have all processes use what the first one measured."""
-        speed = self._throughput.speed
-        if not column.agreed(self.name, PER_TOKEN):
-            column.agree(self.name, BUDGET, self._throughput.budget)
-            column.agree(self.name, PER_PAIR, int(speed.per_pair_s * _FEMTO))
-            column.agree(self.name, PER_TOKEN, int(speed.per_token_s * _FEMTO))
-        self._throughput.budget = column.agreed(self.name, BUDGET)
-        speed.per_pair_s = column.agreed(self.name, PER_PAIR) / _FEMTO
-        speed.per_token_s = column.agreed(self.name, PER_TOKEN) / _FEMTO

@@ -14,9 +14,12 @@ from model.errors import Stopped
 from model.progress import Progress
 from model.tokenization.tokenizer import TextTokenizer
 from service.engine.speed import Speed
+from service.engine.throughput import Throughput
+from service.sharing.board import BUDGET, PER_PAIR, PER_TOKEN, Column
 
 log = logging.getLogger(__name__)
 
+_FEMTO = 1e15
 # Typical lengths of sentences and paragraphs; all different, because equal lengths run faster together.
 _SAMPLE_WORDS = (5, 8, 11, 15, 20, 27, 38, 60)
 _SHORT_WORDS = 30
@@ -89,6 +92,25 @@ def measure_budget(name: str, backend: Backend, tokenizer: TextTokenizer, lanes:
     measured = ", ".join(f"{tokens}: {rate / 1e3:.1f} k/s" for tokens, rate in rates.items())
     log.info("%s: batch budget of %d tokens (measured tokens/s: %s)", name, budget, measured)
     return budget
+
+
+def is_agreed(column: Column | None, name: str) -> bool:
+    """Whether a process of the service has measured a model."""
+    return column is not None and column.agreed(name, PER_TOKEN) > 0
+
+
+def agree(column: Column | None, name: str, throughput: Throughput) -> None:
+    """Tell the other processes what was measured here, or take over what they have measured."""
+    speed = throughput.speed
+    if column is not None:
+        if not is_agreed(column, name):
+            column.agree(name, BUDGET, throughput.budget)
+            column.agree(name, PER_PAIR, int(speed.per_pair_s * _FEMTO))
+            column.agree(name, PER_TOKEN, int(speed.per_token_s * _FEMTO))
+        throughput.budget = column.agreed(name, BUDGET)
+        speed.per_pair_s = column.agreed(name, PER_PAIR) / _FEMTO
+        speed.per_token_s = column.agreed(name, PER_TOKEN) / _FEMTO
+    throughput.tokens_per_s = 1 / speed.per_token_s
 
 
 def _sample(tokenizer: TextTokenizer) -> list[Encoding]:

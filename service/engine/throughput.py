@@ -1,8 +1,10 @@
 """One model's batch budget, measured speed and tokens per body byte, shared by its lanes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from service.engine.admission import Demand
 from service.engine.speed import Speed
 
 # Averages over about the last ten batches or bodies.
@@ -28,6 +30,12 @@ class Throughput:
     tokens_per_s: float = 0.0
     tokens_per_byte: float = _MIN_PER_BYTE
     speed: Speed = field(default_factory=Speed)
+
+    def demand(self, client: str, tokens: int, within_s: float = math.inf) -> Demand:
+        """Return the demand of a request of about so many tokens, at least one."""
+        tokens = max(1, tokens)
+        seconds = tokens / self.tokens_per_s if self.tokens_per_s else 0.0
+        return Demand(client, tokens, seconds, within_s)
 
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""
