@@ -1,5 +1,6 @@
 """Ways in which the folder of a model can be wrong: what a download, a slip or an attacker leaves behind."""
 
+import base64
 import json
 import os
 import struct
@@ -162,6 +163,25 @@ def normalizer(*steps: dict[str, Any]) -> Damage:
 
 def replaced(pattern: dict[str, str], by: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": by}
+
+
+def unigram(pieces: list[str]) -> dict[str, Any]:
+    """A model of pieces, of which the most likely ones make up a word."""
+    return {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0.0], *([piece, -1.0] for piece in pieces)]}
+
+
+def precompiled(by: str) -> dict[str, Any]:
+    """SentencePiece's step that replaces characters: it makes each "a" what is given.
+
+    Its index is a double array of the bytes of characters: of a node's byte, where its children lie, and
+    whether a replacement ends there.
+    """
+    index = [0] * 512
+    root, child = 256, 256 ^ ord("a")
+    index[0] = root << 10
+    index[child] = 1 << 10 | 1 << 8 | ord("a")  # its value, 0, is where the replacement begins
+    packed = struct.pack("<513I", 4 * len(index), *index) + by.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(packed).decode()}
 
 
 def nested(depth: int) -> dict[str, Any]:
