@@ -111,6 +111,18 @@ CASES: dict[str, tuple[Damage, str]] = {
         edit(ST, prompts={"query": None}),
         "the prompt 'query' is None; it must be a valid Unicode text",
     ),
+    "a prompt of megabytes": (
+        edit(ST, prompts={"query": "the " * 10**6}),
+        "the prompt 'query' has 4000000 characters; the limit is 10000",
+    ),
+    "prompts without end": (
+        edit(ST, prompts={f"{i}": "the " for i in range(20_000)}, default_prompt_name=None),
+        "has 20000 prompts; the limit is 1000",
+    ),
+    "queries that are filled up without end": (
+        edit(ST, model_type="ColBERT", query_length=2**20),
+        "query_length is 1048576; it must be a whole number of tokens from 1 to 4096",
+    ),
     "half a character": (
         text(ST, "the: ", "\\ud83d"),
         "the prompt 'query' is '\\ud83d'; it must be a valid Unicode text",

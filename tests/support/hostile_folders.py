@@ -101,6 +101,7 @@ NO_WEIGHTS: dict[str, Callable[[str], Damage]] = {
     "seven bytes": content(b"1234567"),
     "header of 2^63 bytes": content(struct.pack("<Q", 2**63) + b"{}"),
     "header of 90 MB that is not there": content(struct.pack("<Q", 90_000_000) + b"{}"),
+    "header of 20 MB": content(struct.pack("<Q", 20_000_000) + b" " * 20_000_000),
     "header that is no JSON": content(struct.pack("<Q", 4) + b"{{{{"),
     "header that is a list": content(struct.pack("<Q", 2) + b"[]"),
     "zeros": sparse(2**20),
