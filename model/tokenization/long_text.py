@@ -13,7 +13,7 @@ from typing import cast
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer
 
-from model.tokenization.cutting import Cutter
+from model.tokenization.cutting import Cutter, SpaceCutter
 
 LARGE_PIECE = 64 * 1024
 """A piece of at least this many normalized characters, which cannot be cut, reserves its memory first."""
@@ -142,7 +142,7 @@ class LongText:
 class LongTexts:
     """Tokenizes texts and pairs in pieces; the model reads `max_length` tokens."""
 
-    def __init__(self, tokenizer: Tokenizer, cutter: Cutter, max_length: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, cutter: Cutter | SpaceCutter, max_length: int) -> None:
         self._tokenizer = tokenizer
         self._cutter = cutter
         self._max_length = max_length
@@ -151,7 +151,7 @@ class LongTexts:
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int, piece: int) -> "LongTexts | None":
         """Cut texts into pieces of `piece` characters; None if that could change the tokens."""
-        cutter = Cutter.of(tokenizer)
+        cutter = Cutter.of(tokenizer) or SpaceCutter.of(tokenizer)
         if cutter is None:
             return None
         try:
