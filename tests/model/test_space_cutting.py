@@ -86,9 +86,32 @@ TEXTS = st.lists(
 ).map(lambda parts: "".join((text + space) * times for text, space, times in parts))
 
 
+BESIDE = (
+    "<mask>",
+    "<extra_id_0>",
+    "'s",
+    "12",
+    "1.",
+    "--",
+    "…",
+    "é",
+    "e\u0301",
+    "中",
+    "\u0301",
+    "\n",
+    "\t",
+    " ",
+    "ﬁ",
+    "``",
+)
+EVERYWHERE = " a fox ".join(before + after for before in BESIDE for after in BESIDE)
+"""All of these beside spaces and letters, on either side."""
+
+
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=60, deadline=None)
-@example(text="the fox <mask> a fox " * 9, pair=None, prompt="a fox ", side="left", piece=17, most=16)
+@example(text=EVERYWHERE, pair=None, prompt="", side="right", piece=1, most=4000)
+@example(text=EVERYWHERE, pair=EVERYWHERE, prompt="a fox ", side="left", piece=3, most=16)
 @given(
     text=TEXTS,
     pair=st.none() | TEXTS,
