@@ -283,11 +283,9 @@ def _keeps_offsets(step: Mapping[str, Any]) -> bool:
 
 def _takes_letters(token: AddedToken, tokenizer: Tokenizer) -> bool:
     """Whether an added token may take a space beside a letter."""
-    at_left, at_right = (
-        token.lstrip and token.content[:1].isalpha(),
-        token.rstrip and token.content[-1:].isalpha(),
-    )
-    return _has_space(token, tokenizer) or at_left or at_right
+    first, last = token.content[:1], token.content[-1:]
+    beside = (token.lstrip and first.isalpha()) or (token.rstrip and last.isalpha())
+    return beside or _has_space(token, tokenizer)
 
 
 @cache
