@@ -4,6 +4,7 @@
     ├── CheckpointError     a folder that cannot be served; the message says what is wrong with it
     ├── InputError          one input that cannot be run
     │   ├── InputTooLong    more tokens than the model reads, and the caller turned truncation off
+    │   ├── InputTooSlow    a text that the tokenizer would take too long for
     │   └── OutOfRange      an index (layer, head, position) that this model or input does not have
     ├── Unsupported         the request is valid, but this model cannot do it
     ├── OutOfMemory         the device lacks the memory for a batch; a smaller batch may fit
@@ -51,6 +52,24 @@ class InputTooLong(InputError):
         way_out = way_out or (f"shorten it, or {advice} to have it cut" if advice else "shorten it")
         super().__init__(
             f"{field} is {actual} tokens long and the model reads {limit}: {way_out}.", field=field
+        )
+        self.actual = actual
+        self.limit = limit
+
+
+class InputTooSlow(InputError):
+    """An input with `actual` characters, such as spaces, that the tokenizer searches for too long.
+
+    `limit` of them in a row could be searched; `expression` would need about `seconds` for all.
+    """
+
+    def __init__(
+        self, *, field: str, what: str, actual: int, limit: int, expression: str, seconds: float
+    ) -> None:
+        super().__init__(
+            f"An input has {actual} {what} in long runs, which the tokenizer would search for {expression} "
+            f"for {seconds:.2g} s; the limit is {limit} in a row: shorten these runs, or the text.",
+            field=field,
         )
         self.actual = actual
         self.limit = limit

@@ -19,6 +19,8 @@ JSON_BYTES = 16 * 2**20
 """The largest JSON file that is read, except tokenizer.json; real ones reach a few megabytes."""
 _BRACKETS = 4_000_000
 # Each becomes an object of 64 bytes or more; the merges of the largest vocabularies are half a million lists.
+_OBJECTS = 1_000_000
+# Each takes microseconds; the largest published files have thousands.
 _SAID = 200
 _WHOLE = "fetch the model again, with all its files"
 
@@ -112,10 +114,15 @@ def read_json(path: Path, *, optional: bool = False, kind: type = dict, most: in
 
 def parse_json(path: Path, text: bytes, kind: type = dict) -> Any:
     """Parse the content of a JSON file, which must be a `kind`; raises CheckpointError naming the file."""
-    if text.count(b"[") + text.count(b"{") > _BRACKETS:
-        raise CheckpointError(
-            f"{path} has more than {_BRACKETS} lists and objects: replace it with the model's own file."
-        )
+    objects = text.count(b"{")
+    for number, most, what in (
+        (objects, _OBJECTS, "objects"),
+        (text.count(b"[") + objects, _BRACKETS, "lists and objects"),
+    ):
+        if number > most:
+            raise CheckpointError(
+                f"{path} has more than {most} {what}: replace it with the model's own file."
+            )
     try:
         content = json.loads(text.decode("utf-8"), object_pairs_hook=_unambiguous)
     except RecursionError:

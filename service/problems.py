@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
-from model.errors import InferenceError, InputTooLong, ModelError, OutOfRange, Unsupported
+from model.errors import InferenceError, InputTooLong, InputTooSlow, ModelError, OutOfRange, Unsupported
 
 # type -> (status, title). The type's full form is urn:headlight:<type>.
 KINDS: dict[str, tuple[HTTPStatus, str]] = {
@@ -182,7 +182,7 @@ def shut_down_too_soon() -> Problem:
 def from_model_error(error: ModelError) -> Problem:
     """Map the error tree of `model/errors.py` to problems."""
     match error:
-        case InputTooLong():
+        case InputTooLong() | InputTooSlow():
             members = {"field": error.field, "limit": error.limit, "actual": error.actual}
             return Problem("input-too-long", str(error), members=members)
         case OutOfRange():

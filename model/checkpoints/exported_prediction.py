@@ -11,10 +11,12 @@ from safetensors.numpy import save_file
 from model.activations import ACTIVATIONS
 from model.contract import FloatArray, HeadInfo
 from model.errors import CheckpointError
-from model.files import present, reason
+from model.files import check_regular, present, reason
 from model.heads.predictor import LayerNorm, Linear, Predictor
 
 FILE = "prediction.safetensors"
+LONGEST_LABEL = 1000
+"""Characters of a label, which each answer may have once for each text or token."""
 _KEY = "headlight"
 
 
@@ -44,13 +46,14 @@ def read_exported(folder: Path) -> Predictor | None:
     path = folder / FILE
     if not present(path):
         return None
+    check_regular(path)
     try:
         with safe_open(path, framework="np") as file:
             described = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         layers = tuple(_layer(i, one, tensors) for i, one in enumerate(described["layers"]))
         return Predictor(_info(described, len(layers[-1].weight)), described["pooling"], layers)
-    except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {reason(error)}; export the model again.") from error
 
 
@@ -60,6 +63,8 @@ def _info(described: dict[str, Any], outputs: int) -> HeadInfo:
     sized = kind in ("masked_words", "late_interaction")
     if not sized and len(labels) != outputs:
         raise ValueError(f"it names {len(labels)} labels and predicts {outputs}")
+    if (longest := max(map(len, labels), default=0)) > LONGEST_LABEL:
+        raise ValueError(f"a label has {longest} characters; the limit is {LONGEST_LABEL}")
     return HeadInfo(kind, labels, described["activation"], outputs if sized else None)
 
 

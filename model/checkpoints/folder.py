@@ -26,8 +26,8 @@ from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
 _DEFAULT_LENGTH = 512
-_ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0", "a" * 64 + "!")
-"""An ordinary text, one with characters that few vocabularies contain, and one for slow patterns."""
+_ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
+"""An ordinary text, and one with characters that few vocabularies contain."""
 _LONG = 2048
 
 
@@ -146,7 +146,9 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
         masked = family is not None and family.masks_embeddings
         check_roles(file, config, layout.roles, masked_embeddings=masked)
         for role, rules in layout.roles.items():
-            tokenizer.roles[role] = RoleTokenizer(whole, rules, max_length=tokenizer.max_length, file=source)
+            tokenizer.roles[role] = RoleTokenizer(
+                whole, rules, max_length=tokenizer.max_length, file=source, slow=tokenizer.slow
+            )
     tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
     return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)

@@ -29,6 +29,8 @@ _FEWEST = 3
 """The tokens of an empty query before those that fill it up: the first, the marker and the last."""
 _MOST_WORDS = 10_000
 _LONGEST = 2**24
+_LONGEST_QUERY = 4096
+"""Tokens of a query: every query may be filled up to its length."""
 
 
 def read_pylate_roles(folder: Path, transformer: Path) -> dict[Role, RoleRules]:
@@ -48,7 +50,7 @@ def read_pylate_roles(folder: Path, transformer: Path) -> dict[Role, RoleRules]:
         )
     expands = _switch(file, config, "do_query_expansion", default=True)
     query = RoleRules(
-        _length(file, config, "query_length", 32),
+        _length(file, config, "query_length", 32, _LONGEST_QUERY),
         _text(file, config, "query_prefix", "[Q] "),
         _mask(transformer) if expands else None,
         _switch(file, config, "attend_to_expansion_tokens", default=False),
@@ -72,7 +74,7 @@ def read_stanford_roles(folder: Path) -> dict[Role, RoleRules]:
     file = folder / "artifact.metadata"
     config = read_json(file, optional=True)
     query = RoleRules(
-        _length(file, config, "query_maxlen", 32),
+        _length(file, config, "query_maxlen", 32, _LONGEST_QUERY),
         _text(file, config, "query_token_id", "[unused0]"),
         _mask(folder),
         _switch(file, config, "attend_to_mask_tokens", default=False),
@@ -124,12 +126,12 @@ def _mask(folder: Path) -> str:
     return "[MASK]"
 
 
-def _length(file: Path, config: Mapping[str, Any], name: str, default: int) -> int:
+def _length(file: Path, config: Mapping[str, Any], name: str, default: int, most: int = _LONGEST) -> int:
     value = config.get(name)
     value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _LONGEST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise CheckpointError(
-            f"{file}: {name} is {shown(value)}; it must be a whole number of tokens from 1 to {_LONGEST}."
+            f"{file}: {name} is {shown(value)}; it must be a whole number of tokens from 1 to {most}."
         )
     return value
 

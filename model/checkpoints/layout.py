@@ -40,6 +40,9 @@ MODES: dict[str, PoolingMode] = {
 }
 """Keyed by the names that a folder has for them since release 5.4."""
 _MODULES = 64
+_MOST_PROMPTS = 1000
+_LONGEST_PROMPT = 10_000
+"""Characters of a prompt, which is tokenized with every text that it is put before."""
 _NO_LIMIT = 10**9
 """A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize", "SpladePooling")
@@ -158,10 +161,19 @@ def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], st
     prompts = {} if prompts is None else prompts
     if not isinstance(prompts, dict):
         raise CheckpointError(f"{file}: prompts is {shown(prompts)}; it must map names to texts.")
+    if len(prompts) > _MOST_PROMPTS:
+        raise CheckpointError(
+            f"{file} has {len(prompts)} prompts; the limit is {_MOST_PROMPTS}: leave out those not needed."
+        )
     for name, prompt in prompts.items():
         if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
             raise CheckpointError(
                 f"{file}: the prompt {shown(name)} is {shown(prompt)}; it must be a valid Unicode text."
+            )
+        if len(prompt) > _LONGEST_PROMPT:
+            raise CheckpointError(
+                f"{file}: the prompt {shown(name)} has {len(prompt)} characters; the limit is "
+                f"{_LONGEST_PROMPT}: shorten it."
             )
     if default is not None and (not isinstance(default, str) or default not in prompts):
         names = ", ".join(map(shown, list(prompts)[:10])) or "none"

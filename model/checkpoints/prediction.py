@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from model.checkpoints.cross_encoder import is_cross_encoder, read_activation
+from model.checkpoints.exported_prediction import LONGEST_LABEL
 from model.checkpoints.folder import ModelFolder
 from model.checkpoints.late_interaction import STANFORD
 from model.checkpoints.weights import FLOATS, Stored, read_tensors
@@ -156,4 +157,9 @@ def _labels(config: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
             f"id2label names {len(given)} labels, but the weights predict {outputs}: it must map each number "
             f"from 0 to {outputs - 1} to a name."
         )
-    return tuple(map(str, names))
+    labels = tuple(map(str, names))
+    if (longest := max(map(len, labels))) > LONGEST_LABEL:
+        raise CheckpointError(
+            f"id2label has a name of {longest} characters; the limit is {LONGEST_LABEL}: shorten it."
+        )
+    return labels

@@ -1,5 +1,6 @@
 """Reads the safetensors of a checkpoint: first the headers, and the tensors once the headers are checked."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from model.checkpoints.conversion import no_weights
 from model.errors import CheckpointError
-from model.files import check_regular, present, read_json, reason, shown
+from model.files import JSON_BYTES, open_regular, present, read_json, reason, shown
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 """The supported dtypes, under safetensors' names."""
@@ -33,7 +34,7 @@ def list_tensors(folder: Path) -> list[Stored]:
     """Read the headers of model.safetensors, or of the shards of its index; raises CheckpointError."""
     tensors: dict[str, Stored] = {}
     for file in _files(folder):
-        check_regular(file)
+        _check_header(file)
         for stored in _read_header(file):
             if (other := tensors.setdefault(stored.name, stored)) is not stored:
                 raise CheckpointError(
@@ -70,6 +71,17 @@ def _files(folder: Path) -> list[Path]:
 def _plain(name: str) -> bool:
     """Return whether this is the name of a file, not a path."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def _check_header(path: Path) -> None:
+    """Raise CheckpointError for a header that takes long to read; the first eight bytes are its size."""
+    with open_regular(path) as descriptor:
+        size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+        if JSON_BYTES < size < os.fstat(descriptor).st_size:
+            raise CheckpointError(
+                f"{path} has a header of {size} bytes; the limit is {JSON_BYTES}: save the checkpoint again, "
+                "in more shards."
+            )
 
 
 def _read_header(path: Path) -> list[Stored]:

@@ -43,8 +43,9 @@ def check_whole(file: OnnxFile) -> None:
     files = read_json(manifest).get("files")
     if not isinstance(files, dict):
         raise CheckpointError(f"{manifest} has no list of files: export the model again.")
-    for name, facts in files.items():
-        path = file.folder / Path(name).name
+    # By file: under many names, one file would be read many times.
+    for name, facts in {Path(name).name: facts for name, facts in files.items()}.items():
+        path = file.folder / name
         if not path.is_file():
             raise CheckpointError(f"{path} is missing: export the model again.")
         if not isinstance(facts, dict) or _sha256(path) != facts.get("sha256"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 from model.files import reason
-from model.onnx.session import CPU, ERRORS_ONLY, SLOWER
+from model.onnx.session import CPU, ERRORS_ONLY, SLOWER, bound_constants
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ def prepack(graph: Path, folder: Path) -> Path | None:
     # With one thread the runtime starts none, so the process can still fork.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.optimized_model_filepath = str(path)
+    bound_constants(options, graph)
     for name, value in (
         ("session.optimized_model_external_initializers_file_name", _WEIGHTS),
         ("session.optimized_model_external_initializers_min_size_in_bytes", str(_LEAST_BYTES)),

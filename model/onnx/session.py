@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from model.control_groups import group_files, read_lines
 from model.errors import CheckpointError, OutOfMemory, Stopped, Unsupported
 from model.progress import Progress
 
@@ -22,8 +23,14 @@ CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "Tensorrt
 ERRORS_ONLY = 3
 SLOWER = ["SkipLayerNormFusion", "BiasGeluFusion", "MatMulAddFusion"]
 """Fusions whose CPU kernels are slower than the operators they replace, by 2 to 6 % of a run."""
+_LEAST_CONSTANT, _MOST_CONSTANT = 2**24, 2**30
+_CONSTANT_SHARE = 4
+"""How many times larger than all weights a constant may be that is computed when a graph is opened."""
+_ARENA_SHARE = 3 / 4
+"""Of the memory that this process may use."""
 _SAID = 300
 _DOUBLED = 0
+_OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad_alloc", "is smaller than requested bytes")
 # The prefix of the runtime's error messages: its code, the file, a place in its source.
 _CODE, _FILE = r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", r"(Load model from .*? failed: ?)?"
 _AROUND = re.compile(f"{_CODE}{_FILE}(.*onnxruntime::)?")
@@ -86,6 +93,7 @@ class Graph:
         self.path = path
         self._device = processor
         options = serving_options(threads, spin=spin)
+        bound_constants(options, path)
         if prepacked:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._session = _open(path, options, processor)
@@ -113,7 +121,7 @@ class Graph:
         except Exception as error:
             if progress.stopping:
                 raise Stopped from error
-            if any(words in str(error) for words in ("allocate memory", "out of memory", "bad_alloc")):
+            if any(words in str(error) for words in _OUT_OF_MEMORY):
                 raise OutOfMemory(str(error)) from error
             raise
         return dict(zip(outputs, results, strict=True))
@@ -161,6 +169,16 @@ def serving_options(threads: int, *, spin: bool) -> ort.SessionOptions:
     return options
 
 
+def bound_constants(options: ort.SessionOptions, path: Path) -> None:
+    """Have the runtime compute what is much larger than the weights only in a run, whose memory is bounded.
+
+    It computes what depends on no input when it opens a graph: a few bytes may describe gigabytes of ones.
+    """
+    weights = sum(file.stat().st_size for file in path.parent.iterdir() if file.is_file())
+    limit = min(_MOST_CONSTANT, max(_LEAST_CONSTANT, _CONSTANT_SHARE * weights))
+    options.add_session_config_entry("optimization.constant_folding_max_output_size_in_bytes", str(limit))
+
+
 @cache
 def _share_arena() -> None:
     """Make all sessions share one memory arena, which doubles when it is full.
@@ -168,9 +186,19 @@ def _share_arena() -> None:
     By default each session has its own arena. Without an arena, the kernel clears the pages of large arrays
     one by one: a fifth slower, and maps of all heads up to twice as slow. An arena that grew by the requested
     size would keep a region for each size: with texts in ascending length it took ten times the memory.
+
+    It is bounded, so that a run that needs too much memory fails before the system ends the process.
     """
+    settings = {"arena_extend_strategy": _DOUBLED, "max_mem": int(_ARENA_SHARE * _memory_limit())}
     place = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    ort.create_and_register_allocator(place, ort.OrtArenaCfg({"arena_extend_strategy": _DOUBLED}))
+    ort.create_and_register_allocator(place, ort.OrtArenaCfg(settings))
+
+
+def _memory_limit() -> int:
+    """Return how much memory this process may use, in bytes."""
+    files = group_files(Path("/"), "memory", v2="memory.max", v1="memory.limit_in_bytes")
+    limits = [int(line) for file in files for line in read_lines(file) if line.isdigit()]
+    return min([*limits, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")])
 
 
 def _open(path: Path, options: ort.SessionOptions, processor: Processor) -> ort.InferenceSession:

@@ -3,7 +3,8 @@
 A tokenizer (`tokenizers`) finds added tokens in a text, normalizes the text between them, splits it into
 words, and each word into tokens. A cut changes no token if a word certainly ends there, no added token spans
 it, and the normalizer does not look across it. Which places qualify depends on the tokenizer: `Cutter.of`
-supports BERT's and similar ones. For any other it returns None, and their texts are tokenized whole.
+supports BERT's and similar ones, `SpaceCutter.of` byte-level pairs and unigrams. For any other there is none,
+and their texts are tokenized whole.
 """
 
 import json
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 PIECE = 1024
 """Characters per piece. The slowest pieces, words of a hundred letters, take five milliseconds."""
@@ -44,6 +45,25 @@ _NORMALIZERS = _LOCAL_NORMALIZERS | {"NFC", "NFD", "NFKC", "NFKD", "StripAccents
 _PRE_TOKENIZERS = (["BertPreTokenizer"], ["Whitespace"], ["WhitespaceSplit"])
 _POST_PROCESSORS = {None, "BertProcessing", "TemplateProcessing"}
 _MANY_ADDED = 64
+
+# Letters of scripts with spaces between words. Those that are normalized to anything else than letters and
+# their marks, such as the Greek iota that stands below a letter, are left out.
+_ALPHABETS = ((0x41, 0x587), (0x5D0, 0x5EA), (0x620, 0x64A), (0x904, 0x939))
+_HANGUL = "\uac00-\ud7a3"
+# These keep letters and the space between them apart.
+_SPACED_NORMALIZERS = _NORMALIZERS | {"Precompiled"}
+_SPACED_POST_PROCESSORS = {"BertProcessing", "TemplateProcessing", "RobertaProcessing", "ByteLevel"}
+_RUNS_OF_SPACES = {"Regex": " {2,}"}
+_AFTER_SPLITTING_AT_SPACES = {"Metaspace", "Punctuation", "Digits", "BertPreTokenizer"}
+# Of Llama 3 and of Qwen: both begin a word at a space that a letter follows. That of GPT-2 is in ByteLevel.
+_SPLITTING = "|".join(
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    )
+)
+_EXPRESSIONS = (_SPLITTING, _SPLITTING.replace("{1,3}", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +182,110 @@ class Cutter:
             if text.find(token, max(0, begin - len(token) + 1), end + len(token) - 1) >= 0:
                 return True
         return False
+
+
+@dataclass(frozen=True)
+class SpaceCutter:
+    """Cuts texts before single spaces between letters, for tokenizers that begin a word there."""
+
+    piece: int = PIECE
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "SpaceCutter | None":
+        """Build the cutter of a tokenizer; None if a cut could change its tokens."""
+        added = tokenizer.get_added_tokens_decoder().values()
+        splitting = _steps(tokenizer.pre_tokenizer, "pretokenizers")
+        known = (
+            _knows_all_words(tokenizer, splitting)
+            and all(map(_keeps_spaces, _steps(tokenizer.normalizer, "normalizers")))
+            and _splits_at_spaces(splitting)
+            and all(map(_keeps_offsets, _steps(tokenizer.post_processor, "processors")))
+        )
+        return None if not known or any(_takes_letters(token, tokenizer) for token in added) else cls()
+
+    def pieces(self, text: str) -> Iterator[Piece]:
+        """Cut a text into pieces of at most `piece` characters, or more where it cannot be cut."""
+        start = 0
+        while len(text) - start > self.piece and (end := self._cut(text, start)) is not None:
+            yield Piece(start, end)
+            start = end
+        yield Piece(start, len(text))
+
+    def _cut(self, text: str, start: int) -> int | None:
+        """Find the end of a piece, None if the rest cannot be cut."""
+        low, high = start + 1, start + self.piece
+        while low < len(text):
+            if found := _between_letters().match(text, low, high + 2):
+                return found.end() - 1
+            low, high = high + 1, high + self.piece
+        return None
+
+
+@cache
+def _between_letters() -> re.Pattern[str]:
+    """Return what matches up to the last space between two letters."""
+    codes = (code for first, last in _ALPHABETS for code in range(first, last + 1))
+    letters = "".join(char for char in map(chr, codes) if _stays_letters(char)) + _HANGUL
+    return re.compile(f".*(?<=[{letters}]) (?=[{letters}])", re.DOTALL)
+
+
+def _stays_letters(char: str) -> bool:
+    first, *others = map(unicodedata.category, unicodedata.normalize("NFKD", char))
+    return first in ("Lu", "Ll", "Lo") and all(other in ("Lu", "Ll", "Lo", "Mn") for other in others)
+
+
+def _knows_all_words(tokenizer: Tokenizer, splitting: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every word has a token, so that words can be counted."""
+    model = tokenizer.model
+    if isinstance(model, models.BPE) and any(step["type"] == "ByteLevel" for step in splitting):
+        return all(model.token_to_id(byte) is not None for byte in pre_tokenizers.ByteLevel.alphabet())
+    return isinstance(model, models.Unigram) or (
+        isinstance(model, models.BPE) and model.unk_token is not None
+    )
+
+
+def _keeps_spaces(step: Mapping[str, Any]) -> bool:
+    """Whether a step of a normalizer changes neither a space between letters, nor what is beside it."""
+    if step["type"] != "Replace":
+        return step["type"] in _SPACED_NORMALIZERS
+    literal = step["pattern"].get("String", "")
+    signs = literal + step["content"]
+    return step["pattern"] == _RUNS_OF_SPACES or bool(
+        literal and not any(char.isalnum() or char.isspace() for char in signs)
+    )
+
+
+def _splits_at_spaces(steps: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a pre-tokenizer begins a word at every space between letters."""
+    if not steps:
+        return False
+    first, *others = steps
+    kinds = {step["type"] for step in others}
+    match first["type"]:
+        case "WhitespaceSplit":
+            return kinds <= _AFTER_SPLITTING_AT_SPACES
+        case "Metaspace":
+            return bool(first["split"]) and not kinds
+        case "ByteLevel":
+            return bool(first["use_regex"]) and not kinds
+        case "Split":
+            known = first["pattern"].get("Regex") in _EXPRESSIONS and first["behavior"] == "Isolated"
+            plain = all(not (step.get("use_regex") or step.get("add_prefix_space")) for step in others)
+            return known and not first["invert"] and kinds == {"ByteLevel"} and plain
+    return False
+
+
+def _keeps_offsets(step: Mapping[str, Any]) -> bool:
+    """Whether a post-processor treats the first token of a text as any other."""
+    first = step.get("add_prefix_space") and step.get("trim_offsets")
+    return step["type"] in _SPACED_POST_PROCESSORS and not first
+
+
+def _takes_letters(token: AddedToken, tokenizer: Tokenizer) -> bool:
+    """Whether an added token may take a space beside a letter."""
+    first, last = token.content[:1], token.content[-1:]
+    beside = (token.lstrip and first.isalpha()) or (token.rstrip and last.isalpha())
+    return beside or _has_space(token, tokenizer)
 
 
 @cache

@@ -6,19 +6,22 @@ the tokens that the model reads are kept; the others are counted.
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer
 
-from model.tokenization.cutting import Cutter
+from model.tokenization.cutting import Cutter, SpaceCutter
 
 LARGE_PIECE = 64 * 1024
-"""A piece of at least this many characters, which cannot be cut, reserves its memory first."""
+"""A piece of at least this many normalized characters, which cannot be cut, reserves its memory first."""
 BYTES_PER_CHARACTER = 900
-"""The most memory the tokenizer needs per character: measured 700 for ASCII punctuation, 890 for others."""
+"""The most memory the tokenizer needs per normalized character: 700 for ASCII punctuation, 890 for others."""
+
+# Characters that are normalized at a time to be counted, while the interpreter lock is held.
+_COUNTED = 16 * 1024
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Reserves a number of bytes for the duration of a `with` block, or raises."""
@@ -139,7 +142,7 @@ class LongText:
 class LongTexts:
     """Tokenizes texts and pairs in pieces; the model reads `max_length` tokens."""
 
-    def __init__(self, tokenizer: Tokenizer, cutter: Cutter, max_length: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, cutter: Cutter | SpaceCutter, max_length: int) -> None:
         self._tokenizer = tokenizer
         self._cutter = cutter
         self._max_length = max_length
@@ -148,7 +151,7 @@ class LongTexts:
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int, piece: int) -> "LongTexts | None":
         """Cut texts into pieces of `piece` characters; None if that could change the tokens."""
-        cutter = Cutter.of(tokenizer)
+        cutter = Cutter.of(tokenizer) or SpaceCutter.of(tokenizer)
         if cutter is None:
             return None
         try:
@@ -190,10 +193,25 @@ class LongTexts:
         return columns, sum(lengths) + special, longs[0].prompt_words
 
     def _encode(self, piece: str, room: Room) -> RawEncoding:
-        if len(piece) < LARGE_PIECE:
+        whole = len(piece) <= self._cutter.piece
+        with nullcontext() if whole else enough_room(self._tokenizer, [piece], room):
             return self._tokenizer.encode_batch([piece], add_special_tokens=False)[0]
-        with room(BYTES_PER_CHARACTER * len(piece)):
-            return self._tokenizer.encode_batch([piece], add_special_tokens=False)[0]
+
+
+def enough_room(tokenizer: Tokenizer, texts: Sequence[str], room: Room) -> AbstractContextManager[None]:
+    """Reserve the memory that texts which cannot be cut need, if it is much.
+
+    It depends on the normalized texts: a single character of Arabic may become eighteen.
+    """
+    characters = sum(max(len(text), _normalized_length(tokenizer, text)) for text in texts)
+    return room(BYTES_PER_CHARACTER * characters) if characters >= LARGE_PIECE else nullcontext()
+
+
+def _normalized_length(tokenizer: Tokenizer, text: str) -> int:
+    if (normalizer := tokenizer.normalizer) is None:
+        return len(text)
+    parts = (text[start : start + _COUNTED] for start in range(0, len(text), _COUNTED))
+    return sum(len(normalizer.normalize_str(part)) for part in parts)
 
 
 @dataclass(frozen=True, slots=True)

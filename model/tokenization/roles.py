@@ -16,6 +16,7 @@ from model.contract import Encoding
 from model.errors import CheckpointError, InputTooLong
 from model.files import shown
 from model.tokenization.long_text import Room
+from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation, run_steps
 
 T = TypeVar("T")
@@ -46,11 +47,19 @@ class RoleRules:
 class RoleTokenizer:
     """Tokenizes texts of one role. Several threads may use it."""
 
-    def __init__(self, tokenizer: Tokenizer, rules: RoleRules, *, max_length: int, file: Path) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        rules: RoleRules,
+        *,
+        max_length: int,
+        file: Path,
+        slow: SlowPatterns | None = None,
+    ) -> None:
         """Look up the tokens of `rules` in the tokenizer of a file.
 
-        `max_length` is what the model reads. Raises CheckpointError for tokens that are not in the
-        vocabulary, and for a length without room for text.
+        `max_length` is what the model reads, and `slow` are the tokenizer's slow expressions. Raises
+        CheckpointError for tokens that are not in the vocabulary, and for a length without room for text.
         """
         self.max_length = min(rules.length, max_length)
         self._rules = rules
@@ -66,7 +75,7 @@ class RoleTokenizer:
                 f"{special} are special: no room for text."
             )
         self._inserted = inserted
-        self._texts = TextTokenizer(tokenizer, self.max_length - inserted)
+        self._texts = TextTokenizer(tokenizer, self.max_length - inserted, slow=slow)
         found = (tokenizer.token_to_id(word) for word in rules.skipped)
         self._skipped = frozenset(number for number in found if number is not None)
 

@@ -14,6 +14,9 @@ from model.files import read_bytes, reason
 _BYTES = 16 * 2**20
 """The largest file that is read; those of 250,000 pieces have 5 MB."""
 _MOST_PIECES = 2**21
+_LONGEST_PIECE = 128
+_LONGEST_REPLACEMENT = 32
+"""How many characters one may be replaced with; in published files, up to 18."""
 _UNIGRAM = 1
 CONTROL, USER_DEFINED = 3, 4
 """Kinds of pieces that are found in texts before all others."""
@@ -50,6 +53,16 @@ def read_sentencepiece(path: Path) -> SentencePiece | None:
         ) from error
 
 
+def longest_replacement(characters: bytes) -> int:
+    """Return the length of the longest text, in characters, that a map of characters replaces one with.
+
+    A map consists of the size of its index in four bytes, the index, and the replacements, ended by zeros.
+    """
+    (size,) = struct.unpack("<I", characters[:4].ljust(4, b"\0"))
+    replacements = characters[4 + size :].split(b"\0")
+    return max(len(replacement.decode(errors="replace")) for replacement in replacements)
+
+
 def _model(content: bytes) -> SentencePiece | None:
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] = {}
@@ -65,12 +78,17 @@ def _model(content: bytes) -> SentencePiece | None:
             normalizer |= dict(_fields(_data(value)))
         if len(pieces) > _MOST_PIECES:
             raise ValueError(f"it has more than {_MOST_PIECES} pieces")
+        if pieces and (length := len(pieces[-1].text)) > _LONGEST_PIECE:
+            raise ValueError(f"a piece has {length} characters; the limit is {_LONGEST_PIECE}")
     if not pieces:
         raise ValueError("it has no pieces")
     plain = trainer.get(3, _UNIGRAM) == _UNIGRAM and not trainer.get(35, 0) and not trainer.get(24, 0)
     if not plain:  # another algorithm, unknown characters as bytes, or spaces after words
         return None
-    return SentencePiece(tuple(pieces), _whole(trainer.get(40, 0)), _data(normalizer.get(2, b"")))
+    characters = _data(normalizer.get(2, b""))
+    if (length := longest_replacement(characters)) > _LONGEST_REPLACEMENT:
+        raise ValueError(f"it replaces a character with {length}; the limit is {_LONGEST_REPLACEMENT}")
+    return SentencePiece(tuple(pieces), _whole(trainer.get(40, 0)), characters)
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:

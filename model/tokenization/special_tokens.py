@@ -15,6 +15,8 @@ _LISTS = ("additional_special_tokens", "extra_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MOST = 10_000
 _LONGEST = 1000
+_CHARACTERS = 2**20
+"""The most that all added tokens may have; texts are searched for them with 70 bytes for each."""
 _OWN = "use the files of one model, or save the tokenizer again with transformers"
 
 
@@ -95,6 +97,11 @@ def read_special_tokens(folder: Path, settings: Mapping[str, Any], defaults: Def
             token = _token(file, field, value)
             added.setdefault(token.content, token)
             needed.setdefault(token.content, field)
+    if (characters := sum(map(len, added))) > _CHARACTERS:
+        raise CheckpointError(
+            f"{file}: the added tokens have {characters} characters in all; the limit is {_CHARACTERS}: "
+            f"{_OWN}."
+        )
     # A token with an id of its own need not be in the vocabulary, except if the tokenizer is built with it.
     always = {roles[role].content for role in defaults.required}
     return SpecialTokens(

@@ -1,5 +1,6 @@
 """Text -> Encoding: token ids, and the part of the text that each token comes from."""
 
+import logging
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
@@ -17,8 +18,11 @@ from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
 from model.tokenization.keywords import KeywordFinder
-from model.tokenization.long_text import BYTES_PER_CHARACTER, LARGE_PIECE, Columns, LongTexts, Room
+from model.tokenization.long_text import Columns, LongTexts, Room, enough_room
+from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
+
+log = logging.getLogger(__name__)
 
 Text = str | tuple[str, str]
 """One input: a text, or a text and its pair."""
@@ -68,8 +72,10 @@ class TextTokenizer:
     tokens, padded, for the embedded model), not of the model.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE) -> None:
-        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters."""
+    def __init__(
+        self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE, slow: SlowPatterns | None = None
+    ) -> None:
+        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
@@ -79,7 +85,9 @@ class TextTokenizer:
         self.keywords: KeywordFinder | None = None
         """What finds keywords, of a model whose attention weighs them."""
         self._whole = tokenizer
-        self._step = 2 * piece
+        self.slow = slow or SlowPatterns()
+        """Its expressions for which some texts take too long."""
+        self._step = min(2 * piece, self.slow.shortest or 2 * piece)
         self._long = LongTexts.of(tokenizer, max_length, piece)
         self._cut: dict[Side, Tokenizer] = {}
         self._lock = threading.Lock()
@@ -103,7 +111,13 @@ class TextTokenizer:
         if lower_case:
             present = [tokenizer.normalizer] if tokenizer.normalizer is not None else []
             tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
-        return cls(tokenizer, max_length)
+        try:
+            slow = SlowPatterns.of(tokenizer)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}; replace it with the model's own file.") from error
+        for warning in slow.warnings():
+            log.warning("%s: %s", path, warning)
+        return cls(tokenizer, max_length, slow=slow)
 
     added = 0
     """No text has more tokens than bytes, apart from special ones."""
@@ -131,7 +145,8 @@ class TextTokenizer:
     ) -> list[Encoding]:
         """Tokenize texts or pairs, with `prompt` before each (first) text.
 
-        Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed.
+        Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed, and
+        InputTooSlow for one that `slow` expressions would take too long for.
         """
         return run_steps(self.steps(texts, truncation, prompt))
 
@@ -187,14 +202,13 @@ class TextTokenizer:
     def _one_long(
         self, text: Text, index: int, truncation: Truncation, prompt: str, room: Room
     ) -> Generator[None, None, Encoding]:
+        texts = [text] if isinstance(text, str) else text
         if self._long is None:
-            with room(BYTES_PER_CHARACTER * _size(text)) if _size(text) >= LARGE_PIECE else nullcontext():
+            self.slow.check(texts, f"inputs.{index}")
+            with enough_room(self._whole, texts, room):
                 return self._short([text], index, truncation, prompt)[0]
         columns, length, first_word = yield from self._long.steps(
-            [text] if isinstance(text, str) else text,
-            left=truncation.side == "left",
-            prompt=len(prompt),
-            room=room,
+            texts, left=truncation.side == "left", prompt=len(prompt), room=room
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)

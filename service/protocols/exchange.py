@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, Output, Role, Want
-from model.errors import InputTooLong
+from model.errors import InputTooLong, InputTooSlow
 from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
@@ -22,7 +22,7 @@ from service.http.request_body import ParsedRequest, deadline
 from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
-from service.problems import Problem
+from service.problems import Problem, from_model_error
 from service.protocols.view import View
 from service.refusals import overloaded
 from service.serialization.answer_size import bound, waiting_bytes
@@ -133,6 +133,9 @@ class Exchange:
             raise InputTooLong(
                 field=where, actual=error.actual, limit=error.limit, advice=self.cutting
             ) from None
+        except InputTooSlow as error:
+            error.field = field(int(error.field.rpartition(".")[2]))
+            raise from_model_error(error) from None
         self.tokenize_s += seconds
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens

@@ -80,6 +80,10 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         lines(added_tokens_decoder={"90": {"content": "new"}}),
         "the added token 'new' has the id 90, but is number 7 of the vocabulary",
     ),
+    "added tokens of megabytes": (
+        lines(added_tokens_decoder={f"{7 + i}": {"content": f"{i:0900}"} for i in range(2000)}),
+        "characters in all; the limit is 1048576",
+    ),
     "added tokens of a list": (
         lines(added_tokens_decoder=[1]),
         "added_tokens_decoder is [1]; it must map ids",

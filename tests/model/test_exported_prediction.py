@@ -19,6 +19,7 @@ from model.loading import load_model
 from model.onnx.file import MANIFEST
 from tests.references.checkpoints import write_bert
 from tests.references.classifiers import label_fields
+from tests.support.hostile_folders import NO_FILES
 
 KINDS = ("Sequence", "Token")
 Tensors = dict[str, Any]
@@ -74,6 +75,10 @@ def forget_label(_: Tensors, described: Tensors) -> None:
     described["labels"].pop()
 
 
+def lengthen_label(_: Tensors, described: Tensors) -> None:
+    described["labels"][0] = "a" * 10**6
+
+
 def overflow(tensors: Tensors, _: Tensors) -> None:
     tensors[last(tensors, "weight")][:] *= np.float32(1e38)
     tensors[last(tensors, "bias")][:] = np.finfo(np.float32).max
@@ -85,6 +90,7 @@ def overflow(tensors: Tensors, _: Tensors) -> None:
         (spoil_bias, "have a NaN or an infinity"),
         (narrow, "cannot run a text"),
         (forget_label, "it names 2 labels and predicts 3"),
+        (lengthen_label, "a label has 1000000 characters; the limit is 1000"),
         (overflow, "gives a NaN or an infinity for a plain text"),
     ],
 )
@@ -95,6 +101,24 @@ def test_a_damaged_classifier_ends_the_start(how: Change, what: str, exported: P
     (folder / MANIFEST).unlink()
     change(folder, how)
     assert what in refusal(folder)
+
+
+@pytest.mark.parametrize("what", NO_FILES)
+def test_what_is_no_file_ends_the_start(what: str, exported: Path, tmp_path: Path) -> None:
+    """A FIFO in its place would have the service wait for ever."""
+    folder = shutil.copytree(exported, tmp_path / "model")
+    (folder / MANIFEST).unlink()
+    NO_FILES[what](FILE)(folder)
+    assert FILE in refusal(folder)
+
+
+def test_a_description_without_end_ends_the_start(exported: Path, tmp_path: Path) -> None:
+    """Lists in lists, deeper than they can be read."""
+    folder = shutil.copytree(exported, tmp_path / "model")
+    (folder / MANIFEST).unlink()
+    tensors = load_file(folder / FILE)
+    save_file(tensors, folder / FILE, {"headlight": "[" * 200_000})
+    assert f"{FILE} cannot be read: " in refusal(folder)
 
 
 def test_its_manifest_knows_it(exported: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, normalizers
 
 from model.checkpoints.source import resolve
 from model.errors import InputTooLong
@@ -343,6 +343,21 @@ def test_what_cannot_be_cut_asks_for_memory() -> None:
     with pytest.raises(MemoryError):
         list(unknown.steps(["a" * 70_000], room=no_room))
     list(unknown.steps(["a" * 60_000], room=no_room))
+
+
+def test_a_text_that_grows_when_it_is_normalized_asks_for_what_it_becomes() -> None:
+    """A sign of Arabic that stands for a sentence becomes eighteen characters, and each a token or two."""
+    library = Tokenizer.from_str(changed(pre_tokenizer=None))
+    library.normalizer = normalizers.NFKC()
+    asked = []
+
+    @contextmanager
+    def room(size: int) -> Iterator[None]:
+        asked.append(size)
+        yield
+
+    assert list(TextTokenizer(library, 16).steps(["\ufdfa" * 10_000], room=room)) == []
+    assert asked == [BYTES_PER_CHARACTER * 180_000]
 
 
 def test_a_long_text_that_may_not_be_cut_is_refused_with_its_length() -> None:

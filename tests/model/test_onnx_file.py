@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -140,6 +141,22 @@ def test_files_are_those_of_the_manifest(folder: Path, damage: Damage, said: str
     """A single bit is found, wherever it is, before anything is run; the file that has it is named."""
     damage(folder)
     assert said in refused(folder)
+
+
+def test_a_file_is_summed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many names a manifest has for it: a hundred thousand sums of a gigabyte take days."""
+    sums = json.loads((folder / MANIFEST).read_text())["files"]
+    names = {f"{i}/{name}": facts for i in range(100) for name, facts in sums.items()}
+    (folder / MANIFEST).write_text(json.dumps({"files": names}))
+    summed, digest = [], hashlib.file_digest
+
+    def counted(file: Any, kind: str) -> Any:
+        summed.append(file.name)
+        return digest(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    load_model(str(folder), kind="onnx", device="cpu")
+    assert len(summed) == len(sums)
 
 
 def test_a_whole_folder_is_served(folder: Path) -> None:

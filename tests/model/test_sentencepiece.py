@@ -162,6 +162,14 @@ CONTENT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a number without end": (lambda _: b"\xff" * 20, "a number has more than ten bytes"),
     "a piece that is a number": (lambda _: b"\x08\x01", "a number stands in the place of text"),
     "no UTF-8": (lambda _: field(1, field(1, b"\xff")), "invalid start byte"),
+    "a piece of a kilobyte": (
+        lambda whole: whole + field(1, field(1, b"a" * 1000)),
+        "a piece has 1000 characters; the limit is 128",
+    ),
+    "a letter of a megabyte": (
+        lambda whole: whole + field(3, field(2, struct.pack("<I", 4) + bytes(4) + b"b" * 10**6 + b"\0")),
+        "it replaces a character with 1000000; the limit is 32",
+    ),
     "a piece twice": (lambda whole: field(1, field(1, b"<pad>")) + whole, "has the piece '<pad>' twice"),
     "unknown elsewhere": (
         lambda whole: field(1, field(1, b"first")) + whole,

@@ -10,6 +10,7 @@ from model.errors import (
     CheckpointError,
     InferenceError,
     InputTooLong,
+    InputTooSlow,
     ModelError,
     OutOfMemory,
     OutOfRange,
@@ -74,6 +75,11 @@ def test_a_document_has_every_member() -> None:
             {"field": "inputs.3", "actual": 9, "limit": 8},
         ),
         (
+            InputTooSlow(field="inputs.3", what="spaces", actual=9, limit=8, expression="`b+$`", seconds=2.0),
+            "input-too-long",
+            {"field": "inputs.3", "actual": 9, "limit": 8},
+        ),
+        (
             OutOfRange("Out.", field="layers.0", actual=9, allowed=(-6, 5)),
             "invalid-request",
             {"field": "layers.0", "actual": 9, "allowed": [-6, 5]},
@@ -101,5 +107,5 @@ def test_every_error_of_the_tree_is_mapped() -> None:
         for name, thing in inspect.getmembers(model.errors, inspect.isclass)
         if issubclass(thing, ModelError) and not thing.__subclasses__()
     }
-    in_requests = {"InputTooLong", "OutOfRange", "Unsupported", "InferenceError"}
+    in_requests = {"InputTooLong", "InputTooSlow", "OutOfRange", "Unsupported", "InferenceError"}
     assert leaves == in_requests | {"CheckpointError", "OutOfMemory", "Stopped"}

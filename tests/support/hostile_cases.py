@@ -14,21 +14,17 @@ from tests.support.hostile_folders import (
     edit,
     header,
     module,
-    nested,
-    normalizer,
     outside,
     put,
-    replaced,
     shards,
     tensors,
     text,
-    tokenizer,
     two_of_each,
 )
+from tests.support.hostile_tokenizers import TOKENIZERS
 
 ST, POOLING, DENSE = "config_sentence_transformers.json", "1_Pooling/config.json", "2_Dense/config.json"
 LENGTH = "it must be a whole number of tokens, at least 1"
-DOUBLING = replaced({"Regex": "x*"}, "yy")
 
 CASES: dict[str, tuple[Damage, str]] = {
     # config.json
@@ -114,6 +110,18 @@ CASES: dict[str, tuple[Damage, str]] = {
     "a prompt that is null": (
         edit(ST, prompts={"query": None}),
         "the prompt 'query' is None; it must be a valid Unicode text",
+    ),
+    "a prompt of megabytes": (
+        edit(ST, prompts={"query": "the " * 10**6}),
+        "the prompt 'query' has 4000000 characters; the limit is 10000",
+    ),
+    "prompts without end": (
+        edit(ST, prompts={f"{i}": "the " for i in range(20_000)}, default_prompt_name=None),
+        "has 20000 prompts; the limit is 1000",
+    ),
+    "queries that are filled up without end": (
+        edit(ST, model_type="ColBERT", query_length=2**20),
+        "query_length is 1048576; it must be a whole number of tokens from 1 to 4096",
     ),
     "half a character": (
         text(ST, "the: ", "\\ud83d"),
@@ -224,82 +232,6 @@ CASES: dict[str, tuple[Damage, str]] = {
     "shards without end": (shards({str(i): f"{i}.x" for i in range(2000)}), "weight_map names 2000 files"),
     "a shard that is not there": (shards({"a": "b.safetensors"}), "b.safetensors is missing"),
     "a tensor in two shards": (two_of_each, "and so does a.safetensors: save the checkpoint again"),
-    # tokenizer.json
-    "no token for the unknown": (
-        tokenizer(lambda t: t["model"].update({"unk_token": "[GONE]"})),
-        "unk_token is '[GONE]'",
-    ),
-    "no word at all": (
-        tokenizer(lambda t: t["model"].update(vocab={})),
-        "unk_token is '[UNK]', which is not in",
-    ),
-    "a model that is a list": (
-        tokenizer(lambda t: t.update(model=[])),
-        "model is [], which is not an object",
-    ),
-    "a model of no kind": (
-        tokenizer(lambda t: t.update(model={"type": "GPT"})),
-        "tokenizer.json cannot be read",
-    ),
-    "a word beyond the embedding": (
-        tokenizer(lambda t: t["model"]["vocab"].update(far=92)),
-        "has 93 tokens",
-    ),
-    "a word of 2^32": (tokenizer(lambda t: t["model"]["vocab"].update(far=2**32 - 1)), "the model embeds 92"),
-    "a word of -1": (
-        tokenizer(lambda t: t["model"]["vocab"].update(far=-1)),
-        "tokenizer.json cannot be read",
-    ),
-    "a special token beyond": (
-        tokenizer(lambda t: t["post_processor"]["special_tokens"]["[SEP]"].update(ids=[10**6])),
-        "returns token id 1000000, but the model embeds only 92",
-    ),
-    "a segment beyond": (
-        tokenizer(lambda t: t["post_processor"]["pair"][3]["Sequence"].update(type_id=7)),
-        "returns segment 7, but the model has only 2",
-    ),
-    "a text given twice": (
-        tokenizer(lambda t: t["post_processor"].update(single=[{"Sequence": {"id": "A", "type_id": 0}}] * 9)),
-        "post_processor must take each text of an input exactly once",
-    ),
-    "a text of special tokens": (
-        tokenizer(
-            lambda t: t["post_processor"]["special_tokens"]["[SEP]"].update(ids=[3] * 50, tokens=["x"] * 50)
-        ),
-        "no room for text",
-    ),
-    "words of any length": (
-        tokenizer(lambda t: t["model"].update(max_input_chars_per_word=10**9)),
-        "max_input_chars_per_word is 1000000000; the limit is 1000",
-    ),
-    "a text that doubles": (
-        normalizer(*[DOUBLING] * 60),
-        "normalizer can make a text more than 256 times as long",
-    ),
-    "a letter of a megabyte": (
-        normalizer(replaced({"String": "a"}, "b" * 10**6)),
-        "more than 256 times as long",
-    ),
-    "an expression that is none": (normalizer(replaced({"Regex": "("}, "")), "tokenizer.json cannot be read"),
-    "an expression that never ends": (
-        normalizer(replaced({"Regex": "(a+)+$"}, "")),
-        "cannot tokenize a text",
-    ),
-    "steps in steps": (
-        tokenizer(lambda t: t.update(normalizer=nested(300))),
-        "tokenizer.json cannot be read",
-    ),
-    "a thousand steps": (
-        normalizer(*[{"type": "Lowercase"}] * 1000),
-        "it has 1003 steps before and after its model",
-    ),
-    "added tokens without end": (
-        tokenizer(lambda t: t.update(added_tokens=[{"id": 1}] * 300_000)),
-        "added_tokens has 300000 entries",
-    ),
-    "added tokens of nothing": (
-        tokenizer(lambda t: t.update(added_tokens=[{}])),
-        "tokenizer.json cannot be read",
-    ),
+    **TOKENIZERS,
 }
 """What is done to a folder that is whole, and a part of the sentence that refuses it then."""

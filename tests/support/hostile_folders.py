@@ -1,5 +1,6 @@
 """Ways in which the folder of a model can be wrong: what a download, a slip or an attacker leaves behind."""
 
+import base64
 import json
 import os
 import struct
@@ -100,6 +101,7 @@ NO_WEIGHTS: dict[str, Callable[[str], Damage]] = {
     "seven bytes": content(b"1234567"),
     "header of 2^63 bytes": content(struct.pack("<Q", 2**63) + b"{}"),
     "header of 90 MB that is not there": content(struct.pack("<Q", 90_000_000) + b"{}"),
+    "header of 20 MB": content(struct.pack("<Q", 20_000_000) + b" " * 20_000_000),
     "header that is no JSON": content(struct.pack("<Q", 4) + b"{{{{"),
     "header that is a list": content(struct.pack("<Q", 2) + b"[]"),
     "zeros": sparse(2**20),
@@ -162,6 +164,25 @@ def normalizer(*steps: dict[str, Any]) -> Damage:
 
 def replaced(pattern: dict[str, str], by: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": by}
+
+
+def unigram(pieces: list[str]) -> dict[str, Any]:
+    """A model of pieces, of which the most likely ones make up a word."""
+    return {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0.0], *([piece, -1.0] for piece in pieces)]}
+
+
+def precompiled(by: str) -> dict[str, Any]:
+    """SentencePiece's step that replaces characters: it makes each "a" what is given.
+
+    Its index is a double array of the bytes of characters: of a node's byte, where its children lie, and
+    whether a replacement ends there.
+    """
+    index = [0] * 512
+    root, child = 256, 256 ^ ord("a")
+    index[0] = root << 10
+    index[child] = 1 << 10 | 1 << 8 | ord("a")  # its value, 0, is where the replacement begins
+    packed = struct.pack("<513I", 4 * len(index), *index) + by.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(packed).decode()}
 
 
 def nested(depth: int) -> dict[str, Any]:

@@ -144,6 +144,10 @@ def predictor_in(folder: Path) -> Predictor | None:
     [
         ({"problem_type": "ranking"}, "problem_type is 'ranking'; it must be one of regression, single_"),
         ({"id2label": {"0": "a"}}, "id2label names 1 labels, but the weights predict 2: it must map each"),
+        (
+            {"id2label": {"0": "a" * 2000, "1": "b"}},
+            "id2label has a name of 2000 characters; the limit is 1000",
+        ),
         ({"id2label": ["a", "b"]}, "id2label is ['a', 'b']; it must map numbers to at most"),
         (
             {"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta"},
