@@ -11,23 +11,21 @@ import httpx
 import orjson
 
 from tests.support.doubles import HANG
-from tests.support.serving import JSON_TYPE, LONG, Service, read_answer, request_bytes, serve
+from tests.support.serving import LONG, Service, read_answer, request_bytes, serve
 
-Place = Literal["plain", "loading", "full", "hurried"]
-"""The service that a request is sent to: an ordinary one, or one that is loading, whose queue is full, or
-that soon loses patience."""
+Place = Literal["plain", "guarded", "loading", "full", "hurried"]
+"""The service that a request is sent to: an ordinary one, or one that requires a key, that is loading, whose
+queue is full, or that soon loses patience."""
 
 MODEL = "all-MiniLM-L6-v2"
 KEY = "key-0123456789abcdef"
 _TIMED = "tests.support.timed"
 _SETTINGS: dict[str, Any] = {
     "log_level": "error",
-    "api_keys": KEY,
     "max_inputs": 8,
     "max_body_bytes": 2**16,
     "max_response_bytes": 10**5,
 }
-_BEARER = f"Authorization: Bearer {KEY}"
 _LONGEST = 4096
 # More than compute at a time on the cores of a small machine.
 _LANES = 6
@@ -36,12 +34,12 @@ _LANES = 6
 def posted(path: str, body: object, *headers: str) -> bytes:
     """A request with a body of JSON, or with these bytes."""
     content = body if isinstance(body, bytes) else orjson.dumps(body)
-    return request_bytes(path, content, [_BEARER, *headers])
+    return request_bytes(path, content, headers)
 
 
 def got(path: str, *headers: str) -> bytes:
     """A request without a body."""
-    return request_bytes(path, b"", [_BEARER, *headers], "GET")
+    return request_bytes(path, b"", headers, "GET")
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,9 @@ def connection(kind: str, status: int, sent: bytes) -> Refusal:
 REFUSALS: dict[str, Refusal] = {
     "no JSON": Refusal("malformed-json", posted("/encode", b'{"inputs": '), 400, _ENCODE),
     "no HTTP": connection("malformed-request", 400, b"GARBAGE\r\n\r\n"),
-    "no key": Refusal("unauthorized", request_bytes("/encode", b"{}"), 401, _ENCODE),
-    "no key for /info": Refusal("unauthorized", request_bytes("/info", method="GET"), 401, got("/info")),
+    "no key": encode("unauthorized", 401, place="guarded"),
+    "a wrong key": encode("unauthorized", 401, "Authorization: Bearer other", place="guarded"),
+    "no key for /info": Refusal("unauthorized", got("/info"), 401, place="guarded"),
     "no route": Refusal("not-found", got("/nothing"), 404, got("/info")),
     "no file of a page": Refusal("not-found", got("/docs/nothing.js"), 404, got(_PAGE)),
     "no model": encode("model-not-found", 404, model="gpt"),
@@ -196,6 +195,10 @@ def _plain(stack: ExitStack) -> Service:
     return stack.enter_context(serve(module=_TIMED, **_SETTINGS))
 
 
+def _guarded(stack: ExitStack) -> Service:
+    return stack.enter_context(serve(module=_TIMED, api_keys=KEY, **_SETTINGS))
+
+
 def _hurried(stack: ExitStack) -> Service:
     return stack.enter_context(serve(module=_TIMED, log_level="error", request_timeout_s=0.05))
 
@@ -210,11 +213,10 @@ def _full(stack: ExitStack) -> Service:
     """Start a service all of whose lanes run what ends in twenty seconds, and whose queue takes one."""
     settings = _SETTINGS | {"max_queue_tokens": 1, "drain_timeout_s": 0.5}
     started = stack.enter_context(serve("--hanging", module=_TIMED, exit_code=None, **settings))
-    headers = {**JSON_TYPE, "Authorization": f"Bearer {KEY}"}
 
     def ask() -> None:
         with started.new_client() as client, suppress(httpx.TransportError):
-            client.post("/encode", json={"inputs": HANG}, headers=headers)
+            client.post("/encode", json={"inputs": HANG})
 
     for _ in range(_LANES + 1):
         threading.Thread(target=ask, daemon=True).start()
@@ -224,6 +226,7 @@ def _full(stack: ExitStack) -> Service:
 
 _STARTS: dict[Place, Callable[[ExitStack], Service]] = {
     "plain": _plain,
+    "guarded": _guarded,
     "hurried": _hurried,
     "loading": _loading,
     "full": _full,
