@@ -358,7 +358,7 @@ def test_an_overloaded_service_says_when_to_retry() -> None:
     full = [response for response in found if response.status_code != 200]
     assert 0 < len(full) < len(found)
     for response in full:
-        assert_error(response, 429, "Retry in about")
+        assert_error(response, 429, "Retry when Retry-After says")
         assert int(response.headers["retry-after"]) >= 1
 
 

@@ -41,6 +41,7 @@ def test_info_describes_what_runs(several: Service) -> None:
     info = answered(several.http.get("/info"))
     assert info["version"] == VERSION
     first, second = info["models"]
+    assert 0 < first.pop("longest_text_s") < first["request_timeout_s"]
     assert first == {
         "name": "mini",
         "family": "bert",
@@ -65,6 +66,7 @@ def test_info_describes_what_runs(several: Service) -> None:
         "prediction": None,
         "max_batch_tokens": 256,
         "max_queue_tokens": 512,
+        "request_timeout_s": 30.0,
     }
     assert (second["name"], second["layers"], second["heads"], second["hidden_size"]) == (
         "prompted",

@@ -25,6 +25,7 @@ from service.http.server import open_listener, serve
 from service.lifecycle import VERSION
 from service.protocols.endpoints import ENDPOINTS
 from service.settings import Settings, read_settings
+from service.telemetry.logs import set_up_logs
 from service.telemetry.metrics import Metrics
 from tests.references.checkpoints import MINILM
 from tests.support.product import minilm
@@ -131,7 +132,7 @@ class Hanging(Watched):
 
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         if self._hang in batch.input_ids:
-            self.freed.wait(20)
+            self.freed.wait(60)
         return super().run(batch, lanes=lanes, progress=progress)
 
 
@@ -196,7 +197,9 @@ def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
 
 def main() -> int:
     """Serve a model that fails on words; the settings are those of the service."""
-    app = create_app(read_settings(), poisoned)
+    settings = read_settings()
+    set_up_logs(settings.log_level, settings.log_format)
+    app = create_app(settings, poisoned)
     state = app.state.service
     serve(app, state, open_listener(state.settings))
     return 0 if state.failure is None else int(state.exit_code)

@@ -1,13 +1,11 @@
 """The catalogue of refusals: for each kind of problem a request that gets it, and what that costs."""
 
-import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import httpx
 import orjson
 
 from tests.support.doubles import HANG
@@ -209,18 +207,23 @@ def _loading(stack: ExitStack) -> Service:
     return started
 
 
+@contextmanager
+def filled(service: Service) -> Iterator[None]:
+    """Keep a queue of one token full inside the `with` block: all lanes hang, and one text waits."""
+    with ExitStack() as stack:
+        for _ in range(_LANES + 1):
+            client = stack.enter_context(service.connect())
+            client.sendall(request_bytes(body=b'{"inputs": "%s"}' % HANG.encode()))
+            time.sleep(0.3)
+        service.wait_for_metric(f'headlight_queue_tokens{{model="{MODEL}"}}', 1)
+        yield
+
+
 def _full(stack: ExitStack) -> Service:
-    """Start a service all of whose lanes run what ends in twenty seconds, and whose queue takes one."""
+    """Start a service that runs what ends in a minute, and whose queue takes one."""
     settings = _SETTINGS | {"max_queue_tokens": 1, "drain_timeout_s": 0.5}
     started = stack.enter_context(serve("--hanging", module=_TIMED, exit_code=None, **settings))
-
-    def ask() -> None:
-        with started.new_client() as client, suppress(httpx.TransportError):
-            client.post("/encode", json={"inputs": HANG})
-
-    for _ in range(_LANES + 1):
-        threading.Thread(target=ask, daemon=True).start()
-        time.sleep(0.3)
+    stack.enter_context(filled(started))
     return started
 
 
