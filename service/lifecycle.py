@@ -4,12 +4,10 @@ import asyncio
 import enum
 import logging
 import os
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.metadata import version
 
 from model.errors import ModelError
@@ -25,7 +23,7 @@ from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
 from service.problems import Problem, retry_after
-from service.refusals import Refusal, crowded, full
+from service.refusals import Overload, Refusal
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
@@ -49,8 +47,6 @@ _FLUSH_S, _LAST_S = 2.0, 0.2
 
 # When to come back, in seconds: at most while loading, and when a worker is being replaced.
 _LONGEST_S, _REPLACED_S = 30.0, 5.0
-# With no more steps waiting for the event loop, it has time for further requests.
-_CROWD = 100
 # How often refusals on arrival are logged.
 _SAID_S = 1.0
 
@@ -111,6 +107,7 @@ class ServiceState:
         self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
         self.peers = Peers(settings.proxies)
         self.turns = Turns()
+        self._overload = Overload(self.turns)
         self.company = Company()
         self.readers = Readers()
         self.running: set[asyncio.Task[object]] = set()
@@ -118,6 +115,7 @@ class ServiceState:
         self._unanswered = 0
         self._refused: Counter[str] = Counter()
         """The requests that were refused on arrival since this was last logged, by kind."""
+        self._not_ready = Refusal("not-ready", self._unready_retry, self._unready_problem)
         self._said = self._begun = time.monotonic()
         self.drain_expired = False
         self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
@@ -179,30 +177,24 @@ class ServiceState:
         Whether workers are alive is as of the last check, a fraction of a second ago.
         """
         if self._unready:
-            raise self._unready_problem()
+            raise self._unready_problem(self._unready_retry())
 
     def check_room(self, client: str, body_bytes: int) -> None:
         """Raise the 429 for a request of this size if no model has room for it."""
-        if (refusal := self._overload(client, body_bytes)) is not None:
-            raise refusal.problem()
+        if (refusal := self._overload.refusal(client, body_bytes)) is not None:
+            raise refusal.problem(refusal.retry())
 
     @property
     def may_refuse(self) -> bool:
         """Whether `refusal` might return one: False most of the time, at little cost."""
-        return (
-            self._unready
-            or self.turns.waiting > _CROWD
-            or any(engine.loaded for engine in self._engines.values())
-        )
+        return self._unready or self._overload.likely
 
     def refusal(self, client: str, body_bytes: int) -> Refusal | None:
         """Return why a request must be refused on arrival, None if it may be served; counts it if so."""
         if self._unready:
-            refusal: Refusal | None = Refusal(
-                "not-ready", Retry.after(self._unready_s), self._unready_problem
-            )
+            refusal: Refusal | None = self._not_ready
         else:
-            refusal = self._overload(client, body_bytes)
+            refusal = self._overload.refusal(client, body_bytes)
         if refusal is not None:
             self.metrics.reject(refusal.kind)
             self._refused[refusal.kind] += 1
@@ -223,28 +215,16 @@ class ServiceState:
             return min(_LONGEST_S, max(1.0, time.monotonic() - self._begun))
         return 1.0 if self.phase is Phase.DRAINING else _REPLACED_S
 
-    def _unready_problem(self) -> Problem:
+    def _unready_retry(self) -> Retry:
+        return Retry.after(self._unready_s)
+
+    def _unready_problem(self, retry: Retry) -> Problem:
         unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
-        headers = retry_after(self._unready_s)
+        headers = retry_after(retry.seconds)
         if self.phase is Phase.DRAINING:
             headers["Connection"] = "close"  # so that the client's next request reaches another instance
         detail = _EXPLANATIONS.get(self.phase, unhealthy)
         return Problem("not-ready", detail, headers=headers, members={"phase": self.phase.value})
-
-    def _overload(self, client: str, body_bytes: int) -> Refusal | None:
-        """Return the refusal of a request that no model's queue has room for, or the event loop no time."""
-        engines = self._engines.values()
-        wait_s = self.turns.wait_s(client)
-        if wait_s > self.timeout_s / 2:
-            later_s = random.uniform(wait_s / 2, wait_s)  # noqa: S311 - not a secret
-            return Refusal("overloaded", Retry.after(later_s), partial(crowded, wait_s))
-        refusals = list[Refusal]()
-        for engine in engines:
-            retry = engine.refusal(client, body_bytes)
-            if retry is None:
-                return None
-            refusals.append(Refusal("overloaded", retry, partial(full, engine, client, body_bytes, retry)))
-        return min(refusals, key=lambda refusal: refusal.retry.seconds, default=None)
 
     def engine(self, name: str | None) -> Engine:
         """Find a model, the default if `name` is None; raises a Problem listing the served models."""
@@ -287,6 +267,7 @@ class ServiceState:
                 elsewhere=lambda: self.column.elsewhere(GROWTH),
             )
             self._engines = engines
+            self._overload.engines = engines.values()
             log.info("ready: %s", ", ".join(engines))
             self.on_ready()
 

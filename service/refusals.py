@@ -1,20 +1,82 @@
 """Requests that are refused because of the load, and when their clients should come back."""
 
-from collections.abc import Callable
+import random
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 
+from service.clients.turns import Turns
 from service.engine.admission import OverloadedError, Retry
 from service.engine.engine import Engine
 from service.problems import Problem, retry_after
 
+# With no more steps waiting for the event loop, it has time for further requests.
+_CROWD = 100
+# For so many seconds, what a client was refused for is taken to refuse its requests of at least that size.
+_HOLDS_S = 0.005
+# How many clients are remembered for that.
+_REMEMBERED = 1024
+
+_loaded = attrgetter("loaded")
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused on arrival, and when its client should come back."""
+    """Why requests are refused on arrival."""
 
     kind: str
-    retry: Retry
-    problem: Callable[[], Problem]
+    retry: Callable[[], Retry]
+    """Gives one of them a time to come back."""
+    problem: Callable[[Retry], Problem]
+
+
+class Overload:
+    """Knows what is refused for the load: no queue has room for it, or the event loop no time."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.engines: Collection[Engine] = ()
+        self._turns = turns
+        self._lately: dict[str, tuple[float, int, Refusal]] = {}
+        """Of clients: until when it holds, for which size of a body, and the refusal."""
+        self._likely_until = 0.0
+
+    @property
+    def likely(self) -> bool:
+        """Whether `refusal` might return one: False most of the time, at little cost."""
+        if time.monotonic() < self._likely_until or self._turns.waiting > _CROWD:
+            return True
+        return any(map(_loaded, self.engines))
+
+    def refusal(self, client: str, body_bytes: int) -> Refusal | None:
+        """Return why a client's request of this size must be refused, None if it may be served."""
+        until, refused_bytes, lately = self._lately.get(client, (0.0, 0, None))
+        now = time.monotonic()
+        if lately is not None and now < until and body_bytes >= refused_bytes:
+            return lately
+        refusal = self._refusal(client, body_bytes)
+        if refusal is not None:
+            if len(self._lately) >= _REMEMBERED:
+                self._lately.clear()
+            self._likely_until = now + _HOLDS_S
+            self._lately[client] = self._likely_until, body_bytes, refusal
+        return refusal
+
+    def _refusal(self, client: str, body_bytes: int) -> Refusal | None:
+        wait_s = self._turns.wait_s(client)
+        if self.engines and wait_s > min(engine.timeout_s for engine in self.engines) / 2:
+            return Refusal("overloaded", partial(_later, wait_s), partial(_crowded, wait_s))
+        full = []
+        for engine in self.engines:
+            refused = engine.refusal(client, body_bytes)
+            if refused is None:
+                return None
+            full.append((refused.wait_s, refused, engine))
+        if not full:
+            return None
+        _, refused, engine = min(full, key=lambda one: one[0])
+        return Refusal("overloaded", refused.retry, partial(_full, engine, client, body_bytes))
 
 
 def overloaded(error: OverloadedError) -> Problem:
@@ -27,16 +89,18 @@ def overloaded(error: OverloadedError) -> Problem:
     )
 
 
-def full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem:
-    """Make the 429 of a request of so many bytes that an engine has no room for."""
+def _full(engine: Engine, client: str, body_bytes: int, retry: Retry) -> Problem:
     return overloaded(engine.overloaded(client, body_bytes, retry))
 
 
-def crowded(wait_s: float) -> Problem:
-    """Make the 429 of a request that would wait too long for the event loop."""
+def _later(wait_s: float) -> Retry:
+    return Retry.after(random.uniform(wait_s / 2, wait_s))  # noqa: S311 - not a secret
+
+
+def _crowded(wait_s: float, retry: Retry) -> Problem:
     return Problem(
         "overloaded",
         f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when "
         "Retry-After says, or use fewer connections.",
-        headers=retry_after(wait_s),
+        headers=retry_after(retry.seconds, retry.whole),
     )

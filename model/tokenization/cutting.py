@@ -22,11 +22,10 @@ PIECE = 1024
 
 _WHITESPACE = " \n\t\r"
 _PUNCTUATION = r"!-/:-@\[-`{-~"
+_LAST_COMMON = "\uffff"
 # BERT's normalizer puts spaces around these.
-_IDEOGRAPHS = (
-    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
-    r"\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
-)
+_IDEOGRAPHS = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_RARE_IDEOGRAPHS = r"\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
 # Categories beyond ASCII that may end a word; `_ends_words` asks the tokenizer about each character.
 _SEPARATING = ("P", "Z", "Cc")
 _SEPARATORS_UNTIL = 0x20000
@@ -110,8 +109,13 @@ class Cutter:
         word = tokenizer.model.max_input_chars_per_word
         if splitting == ["BertPreTokenizer"] and _are_local(normalizers) and _are_plain(added):
             spaced = any(step.get("handle_chinese_chars") for step in normalizers)
-            others = re.escape("".join(filter(partial(_ends_words, tokenizer), _separators())))
-            isolated = re.compile(f"[{_PUNCTUATION}{others}{_IDEOGRAPHS if spaced else ''}]")
+            others = list(filter(partial(_ends_words, tokenizer), _separators()))
+            common = "".join(char for char in others if char <= _LAST_COMMON)
+            rare = "".join(char for char in others if char > _LAST_COMMON)
+            isolated = _one_of(
+                _PUNCTUATION + re.escape(common) + (_IDEOGRAPHS if spaced else ""),
+                re.escape(rare) + (_RARE_IDEOGRAPHS if spaced else ""),
+            )
             return cls(isolated, word, tuple(token.content for token in added))
         if any(token.rstrip and token.normalized for token in added):
             return None
@@ -182,6 +186,16 @@ class Cutter:
             if text.find(token, max(0, begin - len(token) + 1), end + len(token) - 1) >= 0:
                 return True
         return False
+
+
+def _one_of(common: str, rare: str) -> re.Pattern[str]:
+    """Return what matches a character of one of two sets: up to U+FFFF, and beyond.
+
+    Python finds a common one by a table, but compares each character of the text with every rare one. So any
+    character beyond U+FFFF is found, and only then looked up.
+    """
+    rare_too = rf"(?:(?<=[\0-{_LAST_COMMON}])|(?<=[{rare}]))" if rare else rf"(?<=[\0-{_LAST_COMMON}])"
+    return re.compile(rf"[{common}\U00010000-\U0010ffff]{rare_too}")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ BYTES_PER_CHARACTER = 900
 """The most memory the tokenizer needs per normalized character: 700 for ASCII punctuation, 890 for others."""
 
 # Characters that are normalized at a time to be counted, while the interpreter lock is held.
-_COUNTED = 16 * 1024
+_COUNTED = 2 * 1024
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Reserves a number of bytes for the duration of a `with` block, or raises."""

@@ -154,6 +154,23 @@ class Retry:
         return cls(seconds, max(1, math.ceil(seconds)))
 
 
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Why a queue refuses a request of so many seconds, and others like it.
+
+    It would find room after `wait_s`, and requests of `room_s` together fit at once.
+    """
+
+    wait_s: float
+    seconds: float
+    room_s: float
+    returns: "Returns"
+
+    def retry(self) -> Retry:
+        """Give one of them a time to come back."""
+        return self.returns.after(self.wait_s, self.seconds, self.room_s)
+
+
 class Returns:
     """Gives refused requests times to come back, one after the other, as the device will be free for them.
 
@@ -176,9 +193,11 @@ class Returns:
     def _book(self, row: int, soonest: float, seconds: float, now: float) -> float:
         """Give a time that is not before `soonest`, and the seconds that follow it."""
         column = self._column
-        at = max(soonest, *(given[row] / 1e9 for given in (column.own, *column.others)))
-        at += random.uniform(0.0, _SPREAD * seconds)  # noqa: S311 - not a secret
+        at = max(soonest, column.own[row] / 1e9)
+        for other in column.others:
+            at = max(at, other[row] / 1e9)
+        at += _SPREAD * seconds * random.random()  # noqa: S311 - not a secret
         if at - now > _LONGEST_S:
-            return now + _LONGEST_S - random.uniform(0.0, 1.0)  # noqa: S311
+            return now + _LONGEST_S - random.random()  # noqa: S311
         column.own[row] = int(1e9 * (at + seconds))
         return at

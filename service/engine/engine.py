@@ -17,7 +17,7 @@ from model.errors import InferenceError
 from model.tokenization.decoding import Decoder
 from model.tokenization.long_text import Room
 from model.tokenization.tokenizer import Text, TextTokenizer, Truncation
-from service.engine.admission import DeadlineTooShort, Demand, OverloadedError, Retry
+from service.engine.admission import DeadlineTooShort, Demand, NoRoom, OverloadedError, Retry
 from service.engine.at_once import AtOnce
 from service.engine.device import Device
 from service.engine.jobs import Job, Waiting
@@ -203,8 +203,8 @@ class Engine:
         """Whether so much waits that there may be no room for another request."""
         return self._queue.loaded
 
-    def refusal(self, client: str, body_bytes: int) -> Retry | None:
-        """Return None if there is room for a request of this size, or when it should come back."""
+    def refusal(self, client: str, body_bytes: int) -> NoRoom | None:
+        """Return None if there is room for a request of this size."""
         return self._queue.refusal(self._first_demand(client, body_bytes))
 
     def overloaded(self, client: str, body_bytes: int, retry: Retry) -> OverloadedError:

@@ -7,7 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from service.engine.admission import Backlog, Demand, Load, OverloadedError, Retry, Returns, exceeds, wait_s
+from service.engine.admission import (
+    Backlog,
+    Demand,
+    Load,
+    NoRoom,
+    OverloadedError,
+    Retry,
+    Returns,
+    exceeds,
+    wait_s,
+)
 from service.engine.batching import Candidate, take_batch
 from service.engine.fairness import ClientQueue, ClientQueues, companions, is_light
 from service.engine.jobs import Deadlines, Job, Waiting
@@ -131,8 +141,8 @@ class WaitingQueue:
         tokens, seconds = self._clients.occupied, self._backlog.beside("")
         return tokens > _LOADED * self.max_tokens or seconds > _LOADED * self.timeout_s
 
-    def refusal(self, demand: Demand) -> Retry | None:
-        """Return None if a request fits now, or else when it should come back."""
+    def refusal(self, demand: Demand) -> NoRoom | None:
+        """Return None if a request fits now."""
         with self._lock:
             return self._refusal(demand)
 
@@ -312,20 +322,20 @@ class WaitingQueue:
         return Load(seconds, own * seconds, clients.backlogged)
 
     def _check_room(self, demand: Demand, tolerance: float = 1.0) -> None:
-        if (retry := self._refusal(demand, tolerance)) is not None:
-            raise self.overloaded(demand, retry)
+        if (refusal := self._refusal(demand, tolerance)) is not None:
+            raise self.overloaded(demand, refusal.retry())
 
-    def _refusal(self, demand: Demand, tolerance: float = 1.0) -> Retry | None:
-        """Return None if a request fits, or else when it should come back."""
+    def _refusal(self, demand: Demand, tolerance: float = 1.0) -> NoRoom | None:
         if self._fits(demand, tolerance):
             return None
-        self._drop_abandoned()
-        if self._fits(demand, tolerance):
-            return None
+        if self._abandoned:
+            self._drop_abandoned()
+            if self._fits(demand, tolerance):
+                return None
         rate = self._throughput.tokens_per_s
         limit_s = min(self.timeout_s, self.max_tokens / rate) if rate else self.timeout_s
         room_s = wait_s(demand, self._load(demand.client), limit_s)
-        return self._returns.after(room_s, demand.seconds, _AT_ONCE * limit_s)
+        return NoRoom(room_s, demand.seconds, _AT_ONCE * limit_s, self._returns)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
         if not self._clients.may_hold(demand.client, demand.tokens, tolerance * self.max_tokens):

@@ -8,7 +8,7 @@ import pytest
 
 from service.problems import KINDS
 from service.setting_values import PROTOCOLS
-from tests.support.refusals import FAILURES, REFUSALS, Cost, Services, got, measure, posted
+from tests.support.refusals import FAILURES, REFUSALS, Cost, Services, got, measure, measure_together, posted
 from tests.support.serving import LONG, Service, read_answer
 
 pytestmark = pytest.mark.alone
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.alone
 LOOP_S, SLACK = 0.0003, 2
 """Processor time, which doubles where another program's thread shares the core."""
 PROBE_S = 0.0001
+ARRIVAL_S = 0.00005
 TOKENIZED = 2
 """To tokenize a short text takes as long as all else."""
 BATCHES, REQUESTS, FEW = 20, 40, 5
@@ -53,6 +54,18 @@ def test_a_refusal_takes_little_time_on_the_event_loop(name: str, services: Serv
         if medians[-1] <= most:
             break
     assert min(medians) <= most
+
+
+@pytest.mark.parametrize("name", ["a full queue", "while loading"])
+def test_a_refusal_on_arrival_takes_next_to_nothing(name: str, services: Services) -> None:
+    """All threads of the process together, system calls included; the best of some batches counts."""
+    refusal, most = REFUSALS[name], SLACK * ARRIVAL_S
+    service, times = services[refusal.place], list[float]()
+    for _ in range(BATCHES):
+        times.append(measure_together(service, refusal.sent, refusal.status, 640))
+        if times[-1] <= most:
+            break
+    assert min(times) <= most
 
 
 @pytest.mark.parametrize("name", WITH_ORDINARY)

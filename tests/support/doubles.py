@@ -164,6 +164,7 @@ def engine(
     max_queue_tokens: int | None = 65_536,
     device: Device | None = None,
     still_s: float = 30.0,
+    timeout_s: float | None = None,
     texts: TextTokenizer | None = None,
 ) -> Engine:
     """An engine of the embedded model that is not started yet."""
@@ -178,6 +179,7 @@ def engine(
         max_queue_tokens=max_queue_tokens,
         device=device or Device(),
         still_s=still_s,
+        timeout_s=timeout_s,
     )
 
 
@@ -190,6 +192,7 @@ def poisoned(settings: Settings, metrics: Metrics) -> dict[str, Engine]:
         max_batch_tokens=settings.max_batch_tokens or 1024,
         max_queue_tokens=settings.max_queue_tokens or 65_536,
         still_s=2 * settings.patience_s,
+        timeout_s=settings.request_timeout_s,
         texts=panicking(),
     )
     return {MINILM: failing}

@@ -27,6 +27,7 @@ _SETTINGS: dict[str, Any] = {
 _LONGEST = 4096
 # More than compute at a time on the cores of a small machine.
 _LANES = 6
+_TOGETHER = 64
 
 
 def posted(path: str, body: object, *headers: str) -> bytes:
@@ -69,11 +70,17 @@ _PAGE = "/docs/swagger-ui.css"
 
 
 def encode(
-    kind: str, status: int, *headers: str, place: Place = "plain", tokenized: bool = False, **body: object
+    kind: str,
+    status: int,
+    *headers: str,
+    place: Place = "plain",
+    tokenized: bool = False,
+    in_app: bool = True,
+    **body: object,
 ) -> Refusal:
     """A refusal of `/encode`."""
     sent = posted("/encode", _GOOD | body, *headers)
-    return Refusal(kind, sent, status, _ENCODE, place=place, tokenized=tokenized)
+    return Refusal(kind, sent, status, _ENCODE, place=place, tokenized=tokenized, in_app=in_app)
 
 
 def connection(kind: str, status: int, sent: bytes) -> Refusal:
@@ -137,14 +144,20 @@ REFUSALS: dict[str, Refusal] = {
     "no token": Refusal("invalid-request", posted("/decode", {"token_ids": [10**6]}), 422),
     "a long input": encode("input-too-long", 422, inputs=LONG, truncate=False, tokenized=True),
     "no head": Refusal("unsupported", posted("/predict", {"inputs": "a"}), 422),
-    "a full queue": encode("overloaded", 429, place="full", tokenized=True),
+    "a short deadline": Refusal(
+        "deadline-too-short",
+        posted("/similarity", {"source": "a", "texts": [LONG] * 7}, "X-Request-Timeout-Ms: 30"),
+        422,
+        tokenized=True,
+    ),
+    "a full queue": encode("overloaded", 429, place="full", in_app=False),
     "a version of HTTP": connection("http-version-not-supported", 505, b"GET / HTTP/2.0\r\nHost: a\r\n\r\n"),
     "a transfer coding": connection(
         "transfer-coding-not-implemented",
         501,
         b"POST /encode HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
     ),
-    "while loading": encode("not-ready", 503, place="loading"),
+    "while loading": encode("not-ready", 503, place="loading", in_app=False),
     "a probe while loading": Refusal("not-ready", got("/readyz"), 503, got("/readyz"), place="loading"),
     "OpenAI": Refusal("invalid-request", posted("/v1/embeddings", {}), 400, _EMBEDDINGS, "openai"),
     "OpenAI: a model": Refusal("model-not-found", got("/v1/models/gpt"), 404, got("/v1/models"), "openai"),
@@ -266,6 +279,22 @@ def measure(service: Service, sent: bytes, count: int) -> Cost:
     finally:
         connected.close()
     return Cost(statuses, sorted(1e-9 * ns for ns, _ in service.http.get("/times").json()), process_s)
+
+
+def measure_together(service: Service, sent: bytes, status: int, count: int) -> float:
+    """Send a request on many connections at once, over and over; returns the processor time of each."""
+    connections = [service.connect() for _ in range(_TOGETHER)]
+    expected, clock = b"HTTP/1.1 %d " % status, _clock_of(service.process.pid)
+    before = time.clock_gettime(clock)
+    for _ in range(count // _TOGETHER):
+        for one in connections:
+            one.sendall(sent)
+        for one in connections:
+            assert one.recv(65536).startswith(expected)
+    process_s = time.clock_gettime(clock) - before
+    for one in connections:
+        one.close()
+    return process_s / (count // _TOGETHER * _TOGETHER)
 
 
 def _clock_of(pid: int) -> int:

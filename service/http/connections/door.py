@@ -8,6 +8,7 @@ from http import HTTPStatus
 from service.endpoints import Endpoint
 from service.http.request_context import request_id
 from service.lifecycle import ServiceState
+from service.problems import Problem
 from service.refusals import Refusal
 
 # Stands for the id of the request where an error document contains it.
@@ -66,22 +67,23 @@ class Door:
     def _write(
         self, endpoint: Endpoint, refusal: Refusal, identifier: bytes
     ) -> tuple[str, int, bytes, bytes]:
+        retry = refusal.retry()
         made = self._made.get((endpoint.path, refusal.kind))
         if made is None or made.until < time.monotonic():
-            made = self._made[endpoint.path, refusal.kind] = _make(endpoint, refusal)
+            made = self._made[endpoint.path, refusal.kind] = _make(endpoint, refusal.problem(retry))
         body = identifier.join(made.body)
         head = b"%bcontent-length: %d\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n" % (
             made.head,
             len(body),
-            refusal.retry.whole,
-            refusal.retry.milliseconds,
+            retry.whole,
+            retry.milliseconds,
             identifier,
         )
         return endpoint.label, made.status, head, body
 
 
-def _make(endpoint: Endpoint, refusal: Refusal) -> _Made:
-    response = endpoint.render_error(refusal.problem(), endpoint.path, _ID)
+def _make(endpoint: Endpoint, problem: Problem) -> _Made:
+    response = endpoint.render_error(problem, endpoint.path, _ID)
     status = HTTPStatus(response.status_code)
     head = f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode()
     head += b"".join(b"%b: %b\r\n" % header for header in response.raw_headers if header[0] not in _OWN)

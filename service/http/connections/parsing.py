@@ -153,8 +153,11 @@ class Parsing(HttpToolsProtocol):
         self._turns.read(self._client, self._read, later=True)
 
     def _resume_unless_full(self) -> None:
-        """Read on, unless pipelined requests wait or too much of a body is still buffered."""
-        cycle = self.cycle
+        """Read on, unless pipelined requests wait or much of a body is buffered and more is to come.
+
+        After the whole body it is read on, to notice that the client disconnects.
+        """
+        cycle = self.cycle if self._message_open else None
         full = cycle is not None and not cycle.response_complete and len(cycle.body) > HIGH_WATER_LIMIT
         if self._unparsed or self.pipeline or full:
             self.flow.pause_reading()
