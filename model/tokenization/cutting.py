@@ -25,7 +25,10 @@ _PUNCTUATION = r"!-/:-@\[-`{-~"
 _LAST_COMMON = "\uffff"
 # BERT's normalizer puts spaces around these.
 _IDEOGRAPHS = r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_RARE_IDEOGRAPHS = r"\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+_RARE_IDEOGRAPHS = (
+    r"\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f"
+    r"\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+)
 # Categories beyond ASCII that may end a word; `_ends_words` asks the tokenizer about each character.
 _SEPARATING = ("P", "Z", "Cc")
 _SEPARATORS_UNTIL = 0x20000

@@ -140,7 +140,7 @@ def test_refusals_have_one_line_for_all_of_a_second(full: Service) -> None:
 
 def test_without_a_key_it_is_a_401_as_ever() -> None:
     """Who has no key learns nothing of the load."""
-    key = {"api_keys": "a-key-of-sixteen-letters"}
+    key: Json = {"api_keys": "a-key-of-sixteen-letters"}
     with serve(module="tests.support.doubles", exit_code=None, **FULL, **key) as service:
         assert service.raw(request_bytes(body=GOOD)).status_code == 401
 
