@@ -64,8 +64,9 @@ class Reader:
             self._stop()
 
     def forget(self) -> None:
-        """Stop watching: the connection is closed."""
+        """Stop watching, and forget the connection: it is closed."""
         self._stop()
+        self._cut_off, self.held_bytes = _cut_nothing_off, _nothing
 
     @property
     def overdue(self) -> bool:
@@ -119,6 +120,15 @@ class Readers:
         if overdue:
             slowest = min(overdue, key=lambda reader: reader.rate)
             slowest.cut_off(f"it read {slowest.rate:.0f} bytes/s while other responses had no room")
+
+
+def _cut_nothing_off(_why: str) -> None:
+    """Stand for what cuts off a connection that is closed."""
+
+
+def _nothing() -> int:
+    """Return what a closed connection holds."""
+    return 0
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:

@@ -11,6 +11,8 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from service.system.process import proportional_bytes
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Fields of /proc/PID/stat after the command's name (proc(5)).
@@ -69,7 +71,8 @@ class Processes(Collector):
         """Return the memory of the processes; how much of it they share is as of the last minute."""
         each_by_itself = sum(map(_resident_bytes, folders))
         if folders != self._walked or time.monotonic() - self._walked_at > _WALK_S:
-            self._counted_twice = each_by_itself - sum(map(_proportional_bytes, folders))
+            shares = (proportional_bytes(int(folder.name)) or _resident_bytes(folder) for folder in folders)
+            self._counted_twice = each_by_itself - sum(shares)
             self._walked, self._walked_at = folders, time.monotonic()
         return each_by_itself - self._counted_twice
 
@@ -84,14 +87,6 @@ def _read(path: Path) -> str:
 def _resident_bytes(folder: Path) -> int:
     fields = _read(folder / "statm").split()
     return int(fields[1]) * _PAGE if fields else 0
-
-
-def _proportional_bytes(folder: Path) -> int:
-    """Return a process's memory, of which what n processes share counts 1/n."""
-    for line in _read(folder / "smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return _resident_bytes(folder)
 
 
 def _files(folder: Path) -> int:

@@ -208,3 +208,27 @@ def test_a_refusal_follows_a_response_without_a_body(service: Service) -> None:
             received += piece
     statuses = [line.split()[1] for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
     assert statuses == [b"200", b"400"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (request_bytes(body=BODY), 200),
+        (request_bytes(body=b'{"inputs": "a", "outputs": ["x"]}'), 422),
+        (b"no HTTP\r\n\r\n", 400),
+        (b"", None),
+    ],
+    ids=["answered", "refused", "malformed", "nothing sent"],
+)
+def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(sent: bytes, status: int | None) -> None:
+    """It runs rarely, so what many connections at once leave to it would be memory lost for minutes."""
+    with serve(module="tests.support.timed") as service:
+        service.encode("a")
+        service.http.get("/garbage")
+        for _ in range(20):
+            with service.connect() as connection:
+                connection.sendall(sent)
+                if status is not None:
+                    assert read_answer(connection).status_code == status
+        time.sleep(0.2)
+        assert service.http.get("/garbage").json() < 20

@@ -2,9 +2,11 @@
 
 For each request since it was last asked: the processor time of the loop's thread in the app, and apart from
 that in the server's functions that the app calls to receive and to send, in nanoseconds. What other threads
-do, and time for which the thread waited for a core, does not count.
+do, and time for which the thread waited for a core, does not count. `/garbage` says how many objects only the
+garbage collector could free.
 """
 
+import gc
 import sys
 import threading
 import time
@@ -74,8 +76,10 @@ class Timed:
             return
         if scope["path"] == "/times":
             body, self.times = orjson.dumps(self.times), []
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": body})
+            await _answer(send, body)
+            return
+        if scope["path"] == "/garbage":
+            await _answer(send, orjson.dumps(gc.collect()))
             return
         inside, server = Clock(), Clock()
 
@@ -89,6 +93,11 @@ class Timed:
             await inside.during(self.app(scope, receive_timed, send_timed))
         finally:
             self.times.append((inside.ns - server.ns, server.ns))
+
+
+async def _answer(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
 
 
 def never(_settings: Settings, _metrics: Metrics) -> dict[str, Engine]:
