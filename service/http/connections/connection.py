@@ -92,7 +92,6 @@ class Protocol(Parsing):
         for timer in (self._head_timer, self._rest_timer, self._keep_alive_timer):
             if timer is not None:
                 timer.cancel()
-        self._head_timer = self._rest_timer = self._keep_alive_timer = None
         self._reader.forget()
         for cycle, _ in self.pipeline:  # never started
             self._state.memory.release(context_of(cycle.scope).permit)
@@ -107,8 +106,6 @@ class Protocol(Parsing):
             if context.task is not None:
                 context.task.cancel()
         self._note_unanswered()
-        # It refers to this object, which would otherwise wait for the garbage collector.
-        self.parser = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Read what the client sent, unless it is refused."""
