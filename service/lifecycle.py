@@ -181,7 +181,7 @@ class ServiceState:
 
     def check_room(self, client: str, body_bytes: int) -> None:
         """Raise the 429 for a request of this size if no model has room for it."""
-        if (refusal := self._overload.refusal(client, body_bytes)) is not None:
+        if (refusal := self._overload.full(client, body_bytes)) is not None:
             raise refusal.problem(refusal.retry())
 
     @property

@@ -3,18 +3,19 @@
 import random
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from service.clients.turns import Turns
 from service.engine.admission import OverloadedError, Retry
 from service.engine.engine import Engine
 from service.problems import Problem, retry_after
 
-# With no more steps waiting for the event loop, it has time for further requests.
+# While at most this many steps wait for the event loop, it has time for further requests.
 _CROWD = 100
-# For so many seconds, what a client was refused for is taken to refuse its requests of at least that size.
+# A refusal is reused for this long, in seconds, for the client's requests that are as large.
 _HOLDS_S = 0.005
 # How many clients are remembered for that.
 _REMEMBERED = 1024
@@ -22,7 +23,7 @@ _REMEMBERED = 1024
 _loaded = attrgetter("loaded")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
     """Why requests are refused on arrival."""
 
@@ -30,6 +31,8 @@ class Refusal:
     retry: Callable[[], Retry]
     """Gives one of them a time to come back."""
     problem: Callable[[Retry], Problem]
+    made: dict[str, Any] = field(default_factory=dict)
+    """What has been made of it for each route."""
 
 
 class Overload:
@@ -67,6 +70,10 @@ class Overload:
         wait_s = self._turns.wait_s(client)
         if self.engines and wait_s > min(engine.timeout_s for engine in self.engines) / 2:
             return Refusal("overloaded", partial(_later, wait_s), partial(_crowded, wait_s))
+        return self.full(client, body_bytes)
+
+    def full(self, client: str, body_bytes: int) -> Refusal | None:
+        """Return why no queue has room for a request, None if one has."""
         full = []
         for engine in self.engines:
             refused = engine.refusal(client, body_bytes)

@@ -93,8 +93,9 @@ class Turns:
         self._clients: dict[str, _Client] = {}
         self._forget_at = _REMEMBERED
         self._reading, self._beginning = _Line(), _Line()
-        self._probes: deque[Step] = deque()
-        self._clock = 0.0
+        self._probes = _Line()
+        self._clock = self._latest = 0.0
+        """The virtual time: of the client that went last, and the latest of any."""
         self._scheduled = False
         self._read_s = 0.0
         """Seconds of reading since the last turn."""
@@ -106,7 +107,7 @@ class Turns:
     @property
     def waiting(self) -> int:
         """How many steps wait, of requests that are not served yet."""
-        return self._reading.waiting + self._beginning.waiting + len(self._probes)
+        return self._reading.waiting + self._beginning.waiting + self._probes.waiting
 
     def wait_s(self, name: str) -> float:
         """Estimate how long another request of a client would wait until it is begun, in seconds."""
@@ -137,10 +138,10 @@ class Turns:
             self._begun += 1
             step()
 
-    def probe(self, step: Step) -> None:
-        """Serve a health probe ahead of all clients: one in each turn."""
+    def probe(self, name: str, step: Step) -> None:
+        """Serve a health probe ahead of all other requests: one in each turn."""
         self._schedule()
-        self._probes.append(step)
+        self._append(self._probes, self._client(name), step)
 
     def charge(self, name: str, seconds: float) -> None:
         """Charge a client for time that the event loop has spent on it."""
@@ -166,8 +167,8 @@ class Turns:
         self._scheduled, self._read_s, self._begun = False, 0.0, 0
         try:
             self.on_turn()
-            if self._probes:
-                self._probes.popleft()()
+            if self._probes.waiting:
+                self._take(self._probes)[1]()
             while self._beginning.waiting and self._begun < _BEGUN:
                 self._begun += 1
                 self._take(self._beginning)[1]()
@@ -191,8 +192,9 @@ class Turns:
 
     def _charge(self, client: _Client, seconds: float) -> None:
         client.tag = max(client.tag, self._clock) + seconds
-        if not (self._reading.waiting or self._beginning.waiting):
-            self._clock = client.tag  # nobody has to wait for anybody, so all are equal again
+        self._latest = max(self._latest, client.tag)
+        if not self.waiting:
+            self._clock = self._latest  # no client has to wait for another, so all are equal again
 
     def _append(self, line: _Line, client: _Client, step: Step) -> None:
         client.tag = max(client.tag, self._clock)
@@ -208,7 +210,7 @@ class Turns:
 
     def _forget(self) -> None:
         """Forget clients of whom nothing waits."""
-        waiting = {*self._reading.steps, *self._beginning.steps}
+        waiting = {*self._reading.steps, *self._beginning.steps, *self._probes.steps}
         self._clients = {client.name: client for client in waiting}
         self._forget_at = max(_REMEMBERED, 2 * len(self._clients))
 

@@ -148,9 +148,14 @@ class Retry:
         """The first, at least one millisecond."""
         return max(1, math.ceil(1000 * self.seconds))
 
+    def later(self, seconds: float) -> "Retry":
+        """Return the same moment, told some seconds later."""
+        return Retry(max(0.0, self.seconds - seconds), max(1, math.ceil(self.whole - seconds)))
+
     @classmethod
     def after(cls, seconds: float) -> "Retry":
-        """Return the same time in both forms."""
+        """Return the same time in both forms, but no more than the longest."""
+        seconds = min(seconds, _LONGEST_S)
         return cls(seconds, max(1, math.ceil(seconds)))
 
 

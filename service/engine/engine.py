@@ -219,11 +219,11 @@ class Engine:
         """Return what is known of a request before it is read.
 
         However large it is, it may be one text, most of which is cut: for more its time is known once it is
-        parsed.
+        parsed. If it is small it may be mostly options, and only its time is estimated.
         """
-        demand = self._throughput.demand(client, self._expected_tokens(body_bytes))
-        longest_s = demand.seconds * min(1.0, self.info.max_length / demand.tokens)
-        return replace(demand, seconds=longest_s)
+        tokens = int(body_bytes * self._throughput.tokens_per_byte)
+        demand = self._throughput.demand(client, min(tokens, self.info.max_length))
+        return replace(demand, tokens=max(1, self._expected_tokens(body_bytes)))
 
     async def tokenize(
         self,

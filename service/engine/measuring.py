@@ -120,7 +120,7 @@ def _sample(tokenizer: TextTokenizer) -> list[Encoding]:
 
 
 def _least_s(
-    backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float = threading.TIMEOUT_MAX
+    backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float | None = None
 ) -> float | None:
     """Return the least time of some passes, as `_pass_s` does: the first one prepares for its shape."""
     until = time.perf_counter() + _REPEATED_S
@@ -132,13 +132,12 @@ def _least_s(
     return least
 
 
-def _pass_s(
-    backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float = threading.TIMEOUT_MAX
-) -> float | None:
+def _pass_s(backend: Backend, texts: Sequence[Encoding], want: Want, most_s: float | None) -> float | None:
     """Time a pass; if it takes longer than `most_s`, by its first layers, or None if there were none."""
     progress, batch = Progress(), Batch.pack(texts, [want] * len(texts))
-    timer = threading.Timer(most_s, progress.stop)
-    timer.start()
+    timer = threading.Timer(most_s, progress.stop) if most_s is not None else None
+    if timer is not None:
+        timer.start()
     start = time.perf_counter()
     try:
         backend.run(batch, progress=progress)
@@ -146,7 +145,8 @@ def _pass_s(
         layers = progress.layers
         return (time.perf_counter() - start) * backend.info.layers / layers if layers else None
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
     return time.perf_counter() - start
 
 

@@ -316,10 +316,10 @@ class WaitingQueue:
     def _load(self, client: str) -> Load:
         """Return what is before a further request of a client."""
         clients = self._clients
+        rate = self._throughput.tokens_per_s
         seconds = self._work_s() + self._backlog.beside(self._name)
-        occupied = clients.occupied
-        own = clients.occupancy(client) / occupied if occupied else 0.0
-        return Load(seconds, own * seconds, clients.backlogged)
+        own_s = clients.occupancy(client) / rate if rate else 0.0
+        return Load(seconds, min(own_s, seconds), clients.backlogged)
 
     def _check_room(self, demand: Demand, tolerance: float = 1.0) -> None:
         if (refusal := self._refusal(demand, tolerance)) is not None:

@@ -20,7 +20,7 @@ _MIN_PER_BYTE, _MAX_PER_BYTE = 1 / 8, 1 / 2
 
 @dataclass(slots=True)
 class Throughput:
-    """`budget` is in tokens; `tokens_per_s` is smoothed over all lanes, 0 before the first batch.
+    """`budget` is in tokens; `tokens_per_s` is smoothed over all lanes' larger batches, 0 until measured.
 
     `tokens_per_byte` is smoothed over recent bodies, after truncation. Threads read and write these numbers
     without a lock: a lost update changes an estimate only slightly.
@@ -40,9 +40,9 @@ class Throughput:
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""
         tokens, on_all_cores_s = sum(lengths), max(seconds, 1e-6) / lanes
-        rate = tokens / on_all_cores_s
-        self.tokens_per_s += (rate - self.tokens_per_s) * (_WEIGHT if self.tokens_per_s else 1.0)
         if tokens >= _MIN_TOKENS:
+            rate = tokens / on_all_cores_s
+            self.tokens_per_s += (rate - self.tokens_per_s) * (_WEIGHT if self.tokens_per_s else 1.0)
             self.speed.record(lengths, on_all_cores_s)
 
     def halve_budget(self, tokens: int) -> None:

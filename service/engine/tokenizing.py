@@ -74,10 +74,19 @@ class Tokenizing:
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service has stopped")
-            self._used.setdefault(client, min(self._used.values(), default=0.0))
+            self._meet(client)
             self._new.append(job)
             self._changed.notify()
         return await asyncio.wrap_future(job.done)
+
+    def _meet(self, client: str) -> None:
+        """Give a client that comes anew no advantage over those that have requests here."""
+        here = {job.client for job in (*self._new, *self._started)}
+        if self._running is not None:
+            here.add(self._running[0].client)
+        least = min((self._used.get(name, 0.0) for name in here), default=0.0)
+        self._used = {name: used for name, used in self._used.items() if used > least or name in here}
+        self._used[client] = max(self._used.get(client, 0.0), least)
 
     def wait_s(self, client: str, size: int) -> float:
         """Estimate how long a request of a client would take from now on, if others are before it; else 0."""

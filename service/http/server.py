@@ -210,7 +210,14 @@ class Server(uvicorn.Server):
             self.state.cancel_running()
         # The remaining time is for clients that are still reading their responses.
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
-        return self.state.in_flight == 0 or left <= 0
+        return self._has_answered_all() or left <= 0
+
+    def _has_answered_all(self) -> bool:
+        """Whether no request is in flight, has arrived unread, or may come on an unaccepted connection."""
+        if self.state.in_flight or (self._acceptor is not None and self._acceptor.waiting):
+            return False
+        connections: set[Protocol] = self.server_state.connections  # type: ignore[assignment]
+        return not any(connection.has_unread for connection in connections)
 
     def _has_failed(self) -> bool:
         """Answer what is left after a failure, for a short time; whether that has ended."""
@@ -220,7 +227,7 @@ class Server(uvicorn.Server):
         if left <= _CANCEL_S:
             self.state.cancel_running()
         self.config.timeout_graceful_shutdown = max(0.1, left)  # type: ignore[assignment]
-        return self.state.in_flight == 0 or left <= 0
+        return self._has_answered_all() or left <= 0
 
     def _announce(self) -> None:
         """Log the start of the drain, once; not in the signal handler, which must not take a lock."""

@@ -9,11 +9,13 @@ def test_the_rate_counts_every_lane() -> None:
     """Two lanes that run a thousand tokens a second each are two thousand together."""
     throughput = Throughput(512)
     assert throughput.tokens_per_s == 0
-    throughput.record_batch([60, 40], 0.1, lanes=2)
+    throughput.record_batch([100, 100], 0.2, lanes=2)
     assert throughput.tokens_per_s == pytest.approx(2000)
     for _ in range(50):
-        throughput.record_batch([60, 40], 0.1, lanes=1)
+        throughput.record_batch([100, 100], 0.2, lanes=1)
     assert throughput.tokens_per_s == pytest.approx(1000, rel=0.01)
+    throughput.record_batch([5], 0.1, lanes=1)
+    assert throughput.tokens_per_s == pytest.approx(1000, rel=0.01), "a lone short text says nothing"
 
 
 def test_a_lack_of_memory_halves_the_budget() -> None:

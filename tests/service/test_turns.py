@@ -127,12 +127,42 @@ def test_a_probe_goes_first_and_no_flood_of_probes_keeps_others_out() -> None:
         for _ in range(100):
             turns.read("a", step(log, "read"))
         for _ in range(50):
-            turns.probe(step(log, "probe"))
+            turns.probe("b", step(log, "probe"))
         await asyncio.sleep(0)
         first = log.index("probe")
         assert first < 10
         await drained(turns)
         assert log[: first + 10].count("probe") < 8
+
+    perform(work)
+
+
+def test_probes_are_fair_too() -> None:
+    """One that sends thousands of probes does not hold up another's."""
+
+    async def work() -> None:
+        turns, log = Turns(), list[str]()
+        for _ in range(1000):
+            turns.probe("flood", step(log, "flood"))
+        turns.charge("flood", 0.001)
+        turns.probe("kubelet", step(log, "kubelet"))
+        await drained(turns)
+        assert log.index("kubelet") < 5
+
+    perform(work)
+
+
+def test_no_debt_outlives_an_idle_event_loop() -> None:
+    """Once nothing waits, all are equal again, whoever was served last."""
+
+    async def work() -> None:
+        turns, log = Turns(), list[str]()
+        turns.charge("heavy", 5.0)
+        turns.charge("light", 0.001)
+        for i in range(1000):
+            turns.begin("heavy" if i % 2 else "newcomer", step(log, "heavy" if i % 2 else "newcomer"))
+        await drained(turns)
+        assert 4 <= log[:10].count("heavy") <= 6
 
     perform(work)
 

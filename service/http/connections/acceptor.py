@@ -1,11 +1,10 @@
 """Accepts connections, a few at a time: however many arrive at once, the event loop does not stand still."""
 
 import asyncio
+import select
 import socket
 import time
 from collections.abc import Callable
-
-from service.http.connections.open_files import is_shortage
 
 # In one turn of the event loop it accepts for so many seconds, or so many connections.
 _TURN_S, _MOST = 0.001, 32
@@ -31,6 +30,13 @@ class Acceptor:
         self._connecting: set[asyncio.Task[None]] = set()
         self._loop.add_reader(listener, self._accept)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether connections wait to be accepted."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        return bool(self._connecting or poll.poll(0))
+
     def close(self) -> None:
         """Accept no more. The socket stays open: other processes may accept from it."""
         if self._resumption is not None:
@@ -53,9 +59,7 @@ class Acceptor:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:
-                if not is_shortage(error):
-                    raise
+            except OSError:  # no file descriptor or memory is left for it
                 self._pause()
                 return
             self.serve(connection, self._protocol)

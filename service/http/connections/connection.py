@@ -9,7 +9,7 @@ from typing import Any
 from service.clients.addresses import client_of, peer_address
 from service.clients.company import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.connections.door import Door
+from service.http.connections.door import Door, Refused, Told
 from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
 from service.http.request_body import ABANDON_FACTOR
@@ -54,6 +54,7 @@ class Protocol(Parsing):
         self._unanswered = False
         self._unwanted_bytes = 0
         self._refusal: Problem | None = None
+        self._told: Told | None = None
         self._served: Any = None  # the request being answered; pipelined ones may wait behind it
         self._discards = False
         """Whether the request that is being read was refused on arrival, so that its body is discarded."""
@@ -136,10 +137,13 @@ class Protocol(Parsing):
             context = open_context(scope, state.peers)
             known = context.identify(state.keys)
             self._client = context.permit.client
-        if known and self.parser.get_method() == b"POST" and not self._answers:
-            refused = self._door.refuse(self.url, self.headers, self._client)
+        # A client that does not read is refused by the app, which waits for it.
+        if known and self.parser.get_method() == b"POST" and not (self._answers or self.flow.write_paused):
+            refused = self._door.refuse(self.url, self.headers, self._client, self._told)
             if refused is not None:
-                self._refuse_on_arrival(*refused)
+                if context is not None and context.key is not None:
+                    state.metrics.key_used(context.key)
+                self._refuse_on_arrival(refused)
                 return
         # The body may arrive before the request is served, and is charged to its client from here on.
         context = context or open_context(scope, state.peers)
@@ -153,8 +157,10 @@ class Protocol(Parsing):
         """Whether a request that came before waits for its response."""
         return bool(self.pipeline) or not (self.cycle is None or self.cycle.response_complete)
 
-    def _refuse_on_arrival(self, route: str, status: int, head: bytes, body: bytes) -> None:
+    def _refuse_on_arrival(self, refused: Refused) -> None:
         """Answer a request, and discard its body."""
+        self._told = refused.retry
+        head = refused.head
         self.cycle, self._discards = _Refused, True  # type: ignore[assignment]
         keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
         further = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
@@ -162,8 +168,8 @@ class Protocol(Parsing):
         if not (keeps or self._closing):
             self._closing = True
             further += _CLOSE
-        self.transport.write(b"".join((head, further, b"\r\n", body)))
-        self._state.metrics.request(route, status, 0.0)
+        self.transport.write(b"".join((head, further, b"\r\n", refused.body)))
+        self._state.metrics.request(refused.route, refused.status, 0.0)
         self._idle_since = time.monotonic()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
@@ -207,10 +213,13 @@ class Protocol(Parsing):
 
     def _message_complete(self) -> None:
         self._end_rest_timer()
+        self._waited_s = 0.0
         if self._closing:
             self._close()
         elif self.cycle.response_complete:
             self._keep_alive()
+            if self._leaves_to is not None:
+                self.leave(self._leaves_to)
         if not self.pipeline:
             # A large body has paused reading; resume it, also to notice that the client disconnects.
             self.flow.resume_reading()
@@ -224,7 +233,7 @@ class Protocol(Parsing):
             self._reader.expect()
         elif self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        elif self._message_open and self._served is self.cycle:
+        elif self._message_open and not self._head.open and self._served is self.cycle:
             # The rest of the body is still arriving: the connection is not kept open for it indefinitely.
             self._rest_timer = self.loop.call_later(self._patience_s, self._close)
         else:
@@ -269,6 +278,11 @@ class Protocol(Parsing):
     def idle_since(self) -> float | None:
         """When it became idle, in `time.monotonic` seconds; None while a request is read or answered."""
         return self._idle_since if self.idle else None
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that are not read yet."""
+        return not self.transport.is_closing() and unread(self.transport) > 0
 
     def close_idle(self) -> None:
         """Close it to make room for others; its last response may still be in transit."""

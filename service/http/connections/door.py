@@ -4,8 +4,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 from service.endpoints import Endpoint
+from service.engine.admission import Retry
 from service.http.request_context import request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
@@ -33,20 +35,39 @@ class _Made:
     """Its parts between occurrences of the id."""
 
 
+class Told(NamedTuple):
+    """When the client of a connection was told to come back."""
+
+    at: float
+    """When it was told, in `time.monotonic` seconds."""
+    retry: Retry
+
+
+class Refused(NamedTuple):
+    """The response to a request that is refused."""
+
+    route: str
+    status: int
+    head: bytes
+    """Without its end."""
+    body: bytes
+    retry: Told
+
+
 class Door:
     """Knows which requests are refused on arrival. For all others it returns None, and handlers decide."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._endpoints = {e.path.encode(): e for e in state.endpoints if e.inference and "{" not in e.path}
-        self._made: dict[tuple[str, str], _Made] = {}
 
     def refuse(
-        self, url: bytes, headers: Sequence[tuple[bytes, bytes]], client: str
-    ) -> tuple[str, int, bytes, bytes] | None:
-        """Return the route, the status, the head without its end, and the body of a refusal.
+        self, url: bytes, headers: Sequence[tuple[bytes, bytes]], client: str, told: Told | None = None
+    ) -> Refused | None:
+        """Return the refusal of a request, or None.
 
-        `headers` have lower-case names.
+        `headers` have lower-case names. A client that comes back on its connection before it was `told` to
+        gets the same time again: otherwise one that never waits would have others wait for it.
         """
         endpoint = self._endpoints.get(url) or self._endpoints.get(url.partition(b"?")[0])
         if endpoint is None or not self._state.may_refuse:
@@ -57,29 +78,33 @@ class Door:
                 size = int(value) if value.isdigit() else 0
             elif name == b"x-request-id":
                 given = value.decode("latin-1")
-            elif name in _SPECIAL or (name == b"content-type" and value != _JSON):
+            elif name in _SPECIAL or (name == b"content-type" and value.partition(b";")[0] != _JSON):
                 return None
         if size > self._state.settings.max_body_bytes:
             return None
         refusal = self._state.refusal(client, size)
-        return None if refusal is None else self._write(endpoint, refusal, request_id(given).encode())
+        if refusal is None:
+            return None
+        now = time.monotonic()
+        if told is None or told.at + told.retry.seconds <= now:
+            told = Told(now, refusal.retry())
+        return _write(endpoint, refusal, told, now, request_id(given).encode())
 
-    def _write(
-        self, endpoint: Endpoint, refusal: Refusal, identifier: bytes
-    ) -> tuple[str, int, bytes, bytes]:
-        retry = refusal.retry()
-        made = self._made.get((endpoint.path, refusal.kind))
-        if made is None or made.until < time.monotonic():
-            made = self._made[endpoint.path, refusal.kind] = _make(endpoint, refusal.problem(retry))
-        body = identifier.join(made.body)
-        head = b"%bcontent-length: %d\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n" % (
-            made.head,
-            len(body),
-            retry.whole,
-            retry.milliseconds,
-            identifier,
-        )
-        return endpoint.label, made.status, head, body
+
+def _write(endpoint: Endpoint, refusal: Refusal, told: Told, now: float, identifier: bytes) -> Refused:
+    retry = told.retry if told.at == now else told.retry.later(now - told.at)
+    made = refusal.made.get(endpoint.path)
+    if made is None or made.until < now:
+        made = refusal.made[endpoint.path] = _make(endpoint, refusal.problem(retry))
+    body = identifier.join(made.body)
+    head = b"%bcontent-length: %d\r\nretry-after: %d\r\nretry-after-ms: %d\r\nx-request-id: %b\r\n" % (
+        made.head,
+        len(body),
+        retry.whole,
+        retry.milliseconds,
+        identifier,
+    )
+    return Refused(endpoint.label, made.status, head, body, told)
 
 
 def _make(endpoint: Endpoint, problem: Problem) -> _Made:

@@ -83,10 +83,12 @@ class Parsing(HttpToolsProtocol):
         turns = self._turns
         if self._waits_since is not None:
             self._hold(data)
+            if turns.held_bytes > _HELD_BY_ALL:
+                self._read()
         elif self.idle and data.startswith(_PROBES):
             self._probes = True
             self._hold(data)
-            turns.probe(self._read)
+            turns.probe(self._client, self._read)
         elif turns.held_bytes + len(data) > _HELD_BY_ALL or self.pipeline:
             self._unparsed += data
             self._parse()
