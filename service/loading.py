@@ -47,7 +47,7 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
     loaded = {}
     for name, source in settings.models.items():
         log.info("loading %s from %s", name, source)
-        tell_stage(f"loading {name} from {source}")
+        tell_stage(f"fetching or loading {name} from {source}")
         loaded[name] = load(
             source,
             kind=settings.backend,

@@ -13,6 +13,7 @@ when the models were ready: the system can take back what is read of them later.
 """
 
 import math
+import random
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ from model.control_groups import group_files, read_lines
 from model.errors import ModelError
 from model.tokenization.long_text import BYTES_PER_CHARACTER
 from service.engine.permit import Permit
-from service.problems import Problem
+from service.problems import Problem, retry_after
 from service.settings import Settings
 from service.sharing.board import ANSWERS as ANSWER_ROW
 from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
@@ -130,7 +131,7 @@ class Memory:
                     "overloaded",
                     f"Responses of {answers_bytes} bytes are in progress, this one could have {size}, "
                     f"and the limit is {self.answers_limit}: retry in a second, or request less.",
-                    headers={"Retry-After": "1"},
+                    headers=_retry(),
                     members={"limit": self.answers_limit, "actual": answers_bytes + size},
                 )
             if not self._fits(permit, ANSWER * size):
@@ -255,7 +256,7 @@ class Memory:
             "overloaded",
             f"Requests are using {held} bytes of memory, this one needs {size} more, and the limit is "
             f"{self.limit}: retry in a second, or send less per request.",
-            headers={"Retry-After": "1"},
+            headers=_retry(),
             members={"limit": self.limit, "actual": actual},
         )
 
@@ -282,3 +283,8 @@ def memory_given(root: Path = Path("/")) -> int:
     for path in group_files(root, "memory", v2="memory.max", v1="memory.limit_in_bytes"):
         limits += [int(line) for line in read_lines(path) if line.isdigit()]
     return min(limits, default=sys.maxsize)
+
+
+def _retry() -> dict[str, str]:
+    """Say when to come back: when memory is free again nobody knows, but not all at the same time."""
+    return retry_after(random.uniform(1.0, 2.0))  # noqa: S311 - not a secret

@@ -188,7 +188,9 @@ def _try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config:
     """Tokenize texts that are likely to fail, so that a fault shows at startup and not in a request."""
     try:
         encodings = [
-            *tokenizer.encode([*_ODD_TEXTS, ("a", "b"), "a " * (2 * min(tokenizer.max_length, _LONG))]),
+            *tokenizer.encode(
+                [*_ODD_TEXTS, ("a", "b"), "a " * tokenizer.fitting(2 * min(tokenizer.max_length, _LONG))]
+            ),
             *(e for prompt in layout.prompts.values() for e in tokenizer.encode(["a"], prompt=prompt)),
         ]
     except (KeyboardInterrupt, SystemExit, CheckpointError):

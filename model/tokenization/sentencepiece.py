@@ -54,13 +54,13 @@ def read_sentencepiece(path: Path) -> SentencePiece | None:
 
 
 def longest_replacement(characters: bytes) -> int:
-    """Return the length of the longest text, in characters, that a map of characters replaces one with.
+    """Return how many characters a map of characters replaces one with at most, or 1 if it replaces none.
 
     A map consists of the size of its index in four bytes, the index, and the replacements, ended by zeros.
     """
     (size,) = struct.unpack("<I", characters[:4].ljust(4, b"\0"))
     replacements = characters[4 + size :].split(b"\0")
-    return max(len(replacement.decode(errors="replace")) for replacement in replacements)
+    return max(1, *(len(replacement.decode(errors="replace")) for replacement in replacements))
 
 
 def _model(content: bytes) -> SentencePiece | None:

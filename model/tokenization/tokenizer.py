@@ -24,6 +24,9 @@ from model.tokenization.subwords import Subwords
 
 log = logging.getLogger(__name__)
 
+# Characters of a short word, with a space.
+_SHORT_WORD = 5
+
 Text = str | tuple[str, str]
 """One input: a text, or a text and its pair."""
 Side = Literal["right", "left"]
@@ -118,6 +121,10 @@ class TextTokenizer:
         for warning in slow.warnings():
             log.warning("%s: %s", path, warning)
         return cls(tokenizer, max_length, slow=slow)
+
+    def fitting(self, words: int) -> int:
+        """Return of so many short words as many as no expression takes long for."""
+        return words if self.slow.shortest is None else min(words, self.slow.shortest // _SHORT_WORD)
 
     added = 0
     """No text has more tokens than bytes, apart from special ones."""

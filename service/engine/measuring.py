@@ -44,7 +44,7 @@ def plain_want(info: ModelInfo) -> Want:
 def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WORDS) -> Encoding:
     """Return a text of so many words, or of half as many as the model reads."""
     # Not longer than the model reads: the truncator is only created for a client's overlong text.
-    (encoding,) = tokenizer.encode(["word " * min(info.max_length // 2, words)])
+    (encoding,) = tokenizer.encode(["word " * tokenizer.fitting(min(info.max_length // 2, words))])
     return encoding
 
 

@@ -34,7 +34,7 @@ def choose_format(request: Request, formats: tuple[Format, ...] = tuple(FORMATS)
             "not-acceptable",
             f"The header Accept has {len(accept)} characters in {_parts(accept)} parts and the limits are "
             f"{_MAX_CHARACTERS} and {_MAX_PARTS}: list fewer media types.",
-            members={"field": "Accept", "limit": _MAX_CHARACTERS, "actual": len(accept)},
+            members={"field": "Accept"},
         )
     chosen = _best(accept, formats)
     if chosen is None:

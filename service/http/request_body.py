@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -174,11 +175,11 @@ async def parse_body(
     return Body(parsed.value, parsed.lengths, transient)
 
 
-def deadline(request: Request, timeout_s: float) -> float:
-    """Return the seconds this request may take: `timeout_s`, or the client's header if shorter."""
+def deadline(request: Request) -> float:
+    """Return the seconds that the client's header gives this request; infinity without one."""
     header = request.headers.get("x-request-timeout-ms")
     if header is None:
-        return timeout_s
+        return math.inf
     digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
     if not (digits and int(header) > 0):
         raise Problem(
@@ -187,7 +188,7 @@ def deadline(request: Request, timeout_s: float) -> float:
             f"most {_MAX_DIGITS} digits.",
             members={"field": "X-Request-Timeout-Ms", "actual": header},
         )
-    return min(timeout_s, int(header) / 1000)
+    return int(header) / 1000
 
 
 def _check_content(request: Request) -> None:

@@ -67,8 +67,9 @@ class Exchange:
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
         state: ServiceState = request.app.state.service
+        own_s = deadline(request)
         engine = state.engine(parsed.body.model)
-        seconds = deadline(request, engine.timeout_s)
+        seconds = min(engine.timeout_s, own_s)
         context = context_of(request.scope)
         left_s = seconds - context.waited_s
         until = asyncio.get_running_loop().time() + left_s

@@ -22,7 +22,7 @@ def take_place(place: int) -> None:
 def tell_stage(stage: str) -> None:
     """Note what this process does now, as in "loading mini from /models/mini"."""
     start = _own * _BYTES
-    _memory[start : start + _BYTES] = stage.encode()[:_BYTES].ljust(_BYTES, b"\0")
+    _memory[start : start + _BYTES] = stage.encode(errors="replace")[:_BYTES].ljust(_BYTES, b"\0")
 
 
 def stage_of(place: int = 0) -> str:

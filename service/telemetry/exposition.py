@@ -124,7 +124,8 @@ class _Family(Collector):
         return (s for s in self._series if "key" not in s.labels or s.labels["key"] in keys)
 
     def _write_new(self) -> None:
-        about, kind, *lines = generate_latest(self).decode().splitlines(keepends=True)
+        # Not splitlines, which also splits at characters that may be in a label's value.
+        about, kind, *lines = [f"{line}\n" for line in generate_latest(self).decode().split("\n")[:-1]]
         self.header = about + kind
         each = len(lines) // len(self._new)
         for i, series in enumerate(self._new):

@@ -29,7 +29,7 @@ class Processes(Collector):
     def __init__(self, supervisor: int) -> None:
         self._supervisor = supervisor
         self._walked: Sequence[Path] = ()
-        self._walked_at = 0.0
+        self._walked_at, self._walked_bytes = 0.0, 0
         self._counted_twice = 0
         """Bytes of shared pages that the sum of the processes' sizes counts more than once."""
 
@@ -68,12 +68,17 @@ class Processes(Collector):
         )
 
     def _resident_bytes(self, folders: Sequence[Path]) -> int:
-        """Return the memory of the processes; how much of it they share is as of the last minute."""
+        """Return the memory of the processes; how much of it they share is as of the last minute.
+
+        If they have become smaller since, it may be what they share that has.
+        """
         each_by_itself = sum(map(_resident_bytes, folders))
-        if folders != self._walked or time.monotonic() - self._walked_at > _WALK_S:
+        old = time.monotonic() - self._walked_at > _WALK_S or each_by_itself < self._walked_bytes
+        if folders != self._walked or old:
             shares = (proportional_bytes(int(folder.name)) or _resident_bytes(folder) for folder in folders)
             self._counted_twice = each_by_itself - sum(shares)
             self._walked, self._walked_at = folders, time.monotonic()
+            self._walked_bytes = each_by_itself
         return each_by_itself - self._counted_twice
 
 

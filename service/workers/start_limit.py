@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 from service.system.stages import stage_of
@@ -40,9 +41,11 @@ class StartLimit:
     def end(self) -> None:
         """Say that this process has started; too late once the sentence is written."""
         os.kill(self._writer, signal.SIGKILL)
-        _, status = os.waitpid(self._writer, 0)
-        if os.waitstatus_to_exitcode(status) == _WRITTEN:
-            os._exit(1)
+        # Where this process was started with SIGCHLD ignored, the system keeps no status of those it forked.
+        with suppress(ChildProcessError):
+            _, status = os.waitpid(self._writer, 0)
+            if os.waitstatus_to_exitcode(status) == _WRITTEN:
+                os._exit(1)
         faulthandler.cancel_dump_traceback_later()
         os.close(self._traces)
 

@@ -281,8 +281,9 @@ class Protocol(Parsing):
 
     @property
     def has_unread(self) -> bool:
-        """Whether bytes have arrived that are not read yet."""
-        return not self.transport.is_closing() and unread(self.transport) > 0
+        """Whether bytes have arrived that are about to be read."""
+        reads = not (self.flow.read_paused or self.transport.is_closing())
+        return reads and unread(self.transport) > 0
 
     def close_idle(self) -> None:
         """Close it to make room for others; its last response may still be in transit."""

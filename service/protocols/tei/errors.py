@@ -73,7 +73,7 @@ def _sentence(problem: Problem) -> str:
     match problem.kind:
         case "too-many-inputs":
             return f"batch size {members['actual']} > maximum allowed batch size {members['limit']}"
-        case "input-too-long":
+        case "input-too-long" if "tokens" in problem.detail:
             return (
                 f"Input validation error: `inputs` must have less than {members['limit']} tokens. Given: "
                 f"{members['actual']}"
