@@ -41,7 +41,7 @@ from model.checkpoints.source import EMBEDDED
 
 _START_S = 180.0
 _OPENING_S, _ACCEPTING_S, _ANSWERING_S = 30.0, 15.0, 60.0
-_SETTLE_S = 8.0
+_SETTLE_S = 6.0
 _SILENCE_S = 1.0
 """The target for the longest that `/livez` takes."""
 _SPARE_FILES = 500

@@ -40,7 +40,7 @@ class Published:
             number, start = self._half(edition)
             size, checksum = self._numbers[number], self._numbers[number + 1]
             content = self._memory[start : start + size]
-            # Otherwise the writer may have begun with this half again, or its writes arrived in another order.
+            # Otherwise the writer may have begun with this half again, or its writes came in another order.
             if self.edition == edition and zlib.crc32(content) == checksum:
                 return edition, content
 
