@@ -263,6 +263,7 @@ class ServiceState:
                 engines.values(),
                 self.writing,
                 lambda: self.memory.changed,
+                answering=lambda: self.in_flight > 0,
                 given=self._memory_given,
                 elsewhere=lambda: self.column.elsewhere(GROWTH),
             )

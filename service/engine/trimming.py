@@ -38,13 +38,16 @@ class MemoryTrimmer:
         executor: Executor,
         ended: Callable[[], float] = lambda: 0.0,
         *,
+        answering: Callable[[], bool] = lambda: False,
         given: int = sys.maxsize,
         elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
         """Watch the engines; `ended` returns when the last request ended, whether run or refused.
 
+        `answering` says whether requests of any kind are being answered.
         `given` is the service's memory limit in bytes, and `elsewhere` what its other processes use of it.
         """
+        self._answering = answering
         self._elsewhere = elsewhere
         self._engines = engines
         self._executor = executor
@@ -68,7 +71,12 @@ class MemoryTrimmer:
         since = self._idle_since()
         if since != self._idle_period:
             self._idle_period, self._idle_trims = since, 0
-        if since is None or self._idle_trims == _IDLE_TRIMS:
+        if since is None:
+            return
+        if self._idle_trims == _IDLE_TRIMS:
+            # Requests that compute nothing have come, and perhaps gone.
+            if resident - self._baseline_bytes > _MIN_GROWTH_BYTES and not self._answering():
+                self._idle_period = None
             return
         if time.perf_counter() - since < IDLE_S + self._idle_trims * _INTERVAL_S:
             return

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -99,6 +100,30 @@ def test_a_body_that_never_ends_is_not_waited_for_long() -> None:
         start = time.monotonic()
         assert connection.recv(1) == b""
         assert 1 < time.monotonic() - start < 10
+
+
+def test_a_client_that_comes_back_too_early_is_told_the_same_time(full: Service) -> None:
+    """Or else one that never waits would put off all others."""
+    with full.connect() as connection:
+        told = []
+        for _ in range(100):
+            connection.sendall(request_bytes(body=GOOD))
+            told.append(int(read_answer(connection).headers["retry-after-ms"]))
+    assert told == sorted(told, reverse=True)
+    assert told[0] < 60_000
+
+
+def test_a_client_that_does_not_read_is_not_refused_for_ever(full: Service) -> None:
+    """Its refusals would fill the memory; so no more of its requests are read."""
+    requests = 1000 * request_bytes(body=GOOD)
+    with full.connect() as connection:
+        connection.settimeout(2)
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < 2**26:
+                sent += connection.send(requests)
+    assert sent < 2**24
+    assert post(full, {"inputs": "a"}).status_code == 429
 
 
 def test_pipelined_requests_are_answered_in_order(full: Service) -> None:

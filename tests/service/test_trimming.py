@@ -37,8 +37,10 @@ class Process:
         monkeypatch.setattr(trimming, "own_bytes", lambda: self.size - self.files)
         monkeypatch.setattr(trimming, "trim_memory", self.trim)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
-        self.trims = 0
-        self.trimmer = MemoryTrimmer([cast("Engine", self)], Inline(), given=2 * SMALL)
+        self.trims, self.answering = 0, False
+        self.trimmer = MemoryTrimmer(
+            [cast("Engine", self)], Inline(), answering=lambda: self.answering, given=2 * SMALL
+        )
 
     def trim_memory(self) -> None:
         self.calls += 1
@@ -92,6 +94,19 @@ def test_what_stays_is_not_asked_for_again(process: Process, monkeypatch: pytest
     assert [process.look_after(1) for _ in range(4)] == [2, 3, 3, 3]
     process.run(grows=2**20)
     assert process.look_after(IDLE_S) == 3
+
+
+def test_what_requests_without_batches_leave_is_given_back_too(process: Process) -> None:
+    """Thousands of refusals leave memory though no engine has run; not while more are being answered."""
+    process.run(grows=100 * 2**20)
+    process.look_after(IDLE_S)
+    calls = [process.look_after(1) for _ in range(4)][-1]
+    process.size += 100 * 2**20
+    process.answering = True
+    assert [process.look_after(1) for _ in range(4)][-1] == calls
+    process.answering = False
+    assert [process.look_after(1) for _ in range(4)][-1] == calls + 1
+    assert process.size == SMALL
 
 
 def test_what_is_freed_a_moment_after_the_first_trim_is_given_back(
