@@ -26,8 +26,9 @@ Step = Callable[[], None]
 
 TURN_S = 0.001
 """A turn ends after the first step of reading that reaches this many seconds."""
-# Requests begun in one turn: each takes about a third of a millisecond, right after the turn.
-_BEGUN = 2
+# In one turn requests are begun until they take so long, as far as is known; they run right after it. Many are
+# begun together so that their texts share a batch.
+_BEGIN_S = 0.005
 # Of the average time that a request takes on the event loop.
 _WEIGHT = 0.05
 # Clients whose recent use is remembered, at least.
@@ -132,7 +133,7 @@ class Turns:
         """Begin to serve a request, in a task of its own: now or in another turn, as `read` does."""
         self._schedule()
         client = self._client(name)
-        if self._beginning.waiting or self._begun >= _BEGUN:
+        if self._beginning.waiting or not self._may_begin:
             self._append(self._beginning, client, step)
         else:
             self._begun += 1
@@ -155,6 +156,10 @@ class Turns:
         """Record how long a request took on the event loop."""
         self._request_s += (seconds - self._request_s) * (_WEIGHT if self._request_s else 1.0)
 
+    @property
+    def _may_begin(self) -> bool:
+        return not self._begun or self._begun * self._request_s < _BEGIN_S
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -169,7 +174,7 @@ class Turns:
             self.on_turn()
             if self._probes.waiting:
                 self._take(self._probes)[1]()
-            while self._beginning.waiting and self._begun < _BEGUN:
+            while self._beginning.waiting and self._may_begin:
                 self._begun += 1
                 self._take(self._beginning)[1]()
             while self._reading.waiting and self._read_s < TURN_S:

@@ -11,7 +11,7 @@ it leaves free. So a single client gets half of it, two get a third each, and a 
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, islice
+from itertools import count, islice, repeat
 from typing import Generic, Protocol, TypeVar
 
 from service.sharing.board import Ledger, alone
@@ -170,9 +170,7 @@ class ClientQueues(Generic[SizedT]):
         self, key: Callable[[SizedT], float], number: int
     ) -> "list[tuple[ClientQueue[SizedT], SizedT]]":
         """List up to `number` sequences of all clients by a key, in whose order those of a client wait."""
-        entries = [
-            [(queue, sequence) for sequence in islice(queue.waiting, number)] for queue in self.queues()
-        ]
+        entries = (zip(repeat(queue), queue.waiting) for queue in self.queues())
         return list(islice(heapq.merge(*entries, key=lambda entry: key(entry[1])), number))
 
     @property

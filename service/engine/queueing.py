@@ -200,7 +200,7 @@ class WaitingQueue:
                 ahead = companions(clients.first(number))
             chosen = _choose(ahead, budget, cost)
             if not only_light and self._makes_late([ahead[i][1] for i in chosen], budget):
-                ahead = clients.first_by(_until, number)
+                ahead = companions(clients.first_by(_until, number))
                 chosen = _choose(ahead, budget, cost)
             yields = False
             if chosen:

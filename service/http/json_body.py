@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from service.system.off_loop import off_loop
+
 MAX_INDICES = 4096
 """Items of a list of indices: more than any model has layers or heads, and most have positions."""
 REST = "send the others in another request"
@@ -56,9 +58,13 @@ async def parse(body: bytes, *, max_items: int, max_values: int) -> Parsed:
     If it has more than `max_values` values, lists and objects that are fields are cut to `max_items`.
     Raises orjson.JSONDecodeError, and TooManyValuesError if that is not enough.
     """
-    if len(body) <= _SMALL_BYTES or _count_bound(body) <= max_values:
+    if len(body) <= _SMALL_BYTES:
         return Parsed(orjson.loads(body))
-    shorter, lengths = await asyncio.to_thread(_cut, body, max_items, max_values)
+    if _count_bound(body) <= max_values:
+        parsed = Parsed(orjson.loads(body))
+        await asyncio.sleep(0)  # to check as many values as that takes as long again
+        return parsed
+    shorter, lengths = await off_loop(_cut, body, max_items, max_values)
     value = orjson.loads(shorter)
     if not lengths:
         return Parsed(value)

@@ -29,6 +29,7 @@ from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Expected, Item
 from service.serialization.precision import Precision
 from service.settings import Settings
+from service.system.off_loop import off_loop
 
 T = TypeVar("T")
 
@@ -96,7 +97,7 @@ class Exchange:
 
     async def off_loop(self, work: Callable[[], T], *, steps: int) -> T:
         """Run work of many steps in a thread, and of few steps directly."""
-        return await asyncio.to_thread(work) if steps > _INLINE_STEPS else work()
+        return await off_loop(work) if steps > _INLINE_STEPS else work()
 
     async def tokenize(
         self,

@@ -1,6 +1,5 @@
 """Reads an inference request: JSON, and bytes after it, compressed as a whole or not."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,6 +24,7 @@ from service.serialization.decompression import (
     decompress,
     most_bytes,
 )
+from service.system.off_loop import off_loop
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 OUTPUT = "embedding"
@@ -85,7 +85,7 @@ async def _read(request: Request, model: str, content: bytes, length: int) -> In
     def read() -> list[Text] | list[Ids]:
         return read_inputs(body.inputs, octets, state.settings)
 
-    inputs = read() if len(content) <= _INLINE_BYTES else await asyncio.to_thread(read)
+    inputs = read() if len(content) <= _INLINE_BYTES else await off_loop(read)
     state.memory.release_part(context_of(request.scope).permit, parsed.transient)
     return Inference(model, inputs, body.parameters, binary, body.id)
 
@@ -148,7 +148,7 @@ async def _decompressed(request: Request, content: bytes, coding: str) -> bytes:
         if most <= _INLINE_BYTES:
             body = decompress(content, coding, limit)
         else:
-            body = await asyncio.to_thread(decompress, content, coding, limit)
+            body = await off_loop(decompress, content, coding, limit)
     except LargerError:
         raise too_large(limit + 1, limit) from None
     except DamagedError as error:

@@ -1,0 +1,21 @@
+"""Runs Python code beside the event loop, in one thread.
+
+Such code holds the interpreter, for which the event loop then waits up to a few milliseconds at every step
+(`process.py`). With several threads it would wait for each of them in turn, and all would take as long.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+# Its thread starts with the first call, so processes can be forked before.
+_thread = ThreadPoolExecutor(1, thread_name_prefix="off-loop")
+
+
+async def off_loop(work: Callable[..., T], *arguments: Any) -> T:
+    """Call something in the thread, after what others have called there; returns and raises what it does."""
+    return await asyncio.get_running_loop().run_in_executor(_thread, partial(work, *arguments))
