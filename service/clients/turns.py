@@ -26,8 +26,8 @@ Step = Callable[[], None]
 
 TURN_S = 0.001
 """A turn ends after the first step of reading that reaches this many seconds."""
-# In one turn requests are begun until they take so long, as far as is known; they run right after it. Many are
-# begun together so that their texts share a batch.
+# In one turn requests are begun until they take so long, as far as is known; they run right after it. Many
+# are begun together so that their texts share a batch.
 _BEGIN_S = 0.005
 # Of the average time that a request takes on the event loop.
 _WEIGHT = 0.05
