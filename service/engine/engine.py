@@ -358,9 +358,10 @@ class Engine:
             arrived=arrived,
             client=permit.client,
         )
+        expected = {length: speed.seconds(length) for length in set(lengths)}
         sequences = [
-            Waiting(job, i, encoding, want, speed.seconds(len(encoding)))
-            for i, (encoding, want) in enumerate(zip(encodings, wants, strict=True))
+            Waiting(job, i, encoding, want, expected[length])
+            for i, (encoding, want, length) in enumerate(zip(encodings, wants, lengths, strict=True))
         ]
         self._queue.add(sequences, expected=self._expected_tokens(permit.body_bytes) > 0)
         return job

@@ -287,11 +287,13 @@ class WaitingQueue:
 
     def _begin(self, batch: list[Waiting]) -> None:
         """Count a batch as running."""
-        seconds = 0.0
+        by_job: dict[Job, float] = {}
         for waiting in batch:
-            seconds += waiting.seconds
-            waiting.job.waiting_s -= waiting.seconds
-            self._deadlines.add(waiting.job.until, -waiting.seconds)
+            by_job[waiting.job] = by_job.get(waiting.job, 0.0) + waiting.seconds
+        for job, of_job in by_job.items():
+            job.waiting_s -= of_job
+            self._deadlines.add(job.until, -of_job)
+        seconds = sum(by_job.values())
         self._waiting_s = self._waiting_s - seconds if self._clients.inputs else 0.0
         self._running[id(batch)] = seconds, time.perf_counter()
         self._report()

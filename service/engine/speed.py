@@ -5,6 +5,7 @@ token that it attends to. What that misses, such as long texts that leave the ca
 between one power of two and the next.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 # How much one batch changes what is known, and by how much one may seem to be off.
@@ -45,9 +46,9 @@ class Speed:
         known = [factor for factor in self._fastest if factor is not None]
         least = min([_UNSEEN, *known])
         total = 0.0
-        for length in lengths:
+        for length, number in Counter(lengths).items():
             factor = self._fastest[length.bit_length()]
-            total += self._plain(length) * (least if factor is None else min(factor, 1.0))
+            total += number * self._plain(length) * (least if factor is None else min(factor, 1.0))
         return total
 
     def record(self, lengths: Sequence[int], seconds: float) -> None:
