@@ -22,8 +22,8 @@ from service.engine.engine import Engine
 from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
-from service.problems import Problem, retry_after
-from service.refusals import Overload, Refusal
+from service.problems import Problem
+from service.refusals import Overload, Refusal, retry_after
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
@@ -47,8 +47,8 @@ _FLUSH_S, _LAST_S = 2.0, 0.2
 
 # When to come back, in seconds: at most while loading, and when a worker is being replaced.
 _LONGEST_S, _REPLACED_S = 30.0, 5.0
-# How often refusals on arrival are logged.
-_SAID_S = 1.0
+# How often refusals on arrival are logged, in seconds.
+_LOGGED_S = 1.0
 
 STUCK_EXIT_CODE = 70
 """EX_SOFTWARE: computations hung, so the process must be restarted."""
@@ -116,7 +116,7 @@ class ServiceState:
         self._refused: Counter[str] = Counter()
         """The requests that were refused on arrival since this was last logged, by kind."""
         self._not_ready = Refusal("not-ready", self._unready_retry, self._unready_problem)
-        self._said = self._begun = time.monotonic()
+        self._logged_at = self._begun = time.monotonic()
         self.drain_expired = False
         self.writing = ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
         """Serializes large responses, piece by piece."""
@@ -187,7 +187,7 @@ class ServiceState:
     @property
     def may_refuse(self) -> bool:
         """Whether `refusal` might return one: False most of the time, at little cost."""
-        return self._unready or self._overload.likely
+        return self._unready or self._overload.may_refuse
 
     def refusal(self, client: str, body_bytes: int) -> Refusal | None:
         """Return why a request must be refused on arrival, None if it may be served; counts it if so."""
@@ -220,7 +220,7 @@ class ServiceState:
 
     def _unready_problem(self, retry: Retry) -> Problem:
         unhealthy = "A computation hangs, and a new worker is taking over: retry in a few seconds."
-        headers = retry_after(retry.seconds)
+        headers = retry_after(retry)
         if self.phase is Phase.DRAINING:
             headers["Connection"] = "close"  # so that the client's next request reaches another instance
         detail = _EXPLANATIONS.get(self.phase, unhealthy)
@@ -319,12 +319,12 @@ class ServiceState:
     def _log_refusals(self) -> None:
         """Log how many requests were refused on arrival: a line for each would cost more than the refusal."""
         now = time.monotonic()
-        if self._refused and now - self._said >= _SAID_S:
+        if self._refused and now - self._logged_at >= _LOGGED_S:
             kinds = ", ".join(f"{number} {kind}" for kind, number in self._refused.items())
-            log.info("requests refused on arrival in the last %.1f s: %s", now - self._said, kinds)
+            log.info("requests refused on arrival in the last %.1f s: %s", now - self._logged_at, kinds)
             self._refused.clear()
         if not self._refused:
-            self._said = now
+            self._logged_at = now
 
     @property
     def _hangs_allowed(self) -> int:

@@ -24,8 +24,10 @@ from pathlib import Path
 from model.control_groups import group_files, read_lines
 from model.errors import ModelError
 from model.tokenization.long_text import BYTES_PER_CHARACTER
+from service.engine.admission import Retry
 from service.engine.permit import Permit
-from service.problems import Problem, retry_after
+from service.problems import Problem
+from service.refusals import retry_after
 from service.settings import Settings
 from service.sharing.board import ANSWERS as ANSWER_ROW
 from service.sharing.board import GROWTH, LARGE, MEMORY, Column, alone
@@ -286,5 +288,5 @@ def memory_given(root: Path = Path("/")) -> int:
 
 
 def _retry() -> dict[str, str]:
-    """Say when to come back: when memory is free again nobody knows, but not all at the same time."""
-    return retry_after(random.uniform(1.0, 2.0))  # noqa: S311 - not a secret
+    """Say when to come back: it is not known when memory is free again, but not all should come together."""
+    return retry_after(Retry.after(random.uniform(1.0, 2.0)))  # noqa: S311 - not a secret

@@ -1,6 +1,5 @@
 """Every error a client can receive: error -> status table -> problem+json (RFC 9457)."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -158,16 +157,6 @@ class ProblemDocument(BaseModel):
     detail: str
     instance: str
     request_id: str
-
-
-def retry_after(seconds: float, whole: int | None = None) -> dict[str, str]:
-    """Say in headers when to come back.
-
-    In whole seconds (RFC 9110 §10.2.3), rounded up unless given, and in milliseconds, which OpenAI's
-    libraries read first.
-    """
-    milliseconds = max(1, math.ceil(1000 * seconds))
-    return {"Retry-After": str(whole or -(-milliseconds // 1000)), "retry-after-ms": str(milliseconds)}
 
 
 def shut_down_too_soon() -> Problem:

@@ -11,7 +11,7 @@ from typing import Any
 from service.clients.turns import Turns
 from service.engine.admission import OverloadedError, Retry
 from service.engine.engine import Engine
-from service.problems import Problem, retry_after
+from service.problems import Problem
 
 # While at most this many steps wait for the event loop, it has time for further requests.
 _CROWD = 100
@@ -46,7 +46,7 @@ class Overload:
         self._likely_until = 0.0
 
     @property
-    def likely(self) -> bool:
+    def may_refuse(self) -> bool:
         """Whether `refusal` might return one: False most of the time, at little cost."""
         if time.monotonic() < self._likely_until or self._turns.waiting > _CROWD:
             return True
@@ -86,12 +86,20 @@ class Overload:
         return Refusal("overloaded", refused.retry, partial(_full, engine, client, body_bytes))
 
 
+def retry_after(retry: Retry) -> dict[str, str]:
+    """Say in headers when to come back: in whole seconds (RFC 9110 §10.2.3), and in milliseconds.
+
+    OpenAI's libraries read the milliseconds first.
+    """
+    return {"Retry-After": str(retry.whole), "retry-after-ms": str(retry.milliseconds)}
+
+
 def overloaded(error: OverloadedError) -> Problem:
     """Make the 429 of a request that a queue has no room for."""
     return Problem(
         "overloaded",
         f"{error} Retry when Retry-After says, or send fewer texts per request.",
-        headers=retry_after(error.retry.seconds, error.retry.whole),
+        headers=retry_after(error.retry),
         members={"limit": error.limit, "actual": error.waiting, "requested": error.requested},
     )
 
@@ -109,5 +117,5 @@ def _crowded(wait_s: float, retry: Retry) -> Problem:
         "overloaded",
         f"So many requests have arrived that this one would be begun in {wait_s:.2g} s: retry when "
         "Retry-After says, or use fewer connections.",
-        headers=retry_after(retry.seconds, retry.whole),
+        headers=retry_after(retry),
     )

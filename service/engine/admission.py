@@ -70,8 +70,8 @@ class Backlog:
         """How many other processes have work for the device."""
         return sum(other[WORK] > 0 for other in self._column.others)
 
-    def beside(self, model: str) -> float:
-        """Return the part of other models and processes, in seconds."""
+    def beside(self, model: str | None = None) -> float:
+        """Return the part of other models and processes, in seconds; without a model, that of all."""
         own = sum(seconds for name, seconds in self._by_model.items() if name != model)
         return own + self._column.elsewhere(WORK) / 1e9
 
@@ -88,11 +88,14 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is before a request: seconds of work, of which some are its client's own, of so many clients."""
+    """What is before a request."""
 
     seconds: float
+    """Of work, on all cores."""
     own_s: float
+    """Of that, the work of the request's own client."""
     clients: int
+    """How many clients have work waiting."""
 
 
 def exceeds(demand: Demand, load: Load, limit_s: float) -> bool:
@@ -161,14 +164,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Why a queue refuses a request of so many seconds, and others like it.
-
-    It would find room after `wait_s`, and requests of `room_s` together fit at once.
-    """
+    """Why a queue refuses a request, and others like it; times are in seconds."""
 
     wait_s: float
+    """After which it would find room."""
     seconds: float
+    """That it would take to run."""
     room_s: float
+    """That requests may take together which come back at once."""
     returns: "Returns"
 
     def retry(self) -> Retry:

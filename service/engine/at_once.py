@@ -80,7 +80,7 @@ class AtOnce:
         return outputs
 
     def _is_brief(self, tokens: int) -> bool:
-        """Whether so many tokens, on all cores, take so little time that others may wait for them.
+        """Whether this number of tokens, on all cores, takes so little time that others may wait for them.
 
         On a machine that was busy at the start, the batches of runners are faster than what was measured.
         """

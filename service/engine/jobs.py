@@ -44,7 +44,7 @@ class Job:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody waits for the rest of it."""
+        """Whether its client waits for the rest of it."""
         return not (self.abandoned or self.finished)
 
     def complete(self, index: int, output: Output) -> None:
@@ -118,7 +118,7 @@ class Deadlines:
                 self._work.pop(part, None)
 
     def permit(self, seconds: float, until: float, stretch: float) -> bool:
-        """Whether work of so many seconds may run now, before all that is due before `until`.
+        """Whether work that takes `seconds` may run now, before all that is due before `until`.
 
         Everything takes `stretch` times as long as it would take the device alone.
         """

@@ -26,7 +26,7 @@ _SHORT_WORDS = 30
 _WARM_WORDS = 512
 # The text that shows what attention costs: the first of these of which a layer takes less than a second.
 _LONG_WORDS, _LONG_S = (2048, 512, 128), 1.0
-# A measurement is the least of so many passes, of which none begins after this time.
+# How many passes a measurement is the least of, and after how many seconds no other one begins.
 _PASSES, _REPEATED_S = 5, 0.25
 
 # At this fraction of the best rate, a smaller batch is better: its requests wait less.
@@ -42,7 +42,7 @@ def plain_want(info: ModelInfo) -> Want:
 
 
 def short_text(tokenizer: TextTokenizer, info: ModelInfo, words: int = _SHORT_WORDS) -> Encoding:
-    """Return a text of so many words, or of half as many as the model reads."""
+    """Return a text of at most `words` words, and of half as many as the model reads."""
     # Not longer than the model reads: the truncator is only created for a client's overlong text.
     (encoding,) = tokenizer.encode(["word " * tokenizer.fitting(min(info.max_length // 2, words))])
     return encoding

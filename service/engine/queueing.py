@@ -48,7 +48,7 @@ _MARGIN = 1.1
 # Of the time in which requests must be answered, what may come back at once and fits.
 _AT_ONCE = 1 / 4
 _LOADED = 1 / 8
-"""Of what the queue holds: with less than this, a request that is small has room whoever sends it."""
+"""Of what the queue holds: with less than this, a small request of any client has room."""
 
 
 class WaitingQueue:
@@ -138,7 +138,7 @@ class WaitingQueue:
     @property
     def loaded(self) -> bool:
         """Whether more waits than a part of what fits, about: if not, small requests need not be checked."""
-        tokens, seconds = self._clients.occupied, self._backlog.beside("")
+        tokens, seconds = self._clients.occupied, self._backlog.beside()
         return tokens > _LOADED * self.max_tokens or seconds > _LOADED * self.timeout_s
 
     def refusal(self, demand: Demand) -> NoRoom | None:
@@ -303,8 +303,7 @@ class WaitingQueue:
 
         Its own batch may be full of others.
         """
-        rate = self._throughput.tokens_per_s
-        seconds = sum(waiting.seconds for waiting in chosen) + (budget / rate if rate else 0.0)
+        seconds = sum(waiting.seconds for waiting in chosen) + self._throughput.seconds(budget)
         until = max((waiting.job.until for waiting in chosen), default=math.inf)
         return not self._deadlines.permit(seconds, until, _MARGIN * (1 + self._backlog.busy_siblings))
 
@@ -312,15 +311,13 @@ class WaitingQueue:
         """Estimate how long the device takes for what waits and runs here."""
         now, lanes = time.perf_counter(), len(self._running)
         running = sum(max(0.0, s - (now - began) / lanes) for s, began in self._running.values())
-        rate = self._throughput.tokens_per_s
-        return self._waiting_s + running + (self._clients.reserved / rate if rate else 0.0)
+        return self._waiting_s + running + self._throughput.seconds(self._clients.reserved)
 
     def _load(self, client: str) -> Load:
         """Return what is before a further request of a client."""
         clients = self._clients
-        rate = self._throughput.tokens_per_s
         seconds = self._work_s() + self._backlog.beside(self._name)
-        own_s = clients.occupancy(client) / rate if rate else 0.0
+        own_s = self._throughput.seconds(clients.occupancy(client))
         return Load(seconds, min(own_s, seconds), clients.backlogged)
 
     def _check_room(self, demand: Demand, tolerance: float = 1.0) -> None:

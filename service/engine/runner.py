@@ -35,7 +35,7 @@ _EXPRESS_TOKENS = 64
 # share of a core. With more, other programs on the machine could starve it.
 _BACKGROUND = 5
 STILL_S = 4.0
-"""A pass hangs when it finishes nothing for so many seconds, and several times as long as a step takes."""
+"""Seconds, beside several times as long as a step takes, without a finished step: then a pass hangs."""
 _STILL = 4.0
 
 
@@ -64,7 +64,7 @@ class Runner:
     The EXPRESS lane runs small batches of light clients while the other lanes are busy with heavy ones; the
     operating system schedules it beside them.
 
-    A pass ends between two steps when nobody waits for any of its sequences any more. A thread that hangs
+    A pass ends between two steps once no client waits for any of its sequences. A thread that hangs
     cannot be killed: when its pass makes no progress it is abandoned, the batch fails, and a new thread
     takes over.
     """
@@ -142,7 +142,7 @@ class Runner:
         )
 
     def stop_unwanted(self) -> None:
-        """End the pass that runs if nobody waits for any of its sequences."""
+        """End the pass that runs if no client waits for any of its sequences."""
         shift = self._shift
         progress, batch = shift.progress, shift.batch
         if progress is not None and batch and not any(waiting.job.wanted for waiting in batch):
@@ -191,7 +191,7 @@ class Runner:
         try:
             outputs = self._compute(shift, batch)
         except Stopped:
-            return  # nobody waits for its outputs
+            return  # no client waits for its outputs
         except Exception as error:
             if not shift.relieved:
                 self._recover(shift, batch, error)

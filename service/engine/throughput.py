@@ -31,11 +31,14 @@ class Throughput:
     tokens_per_byte: float = _MIN_PER_BYTE
     speed: Speed = field(default_factory=Speed)
 
+    def seconds(self, tokens: int) -> float:
+        """Estimate how long all cores take for a number of tokens; 0 until measured."""
+        return tokens / self.tokens_per_s if self.tokens_per_s else 0.0
+
     def demand(self, client: str, tokens: int, within_s: float = math.inf) -> Demand:
-        """Return the demand of a request of about so many tokens, at least one."""
+        """Return the demand of a request of about this number of tokens, at least one."""
         tokens = max(1, tokens)
-        seconds = tokens / self.tokens_per_s if self.tokens_per_s else 0.0
-        return Demand(client, tokens, seconds, within_s)
+        return Demand(client, tokens, self.seconds(tokens), within_s)
 
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""

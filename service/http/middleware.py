@@ -8,10 +8,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints import Endpoints
+from service.engine.admission import Retry
 from service.http.connections.open_files import is_shortage
 from service.http.request_context import RequestContext, context_of, open_context
 from service.lifecycle import ServiceState
-from service.problems import INTERNAL_ERROR, Problem, retry_after, shut_down_too_soon
+from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
+from service.refusals import retry_after
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
 from service.telemetry.request_record import Ended, counted
 
@@ -53,7 +55,7 @@ def _internal_error(error: Exception, identifier: str) -> Problem:
         return Problem(
             "not-ready",
             "The service has too many open files and connections: retry in a moment.",
-            headers=retry_after(1.0),
+            headers=retry_after(Retry.after(1.0)),
         )
     log.error("request %s failed", identifier, exc_info=error)
     return Problem("internal-error", INTERNAL_ERROR)
