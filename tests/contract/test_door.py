@@ -117,6 +117,26 @@ def test_a_client_that_comes_back_too_early_is_told_the_same_time() -> None:
     assert told[1] > told[2]
 
 
+def test_clients_that_share_the_connection_of_a_proxy_have_times_of_their_own() -> None:
+    """What one of them was told is nothing to the other."""
+    with serve(
+        "--loading",
+        module="tests.support.timed",
+        wait=False,
+        exit_code=None,
+        trusted_proxies="127.0.0.1",
+    ) as service:
+        service.wait_until_listening()
+        time.sleep(1.5)
+        with service.connect() as connection:
+            told = []
+            for client in ("192.0.2.1", "192.0.2.2"):
+                connection.sendall(request_bytes(body=GOOD, headers=[f"X-Forwarded-For: {client}"]))
+                told.append(int(read_answer(connection).headers["retry-after-ms"]))
+                time.sleep(0.2)
+    assert told[1] > told[0] + 100
+
+
 def test_a_client_that_does_not_read_is_not_refused_for_ever(full: Service) -> None:
     """Its refusals would fill the memory; so no more of its requests are read."""
     requests = 1000 * request_bytes(body=GOOD)
@@ -168,7 +188,7 @@ def test_refusals_have_one_line_for_all_of_a_second(full: Service) -> None:
 
 
 def test_without_a_key_it_is_a_401_as_ever() -> None:
-    """Who has no key learns nothing of the load."""
+    """A client without a key learns nothing of the load."""
     key: Json = {"api_keys": "a-key-of-sixteen-letters"}
     with serve(module="tests.support.doubles", exit_code=None, **FULL, **key) as service:
         assert service.raw(request_bytes(body=GOOD)).status_code == 401

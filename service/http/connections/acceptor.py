@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable
 
-# In one turn of the event loop it accepts for so many seconds, or so many connections.
+# In one turn of the event loop it accepts for this time in seconds, and this number of connections, at most.
 _TURN_S, _MOST = 0.001, 32
 # Without a free file descriptor, connections wait this long in the system's queue.
 _SHORTAGE_S = 0.05

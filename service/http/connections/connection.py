@@ -12,6 +12,7 @@ from service.clients.slow_readers import Reader, unread
 from service.http.connections.door import Door, Refused, Told
 from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
+from service.http.connections.response_head import header_lines, response_head
 from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import RequestContext, context_of, open_context, request_id
 from service.lifecycle import ServiceState
@@ -27,7 +28,7 @@ _ARRIVING_S = 0.1
 _CLOSE = b"connection: close\r\n"
 
 
-class _Refused:
+class _Answered:
     """What stands for uvicorn's object of a request that was refused on arrival, whose body is discarded."""
 
     response_complete, more_body, disconnected, body = True, False, False, b""
@@ -138,7 +139,11 @@ class Protocol(Parsing):
             known = context.identify(state.keys)
             self._client = context.permit.client
         # A client that does not read is refused by the app, which waits for it.
-        if known and self.parser.get_method() == b"POST" and not (self._answers or self.flow.write_paused):
+        if (
+            known
+            and self.parser.get_method() == b"POST"
+            and not (self._owes_response or self.flow.write_paused)
+        ):
             refused = self._door.refuse(self.url, self.headers, self._client, self._told)
             if refused is not None:
                 if context is not None and context.key is not None:
@@ -153,22 +158,21 @@ class Protocol(Parsing):
         self._accept_head()
 
     @property
-    def _answers(self) -> bool:
+    def _owes_response(self) -> bool:
         """Whether a request that came before waits for its response."""
         return bool(self.pipeline) or not (self.cycle is None or self.cycle.response_complete)
 
     def _refuse_on_arrival(self, refused: Refused) -> None:
         """Answer a request, and discard its body."""
-        self._told = refused.retry
-        head = refused.head
-        self.cycle, self._discards = _Refused, True  # type: ignore[assignment]
+        self._told = refused.told
+        self.cycle, self._discards = _Answered, True  # type: ignore[assignment]
         keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
-        further = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
-        self._closing = _CLOSE in head
+        further = header_lines(self.server_state.default_headers)
+        self._closing = _CLOSE in refused.head
         if not (keeps or self._closing):
             self._closing = True
             further += _CLOSE
-        self.transport.write(b"".join((head, further, b"\r\n", refused.body)))
+        self.transport.write(b"".join((refused.head, further, b"\r\n", refused.body)))
         self._state.metrics.request(refused.route, refused.status, 0.0)
         self._idle_since = time.monotonic()
 
@@ -249,7 +253,9 @@ class Protocol(Parsing):
         self._note_unanswered()
 
     def _note_unanswered(self) -> None:
-        unanswered = not self.transport.is_closing() and (self._waits_since is not None or self._answers)
+        unanswered = not self.transport.is_closing() and (
+            self._waits_since is not None or self._owes_response
+        )
         if unanswered != self._unanswered:
             self._unanswered = unanswered
             self._state.count_unanswered(1 if unanswered else -1)
@@ -386,8 +392,7 @@ class Protocol(Parsing):
         identifier = request_id(None)
         response = problem.response("", identifier)
         headers = [*response.raw_headers, (b"x-request-id", identifier.encode()), (b"connection", b"close")]
-        head = b"".join(b"%b: %b\r\n" % header for header in headers)
-        status = f"HTTP/1.1 {int(problem.status)} {problem.status.phrase}\r\n".encode("ascii")
-        self.transport.write(status + head + b"\r\n" + bytes(response.body))
+        head = response_head(problem.status, headers)
+        self.transport.write(head + b"\r\n" + bytes(response.body))
         self._close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import NamedTuple
 
 from service.endpoints import Endpoint
 from service.engine.admission import Retry
+from service.http.connections.response_head import response_head
 from service.http.request_context import request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
@@ -36,8 +36,9 @@ class _Made:
 
 
 class Told(NamedTuple):
-    """When the client of a connection was told to come back."""
+    """When a client was told on a connection to come back."""
 
+    client: str
     at: float
     """When it was told, in `time.monotonic` seconds."""
     retry: Retry
@@ -51,7 +52,7 @@ class Refused(NamedTuple):
     head: bytes
     """Without its end."""
     body: bytes
-    retry: Told
+    told: Told
 
 
 class Door:
@@ -66,8 +67,8 @@ class Door:
     ) -> Refused | None:
         """Return the refusal of a request, or None.
 
-        `headers` have lower-case names. A client that comes back on its connection before it was `told` to
-        gets the same time again: otherwise one that never waits would have others wait for it.
+        `headers` have lower-case names. A client that comes back before it was `told` to gets the same time
+        again: otherwise a client that never waits would put off all others.
         """
         endpoint = self._endpoints.get(url) or self._endpoints.get(url.partition(b"?")[0])
         if endpoint is None or not self._state.may_refuse:
@@ -86,8 +87,8 @@ class Door:
         if refusal is None:
             return None
         now = time.monotonic()
-        if told is None or told.at + told.retry.seconds <= now:
-            told = Told(now, refusal.retry())
+        if told is None or told.client != client or told.at + told.retry.seconds <= now:
+            told = Told(client, now, refusal.retry())
         return _write(endpoint, refusal, told, now, request_id(given).encode())
 
 
@@ -109,9 +110,6 @@ def _write(endpoint: Endpoint, refusal: Refusal, told: Told, now: float, identif
 
 def _make(endpoint: Endpoint, problem: Problem) -> _Made:
     response = endpoint.render_error(problem, endpoint.path, _ID)
-    status = HTTPStatus(response.status_code)
-    head = f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode()
-    head += b"".join(b"%b: %b\r\n" % header for header in response.raw_headers if header[0] not in _OWN)
-    return _Made(
-        time.monotonic() + _MADE_S, int(status), head, tuple(bytes(response.body).split(_ID.encode()))
-    )
+    head = response_head(response.status_code, [h for h in response.raw_headers if h[0] not in _OWN])
+    body = tuple(bytes(response.body).split(_ID.encode()))
+    return _Made(time.monotonic() + _MADE_S, response.status_code, head, body)

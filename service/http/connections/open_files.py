@@ -43,7 +43,7 @@ class FewFilesError(Exception):
 
 
 def check_limit(processes: int, models: int) -> None:
-    """Raise FewFilesError if a process may not open the files that it needs to serve so many models."""
+    """Raise FewFilesError if a process may not open the files that it needs to serve its models."""
     base = _ALONE if processes == 1 else _WORKER + _PER_WORKER * processes
     needed = base + _PER_MODEL * models + _CONNECTIONS
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
