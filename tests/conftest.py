@@ -1,6 +1,7 @@
 """The services and references that tests share; each is started when the first test asks for it."""
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -297,3 +298,11 @@ def tei_words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     write_sparse_encoder(folder, **SUITED)
     with serve(model=folder) as started:
         yield started
+
+
+@pytest.fixture
+def hang_up_not_ignored() -> Iterator[None]:
+    """Services that a test starts ignore SIGHUP if the tests do, as under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

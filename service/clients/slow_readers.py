@@ -66,7 +66,7 @@ class Reader:
     def forget(self) -> None:
         """Stop watching, and forget the connection: it is closed."""
         self._stop()
-        self._cut_off, self.held_bytes = _cut_nothing_off, _nothing
+        self._cut_off, self.held_bytes = lambda _: None, lambda: 0
 
     @property
     def overdue(self) -> bool:
@@ -120,15 +120,6 @@ class Readers:
         if overdue:
             slowest = min(overdue, key=lambda reader: reader.rate)
             slowest.cut_off(f"it read {slowest.rate:.0f} bytes/s while other responses had no room")
-
-
-def _cut_nothing_off(_why: str) -> None:
-    """Stand for what cuts off a connection that is closed."""
-
-
-def _nothing() -> int:
-    """Return what a closed connection holds."""
-    return 0
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:

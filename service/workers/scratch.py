@@ -12,7 +12,7 @@ from pathlib import Path
 # A folder has the first name until it is locked, so that a folder of the second name without a lock is always
 # one that a killed service left.
 _UNFINISHED, _FINISHED, _LOCK = "making-headlight-", "headlight-", "lock"
-# Making a folder takes a millisecond: whoever began one this long ago was killed.
+# Making a folder takes a millisecond: a service that began one this long ago, in seconds, was killed.
 _LONG_S = 60.0
 
 
@@ -31,11 +31,6 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def temporary() -> Path:
-    """Return where temporary files are kept."""
-    return Path(tempfile.gettempdir())
 
 
 def _remove_abandoned(parent: Path) -> None:

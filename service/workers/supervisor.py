@@ -11,10 +11,12 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from model.errors import ModelError
@@ -34,7 +36,7 @@ from service.system.signals import ending_signals
 from service.telemetry.logs import write_at_once
 from service.telemetry.metrics import Metrics
 from service.workers.deaths import FRUITLESS, Deaths
-from service.workers.scratch import scratch_folder, temporary
+from service.workers.scratch import scratch_folder
 from service.workers.start_limit import StartLimit, overdue
 from service.workers.worker import fork, greet, work
 
@@ -107,7 +109,7 @@ class Supervisor:
         self._key_file = open_key_file(self._settings.keys, self._settings.api_keys_file)
         self._listener = open_listener(self._settings)
         with ExitStack() as stack:
-            self._weights = stack.enter_context(scratch_folder(temporary()))
+            self._weights = stack.enter_context(scratch_folder(Path(tempfile.gettempdir())))
             self._wakeups, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
             signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -252,7 +254,7 @@ class Supervisor:
         self._metrics.worker_exits.labels(reason).inc()
         self._metrics.lost.inc(lost)
         answered = self._answered_by_ended + self._sum(ANSWERED)
-        # Before the service is open, those that are ready serve nobody yet.
+        # Before the service is open, workers that are ready serve no clients yet.
         attended = self._opened and any(now - self._beat(w.slot) < _SILENT_S for w in self._workers.values())
         pause = self._deaths.count(now, answered, was_ready=worker.beat > 0, attended=attended)
         if pause and not self._opened:

@@ -67,7 +67,7 @@ def work(
         return build_engines(loaded, settings, metrics, siblings.column)
 
     take_place(siblings.column.slot + 1)
-    _serve(settings, siblings, listener, f"worker-{siblings.column.slot}", load)
+    _serve(settings, siblings, listener, load)
 
 
 def greet(settings: Settings, siblings: Siblings, listener: socket.socket) -> None:
@@ -77,18 +77,19 @@ def greet(settings: Settings, siblings: Siblings, listener: socket.socket) -> No
         threading.Event().wait()
         return {}
 
-    _serve(settings, siblings, listener, "greeter", never)
+    _serve(settings, siblings, listener, never, greets=True)
 
 
 def _serve(
     settings: Settings,
     siblings: Siblings,
     listener: socket.socket,
-    name: str,
     load: Callable[[Settings, Metrics], dict[str, Engine]],
+    *,
+    greets: bool = False,
 ) -> None:
     keep_freed_memory(siblings.column.processes)
-    if siblings.column.slot or name == "greeter":
+    if siblings.column.slot or greets:
         _LIFECYCLE_LOG.setLevel(logging.ERROR)
     try:
         app = create_app(settings, load, siblings=siblings)
@@ -99,7 +100,7 @@ def _serve(
     state: ServiceState = app.state.service
     for model in settings.models:  # what waited in a worker that this one replaces is gone
         state.metrics.queue(model, inputs=0, tokens=0)
-    state.greets = name == "greeter"
+    state.greets = greets
     state.on_ready = settle
     serve(app, state, listener)
 

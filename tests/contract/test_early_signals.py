@@ -13,20 +13,14 @@ import pytest
 
 from tests.support.serving import ROOT, START_S, environment, free_port
 
+pytestmark = pytest.mark.usefixtures("hang_up_not_ignored")
+
 COMMANDS = {
     "module": [sys.executable, "-m", "service"],
     "script": [str(Path(sys.executable).with_name("headlight"))],
 }
 # What takes long to import, by the names of their files.
 HEAVY = re.compile(r"pydantic_core|tokenizers|numpy|libtorch|orjson")
-
-
-@pytest.fixture(autouse=True)
-def _not_ignored() -> Iterator[None]:
-    """A service that is started by a program that ignores SIGHUP ignores it too."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -13,15 +12,9 @@ import pytest
 from tests.contract.test_processes import SLOW, is_running, wait_until, workers
 from tests.support.serving import answered, assert_problem, serve
 
+pytestmark = pytest.mark.usefixtures("hang_up_not_ignored")
+
 both = pytest.mark.parametrize("processes", [1, 2])
-
-
-@pytest.fixture(autouse=True)
-def _not_ignored() -> Iterator[None]:
-    """The services inherit what these tests themselves do with the signal, which may run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @both
@@ -60,7 +53,7 @@ def test_a_second_one_ends_at_once(processes: int) -> None:
 
 @both
 def test_under_nohup_it_is_ignored(processes: int) -> None:
-    """Whoever starts it so wants it to go on when the terminal is closed."""
+    """A user who starts it so wants it to go on when the terminal is closed."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with serve(processes=processes) as service:
         for process in (service.process.pid, *workers(service)):
