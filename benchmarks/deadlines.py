@@ -8,7 +8,7 @@ Starts the service on a free port of the loopback interface, with models of rand
   and after;
 - long: ModernBERT-base's size, 8,192 positions. Clients send one text of 8,192 tokens each, likewise. With
   `--leave`, clients also close their connections within a pass: how long the cores then go on;
-- obedient: the embedded model with a queue of 2,000 tokens. So many clients, each from an address of its
+- obedient: the embedded model with a queue of 2,000 tokens. Clients, each from an address of its
   own, send one request of about 500 tokens at the same moment, and at most 5 retries that wait as told. The
   time of the work alone is that of as many requests by two clients that are never refused.
 

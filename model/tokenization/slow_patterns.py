@@ -38,7 +38,7 @@ _SLOW_S = 15e-6
 # Measuring an expression ends after so long, and then every character counts as hard for it; measuring all
 # expressions, and then the tokenizer is refused.
 _MEASURING_S, _MEASURING_ALL_S = 1.0, 10.0
-# What takes long is measured so many times, because a busy machine may have taken the time.
+# How often what takes long is measured: another program may have taken the time.
 _MEASURED = 2
 _HARD = (*" \t\n\u00a0aA1._\u00e9\u4e2d", "a ", "a1", "a.", ". ", "aA1._ ")
 # How many of an expression's own characters and words are tried too.

@@ -123,7 +123,7 @@ class TextTokenizer:
         return cls(tokenizer, max_length, slow=slow)
 
     def fitting(self, words: int) -> int:
-        """Return of so many short words as many as no expression takes long for."""
+        """Return at most this number of short words: as many as take no slow expression long."""
         return words if self.slow.shortest is None else min(words, self.slow.shortest // _SHORT_WORD)
 
     added = 0

@@ -1,6 +1,7 @@
 """What each process of a start is doing, in memory that forked processes share.
 
-Whoever ends a start that takes too long says what it hung in: the process that hangs may not be able to.
+The process that ends a start that takes too long says what the start hung in: the one that hangs may not be
+able to.
 """
 
 import mmap

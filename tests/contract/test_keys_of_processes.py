@@ -83,7 +83,7 @@ def test_a_successor_takes_the_keys_in_force(guarded: Service, key_file: Path) -
 
 
 def test_the_log_and_the_metrics_are_those_of_one_service(guarded: Service, key_file: Path) -> None:
-    """Each event is logged once, whoever serves; the series of a revoked key vanish from all processes."""
+    """Each event is logged once, whichever worker serves; a revoked key has no series in any process."""
 
     def named() -> set[str]:
         return set(re.findall(r'headlight_key_requests_total\{key="(\w+)"\}', "\n".join(guarded.metrics())))

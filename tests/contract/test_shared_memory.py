@@ -31,7 +31,7 @@ def full() -> Iterator[Service]:
         yield started
 
 
-def test_a_full_dev_shm_kills_nobody(full: Service) -> None:
+def test_a_full_dev_shm_kills_no_process(full: Service) -> None:
     """Both workers answer requests and scrapes, the numbers are right, and no file is there that was not."""
     before = workers(full)
     for i in range(1, 21):

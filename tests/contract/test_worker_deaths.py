@@ -30,12 +30,12 @@ TEXT = {"inputs": "A man is playing a guitar."}
 
 
 def wait_for_exits(service: Service, number: int) -> None:
-    """Wait until the log tells that so many workers have ended."""
+    """Wait until the log tells that this number of workers have ended."""
     wait_until(lambda: service.log.count("requests lost: ") == number, service)
 
 
 def test_a_worker_that_always_ends_does_not_end_its_sibling() -> None:
-    """More than five in a row, while nobody asks for anything; they are replaced more and more slowly."""
+    """More than five in a row, while no client asks for anything; they are replaced more and more slowly."""
     with two_workers() as service:
         sibling, victim = workers(service)
         for ended in range(6):

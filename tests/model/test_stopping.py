@@ -124,7 +124,7 @@ def hooked(folder: Path, way: Way) -> Hooked:
 
 @pytest.fixture(scope="module")
 def expected(way: Way, hooked: Hooked) -> list[Output]:
-    """The outputs of a pass that nobody watches."""
+    """The outputs of a pass without a progress to watch."""
     return hooked.backend.run(batch(way.want, LENGTHS))
 
 

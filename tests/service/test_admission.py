@@ -14,7 +14,7 @@ NOTHING = Load(0.0, 0.0, 0)
 
 
 def test_an_idle_device_takes_any_request() -> None:
-    """However much it is: nobody would be served earlier if it were refused."""
+    """However much it is: no other request would be served earlier if it were refused."""
     assert not exceeds(Demand("a", 10**6, 1000.0), NOTHING, LIMIT_S)
 
 

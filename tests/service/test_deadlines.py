@@ -123,7 +123,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clocked]:
     loop.close()
 
 
-def test_equal_shares_make_nobody_late(clocked: Clocked) -> None:
+def test_equal_shares_make_no_client_late(clocked: Clocked) -> None:
     """Four seconds of one client's work, beside twenty clients that always have some.
 
     In equal shares it would need more than a minute, so it goes first when it would otherwise be late.

@@ -16,7 +16,7 @@ def test_pauses_grow_and_the_fifth_in_a_row_is_the_last() -> None:
 
 
 def test_an_answer_begins_a_new_row() -> None:
-    """Whoever gave it: the service serves."""
+    """Whichever worker gave it: the service serves."""
     deaths = Deaths()
     assert [count(deaths, now, answered=now // 4) for now in range(12)] == [0.0, 0.5, 1.0, 2.0] * 3
 
@@ -30,7 +30,7 @@ def test_while_another_worker_serves_the_service_goes_on() -> None:
 
 
 def test_workers_that_served_for_long_did_not_end_in_a_row() -> None:
-    """One that ends each hour, while nobody asks for anything, is replaced at once."""
+    """One that ends each hour, while no client asks for anything, is replaced at once."""
     deaths = Deaths()
     assert [count(deaths, 3600.0 * hour) for hour in range(9)] == [0.0] * 9
 

@@ -1,4 +1,4 @@
-"""A pass that goes on is left to go on, and one that nobody waits for ends."""
+"""A pass that goes on is left to go on, and one that no client waits for ends."""
 
 import asyncio
 import time

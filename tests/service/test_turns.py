@@ -31,7 +31,7 @@ async def drained(turns: Turns) -> None:
         await asyncio.sleep(0)
 
 
-def test_what_finds_nobody_waiting_is_done_at_once() -> None:
+def test_what_finds_nothing_waiting_is_done_at_once() -> None:
     """A lone request costs no turn."""
 
     async def work() -> None:
@@ -153,7 +153,7 @@ def test_probes_are_fair_too() -> None:
 
 
 def test_no_debt_outlives_an_idle_event_loop() -> None:
-    """Once nothing waits, all are equal again, whoever was served last."""
+    """Once nothing waits, all are equal again, whichever was served last."""
 
     async def work() -> None:
         turns, log = Turns(), list[str]()

@@ -35,11 +35,11 @@ class Windows:
     overlap: int
 
     def count(self, tokens: int) -> int:
-        """Return the number of windows over so many tokens."""
+        """Return the number of windows over a number of tokens."""
         return len(self._starts(tokens))
 
     def spans(self, tokens: int) -> Iterator[Span]:
-        """Yield the windows over so many tokens; the last may be shorter."""
+        """Yield the windows over a number of tokens; the last may be shorter."""
         for first in self._starts(tokens):
             yield first, min(first + self.tokens, tokens)
 
