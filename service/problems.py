@@ -159,6 +159,10 @@ class ProblemDocument(BaseModel):
     request_id: str
 
 
+class SlowInput(Problem):
+    """An input with too many characters for the tokenizer's expressions: its limit is not one of tokens."""
+
+
 def shut_down_too_soon() -> Problem:
     """Make the problem for a request that was still running when the drain timed out."""
     return Problem(
@@ -173,7 +177,8 @@ def from_model_error(error: ModelError) -> Problem:
     match error:
         case InputTooLong() | InputTooSlow():
             members = {"field": error.field, "limit": error.limit, "actual": error.actual}
-            return Problem("input-too-long", str(error), members=members)
+            made = SlowInput if isinstance(error, InputTooSlow) else Problem
+            return made("input-too-long", str(error), members=members)
         case OutOfRange():
             members = {"field": error.field, "actual": error.actual, "allowed": error.allowed}
             return Problem("invalid-request", str(error), members=members)

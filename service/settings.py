@@ -87,9 +87,7 @@ class Settings(BaseSettings):
         le=86_400,
         description="seconds until a request times out; auto: 30, or twice what the longest text takes",
     )
-    start_timeout_s: float = Field(
-        600.0, gt=0, le=86_400, description="seconds until a start that is not over is ended"
-    )
+    start_timeout_s: float = Field(600.0, gt=0, le=86_400, description="seconds that a start may take")
     drain_timeout_s: float = Field(
         30.0, gt=0, le=86_400, description="seconds to answer accepted requests at shutdown"
     )

@@ -148,7 +148,7 @@ class _Reader:
         self._numbers: _Numbers = np.frombuffer(part, np.float64)
         self._read_bytes = 0
         self._found: list[tuple[int, int, int, int]] = []
-        """Of each number: how it is combined, its series, which of its samples it is, and where it is."""
+        """Of each number: the index of how it is combined (_OVERS), its series, its sample, and its place."""
         self._arranged: list[tuple[_Indices, _Indices]] = []
         """Rows and where their numbers are, for each way to combine them."""
 

@@ -74,7 +74,7 @@ class SharedMetric(MetricWrapperBase):
 
     @abstractmethod
     def offsets(self) -> Sequence[int]:
-        """Return for each number of a series, but the time, which of its samples it belongs to."""
+        """Return the index of the sample that each stored number belongs to; a time belongs to none."""
 
     @abstractmethod
     def samples(self, labels: dict[str, str]) -> list[Sample]:
@@ -90,7 +90,7 @@ class SharedCounter(SharedMetric, Counter):
     """A counter; a series has one number."""
 
     def offsets(self) -> Sequence[int]:
-        """Return that of the only sample."""
+        """Return 0: a series has one sample."""
         return (0,)
 
     def samples(self, labels: dict[str, str]) -> list[Sample]:
@@ -110,7 +110,7 @@ class SharedGauge(SharedMetric, Gauge):
         self._kwargs["over"] = self._kwargs.pop("multiprocess_mode")
 
     def offsets(self) -> Sequence[int]:
-        """Return that of the only sample."""
+        """Return 0: a series has one sample."""
         return (0,)
 
     def samples(self, labels: dict[str, str]) -> list[Sample]:
@@ -125,7 +125,7 @@ class SharedHistogram(SharedMetric, Histogram):
     """A histogram; a series has how many observations fell into each bucket, and their sum."""
 
     def offsets(self) -> Sequence[int]:
-        """Return those of the buckets, and of the sum, which comes after the count of all."""
+        """Return those of the buckets and of the sum; the count, which is between them, is not stored."""
         buckets = len(self._upper_bounds)
         return (*range(buckets), buckets + 1)
 

@@ -20,9 +20,12 @@ def test_texts_that_would_take_minutes_are_refused_and_the_start_warns_of_them(t
         start = time.monotonic()
         native = post(service, {"inputs": ["a", HARD]})
         openai = post(service, {"input": ["a", HARD], "model": tmp_path.name}, "/v1/embeddings")
+        tei = post(service, {"inputs": ["a", HARD]}, "/embed")
         assert time.monotonic() - start < 20
         problem = assert_problem(native, 422, "input-too-long", field="inputs.1", actual=200_000)
         assert 500 < problem["limit"] < 20_000
         assert problem["detail"].startswith("An input has 200000 spaces in long runs, which the tokenizer ")
+        assert tei.status_code == 422
+        assert tei.json()["error"] == problem["detail"]
         assert (openai.status_code, openai.json()["error"]["param"]) == (400, "input.1")
         assert len(answered(post(service, {"inputs": ["a b " * 3000, " " * 400 + "a"]}))["data"]) == 2

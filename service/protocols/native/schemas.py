@@ -26,7 +26,7 @@ from service.serialization.precision import Precision
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
 
 
-# Unknown fields that are each told.
+# How many unknown fields are described one by one.
 _UNKNOWN = 10
 
 
@@ -37,7 +37,7 @@ class Options(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few(cls, value: object) -> object:
+    def _limit_fields(cls, value: object) -> object:
         """Refuse an object of far more fields than there are for their number, without an error for each."""
         fields = cls.__pydantic_fields__
         if isinstance(value, dict) and len(value) > len(fields) + _UNKNOWN:

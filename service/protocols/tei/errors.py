@@ -7,7 +7,7 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.problems import KINDS, Problem, error_response
+from service.problems import KINDS, Problem, SlowInput, error_response
 
 ErrorType = Literal["Backend", "Empty", "Overloaded", "Tokenizer", "Unhealthy", "Validation"]
 
@@ -73,7 +73,7 @@ def _sentence(problem: Problem) -> str:
     match problem.kind:
         case "too-many-inputs":
             return f"batch size {members['actual']} > maximum allowed batch size {members['limit']}"
-        case "input-too-long" if "tokens" in problem.detail:
+        case "input-too-long" if not isinstance(problem, SlowInput):
             return (
                 f"Input validation error: `inputs` must have less than {members['limit']} tokens. Given: "
                 f"{members['actual']}"
