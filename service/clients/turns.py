@@ -29,6 +29,8 @@ TURN_S = 0.001
 # In one turn requests are begun until they take so long, as far as is known; they run right after it. Many
 # are begun together so that their texts share a batch.
 _BEGIN_S = 0.005
+# What a request is taken to take at least: before any has ended, nothing is known.
+_LEAST_S = 0.0003
 # Of the average time that a request takes on the event loop.
 _WEIGHT = 0.05
 # Clients whose recent use is remembered, at least.
@@ -158,7 +160,7 @@ class Turns:
 
     @property
     def _may_begin(self) -> bool:
-        return not self._begun or self._begun * self._request_s < _BEGIN_S
+        return not self._begun or self._begun * max(self._request_s, _LEAST_S) < _BEGIN_S
 
     def _schedule(self) -> None:
         if not self._scheduled:

@@ -79,6 +79,25 @@ def test_reading_and_beginning_share_the_turns() -> None:
     perform(work)
 
 
+@pytest.mark.parametrize(("takes_s", "most"), [(None, 17), (0.002, 3), (0.1, 1)])
+def test_no_more_requests_are_begun_in_a_turn_than_take_five_milliseconds(
+    takes_s: float | None, most: int
+) -> None:
+    """As long as others took, or a third of a millisecond if none has ended; but one in any case."""
+
+    async def work() -> None:
+        turns, log = Turns(), list[str]()
+        if takes_s is not None:
+            turns.ended(takes_s)
+        for i in range(100):
+            turns.begin(f"client {i}", step(log, "begin", 0.0))
+        assert len(log) == most
+        await asyncio.sleep(0)
+        assert len(log) == 2 * most
+
+    perform(work)
+
+
 def test_the_client_that_has_used_the_loop_least_goes_first() -> None:
     """One with a single request does not wait behind the hundreds of another."""
 
