@@ -169,6 +169,7 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal or a failure, and end the process."""
         await super().serve(sockets)
+        self.state.log_refusals()
         if self._drain_since is not None:
             seconds = time.monotonic() - self._drain_since
             log.log(self._level, "stopped after %.1f s, requests cut off: %d", seconds, self._cut_off)

@@ -59,9 +59,9 @@ def test_the_drain_answers_what_was_accepted_and_takes_no_new_work() -> None:
         assert not accepted.done()
         assert len(answered(accepted.result(20))["data"]) == 96
         assert service.wait() == 0
-        assert (
-            "SIGTERM: draining for at most 30 s, requests in flight: 1; new ones are refused" in service.log
-        )
+        # The last scrape may not have ended, although its response has been read.
+        said = r"SIGTERM: draining for at most 30 s, requests in flight: [12]; new ones are refused"
+        assert re.search(said, service.log)
         assert re.search(r"stopped after [\d.]+ s, requests cut off: 0\n$", service.log)
 
 
@@ -101,9 +101,10 @@ def test_a_signal_under_load_loses_no_accepted_request() -> None:
             thread.join(20)
         # A connection that the kernel took and the service never saw may be reset: it was not accepted.
         assert not [error for error in broken if "ReadError" not in error and "RemoteProtocol" not in error]
-        for status in (200, 503):
-            assert service.log.count(f"POST /encode {status} in ") == statuses.count(status)
-        assert len(re.findall(r"POST /encode \d+ in ", service.log)) == len(statuses)
+        assert service.log.count("POST /encode 200 in ") == statuses.count(200)
+        refused = sum(map(int, re.findall(r"refused on arrival .*: (\d+) not-ready", service.log)))
+        assert service.log.count("POST /encode 503 in ") + refused == statuses.count(503)
+        assert refused
         assert statuses.count(200) >= 60
         assert "Traceback" not in service.log
 
@@ -214,13 +215,13 @@ def test_work_of_clients_that_have_gone_is_not_done() -> None:
     """Whoever closes the connection while waiting costs no more than what already runs."""
     with serve(**SLOW) as service:
         name = 'headlight_batch_inputs_sum{model="all-MiniLM-L6-v2"}'
-        body = b'{"inputs": [' + b", ".join([b'"' + LONG.encode() + b'"'] * 256) + b"]}"
+        body = b'{"inputs": [' + b", ".join([b'"' + LONG.encode() + b'"'] * 96) + b"]}"
         with service.connect() as connection:
             connection.sendall(request_bytes(body=body))
             service.wait_for_metric(name, 1)
         service.wait_for_metric('headlight_requests_total{route="/encode",status="499"}', 1)
         service.encode("whoever comes next")
-        assert service.metrics()[name] < 200
+        assert service.metrics()[name] < 80
         assert in_flight(service) == 0
 
 

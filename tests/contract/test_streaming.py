@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.backends import Kept, both_backends
-from tests.support.doubles import HANG, POISON
+from tests.support.doubles import DRAG, DRAG_S, HANG, POISON
 from tests.support.serving import (
     JSON,
     LONG,
@@ -98,10 +98,11 @@ def test_the_time_of_a_request_is_over_in_the_middle_of_its_lines(faulty: Servic
     """The deadline holds after the start too, and is a line then; it is counted as a rejection."""
     rejected = 'headlight_rejected_total{reason="deadline-exceeded"}'
     before = faulty.metrics()[rejected]
-    *items, problem = lines(faulty, ["good"] * 3 + [LONG] * 250, X_Request_Timeout_Ms="3000")
-    assert 3 <= len(items) < 250
+    inputs = ["good"] * 3 + [f"{DRAG} {LONG}"] * 16
+    *items, problem = lines(faulty, inputs, X_Request_Timeout_Ms=str(int(1500 * DRAG_S)))
+    assert 3 <= len(items) < len(inputs)
     assert problem["type"] == "urn:headlight:deadline-exceeded"
-    assert problem["limit"] == 3.0
+    assert problem["limit"] == 1.5 * DRAG_S
     assert faulty.metrics()[rejected] == before + 1
     until_idle(faulty)
 

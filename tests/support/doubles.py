@@ -34,6 +34,9 @@ POISON = "arsenic"
 """A word of one token, at which `Watched` fails."""
 HANG = "molasses"
 """A word of one token, at which `Hanging` hangs."""
+DRAG = "treacle"
+"""A word at which `Hanging` takes DRAG_S seconds longer than it was measured to."""
+DRAG_S = 2.0
 
 
 @cache
@@ -119,12 +122,12 @@ class Watched:
 
 
 class Hanging(Watched):
-    """Also hangs on a word, until it is freed; the service guards only against what a runner runs."""
+    """Also hangs on a word, until it is freed, and is slow at another; a service guards only its runners."""
 
     def __init__(self) -> None:
         super().__init__()
         self.freed = threading.Event()
-        self._hang = tokenizer().encode([HANG])[0].token_ids[1]
+        self._hang, self._drag = (tokenizer().encode([word])[0].token_ids[1] for word in (HANG, DRAG))
 
     @property
     def prepares_short(self) -> bool:
@@ -133,6 +136,8 @@ class Hanging(Watched):
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         if self._hang in batch.input_ids:
             self.freed.wait(60)
+        if self._drag in batch.input_ids:
+            time.sleep(DRAG_S)
         return super().run(batch, lanes=lanes, progress=progress)
 
 

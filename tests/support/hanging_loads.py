@@ -4,7 +4,7 @@ import ctypes
 import sys
 from typing import Any
 
-from service import lifecycle
+from service import loading
 from service.command_line import run
 
 
@@ -14,5 +14,5 @@ def hang(*arguments: object, **options: object) -> Any:
 
 
 if __name__ == "__main__":
-    lifecycle.load_model = lifecycle.prepare_model = hang  # type: ignore[attr-defined]
+    loading.load_model = loading.prepare_model = hang  # type: ignore[attr-defined]
     sys.exit(run(sys.argv[1:]))
