@@ -19,11 +19,12 @@ from service.clients.turns import Turns
 from service.endpoints import Endpoints
 from service.engine.admission import Retry
 from service.engine.engine import Engine
+from service.engine.permit import Permit
 from service.engine.trimming import MemoryTrimmer
 from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
 from service.problems import Problem
-from service.refusals import Overload, Refusal, retry_after
+from service.refusals import Absent, Overload, Refusal, retry_after
 from service.serialization.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
@@ -110,6 +111,7 @@ class ServiceState:
         self._overload = Overload(self.turns)
         self.company = Company()
         self.readers = Readers()
+        self.absent = Absent()
         self.running: set[asyncio.Task[object]] = set()
         """The inference requests that are being served."""
         self._unanswered = 0
@@ -179,22 +181,27 @@ class ServiceState:
         if self._unready:
             raise self._unready_problem(self._unready_retry())
 
-    def check_room(self, client: str, body_bytes: int) -> None:
+    def check_room(self, permit: Permit) -> None:
         """Raise the 429 for a request of this size if no model has room for it."""
-        if (refusal := self._overload.full(client, body_bytes)) is not None:
-            raise refusal.problem(refusal.retry())
+        refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
+        if refusal is not None:
+            permit.retry = refusal.retry()
+            raise refusal.problem(permit.retry)
 
     @property
     def may_refuse(self) -> bool:
         """Whether `refusal` might return one: False most of the time, at little cost."""
         return self._unready or self._overload.may_refuse
 
-    def refusal(self, client: str, body_bytes: int) -> Refusal | None:
-        """Return why a request must be refused on arrival, None if it may be served; counts it if so."""
+    def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> Refusal | None:
+        """Return why a request must be refused on arrival, None if it may be served; counts it if so.
+
+        One that `returned` when it was told to needs less room.
+        """
         if self._unready:
             refusal: Refusal | None = self._not_ready
         else:
-            refusal = self._overload.refusal(client, body_bytes)
+            refusal = self._overload.refusal(client, body_bytes, returned=returned)
         if refusal is not None:
             self.metrics.reject(refusal.kind)
             self._refused[refusal.kind] += 1
@@ -305,7 +312,8 @@ class ServiceState:
 
         `stopped_s` is how long the whole process was suspended since the last call.
         """
-        self._log_refusals()
+        if time.monotonic() - self._logged_at >= _LOGGED_S:
+            self.log_refusals()
         self.memory.measure()
         if self._trimmer is not None:
             self._trimmer.check()
@@ -316,15 +324,14 @@ class ServiceState:
                 self.exit_code = STUCK_EXIT_CODE
         self._alive = all(engine.healthy for engine in self._engines.values())
 
-    def _log_refusals(self) -> None:
+    def log_refusals(self) -> None:
         """Log how many requests were refused on arrival: a line for each would cost more than the refusal."""
         now = time.monotonic()
-        if self._refused and now - self._logged_at >= _LOGGED_S:
+        if self._refused:
             kinds = ", ".join(f"{number} {kind}" for kind, number in self._refused.items())
             log.info("requests refused on arrival in the last %.1f s: %s", now - self._logged_at, kinds)
             self._refused.clear()
-        if not self._refused:
-            self._logged_at = now
+        self._logged_at = now
 
     @property
     def _hangs_allowed(self) -> int:

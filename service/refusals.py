@@ -2,11 +2,12 @@
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from service.clients.turns import Turns
 from service.engine.admission import OverloadedError, Retry
@@ -20,7 +21,60 @@ _HOLDS_S = 0.005
 # How many clients are remembered for that.
 _REMEMBERED = 1024
 
+# How many refusals of a client are remembered whose connections were closed.
+_ABSENT = 64
+
 _loaded = attrgetter("loaded")
+
+
+class Told(NamedTuple):
+    """When a client was told to come back."""
+
+    client: str
+    at: float
+    """When it was told, in `time.monotonic` seconds."""
+    retry: Retry
+
+    def waits(self, now: float) -> bool:
+        """Whether it should still wait."""
+        return now < self.at + self.retry.seconds
+
+    def returns(self, now: float) -> bool:
+        """Whether what comes now comes when it was told to; some clients round what they were told."""
+        return not self.waits(now) and not self.over(now)
+
+    def over(self, now: float) -> bool:
+        """Whether it has not come back in time."""
+        return now > self.at + 2 * self.retry.whole + 1
+
+
+class Absent:
+    """Clients that were told to come back, and whose connections have been closed since.
+
+    Many libraries close a connection that has been idle for five seconds.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, deque[Told]] = {}
+
+    def remember(self, told: Told) -> None:
+        """Remember a client until it comes back."""
+        if len(self._told) >= _REMEMBERED and told.client not in self._told:
+            del self._told[next(iter(self._told))]
+        self._told.setdefault(told.client, deque(maxlen=_ABSENT)).append(told)
+
+    def claim(self, client: str) -> Told | None:
+        """Return what a client was told that opens a connection, if it comes back in time."""
+        waiting = self._told.get(client)
+        if waiting is None:
+            return None
+        now = time.monotonic()
+        while waiting and waiting[0].over(now):
+            waiting.popleft()
+        claimed = waiting.popleft() if waiting and waiting[0].returns(now) else None
+        if not waiting:
+            del self._told[client]
+        return claimed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,13 +106,15 @@ class Overload:
             return True
         return any(map(_loaded, self.engines))
 
-    def refusal(self, client: str, body_bytes: int) -> Refusal | None:
+    def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> Refusal | None:
         """Return why a client's request of this size must be refused, None if it may be served."""
+        if returned:
+            return self._refusal(client, body_bytes, returned=True)
         until, refused_bytes, lately = self._lately.get(client, (0.0, 0, None))
         now = time.monotonic()
         if lately is not None and now < until and body_bytes >= refused_bytes:
             return lately
-        refusal = self._refusal(client, body_bytes)
+        refusal = self._refusal(client, body_bytes, returned=False)
         if refusal is not None:
             if len(self._lately) >= _REMEMBERED:
                 self._lately.clear()
@@ -66,17 +122,17 @@ class Overload:
             self._lately[client] = self._likely_until, body_bytes, refusal
         return refusal
 
-    def _refusal(self, client: str, body_bytes: int) -> Refusal | None:
+    def _refusal(self, client: str, body_bytes: int, *, returned: bool) -> Refusal | None:
         wait_s = self._turns.wait_s(client)
         if self.engines and wait_s > min(engine.timeout_s for engine in self.engines) / 2:
             return Refusal("overloaded", partial(_later, wait_s), partial(_crowded, wait_s))
-        return self.full(client, body_bytes)
+        return self.full(client, body_bytes, returned=returned)
 
-    def full(self, client: str, body_bytes: int) -> Refusal | None:
+    def full(self, client: str, body_bytes: int, *, returned: bool = False) -> Refusal | None:
         """Return why no queue has room for a request, None if one has."""
         full = []
         for engine in self.engines:
-            refused = engine.refusal(client, body_bytes)
+            refused = engine.refusal(client, body_bytes, returned=returned)
             if refused is None:
                 return None
             full.append((refused.wait_s, refused, engine))

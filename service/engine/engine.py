@@ -203,9 +203,9 @@ class Engine:
         """Whether so much waits that there may be no room for another request."""
         return self._queue.loaded
 
-    def refusal(self, client: str, body_bytes: int) -> NoRoom | None:
-        """Return None if there is room for a request of this size."""
-        return self._queue.refusal(self._first_demand(client, body_bytes))
+    def refusal(self, client: str, body_bytes: int, *, returned: bool = False) -> NoRoom | None:
+        """Return None if there is room for a request of this size; `returned` ones need less."""
+        return self._queue.refusal(replace(self._first_demand(client, body_bytes), returned=returned))
 
     def overloaded(self, client: str, body_bytes: int, retry: Retry) -> OverloadedError:
         """Say why there is no room for such a request."""
@@ -248,7 +248,8 @@ class Engine:
         else:
             most = len(texts) * self.info.max_length  # longer texts are truncated
             expected = min(self._expected_tokens(permit.body_bytes), most)
-            demand = self._throughput.demand(permit.client, expected, permit.until - start)
+            within_s, returned = permit.until - start, permit.returned
+            demand = self._throughput.demand(permit.client, expected, within_s, returned=returned)
             wait_s = self._tokenizing.wait_s(permit.client, permit.body_bytes)
             if wait_s > demand.within_s:
                 raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
@@ -357,6 +358,7 @@ class Engine:
             until=permit.until,
             arrived=arrived,
             client=permit.client,
+            returned=permit.returned,
         )
         expected = {length: speed.seconds(length) for length in set(lengths)}
         sequences = [

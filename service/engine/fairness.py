@@ -102,13 +102,15 @@ class ClientQueues(Generic[SizedT]):
         """Count the known clients: those with work, and idle ones still remembered."""
         return len(self._queues)
 
-    def may_hold(self, client: str, tokens: int, limit: float) -> bool:
+    def may_hold(self, client: str, tokens: int, limit: float, *, returned: bool = False) -> bool:
         """Whether a client may add `tokens` tokens.
 
         It may as long as it then occupies no more than it leaves free of `limit`. An empty queue takes any
-        number.
+        number, and one that is not full any that `returned` when it was told to.
         """
         taken = self.occupied
+        if returned and taken < limit:
+            return True
         return taken == 0 or tokens == 0 or self.occupancy(client) + tokens <= limit - taken - tokens
 
     @property

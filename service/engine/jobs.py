@@ -36,6 +36,8 @@ class Job:
     """Called with each output on the event loop, in order of completion; `outputs` then stays empty."""
     client: str = ""
     """Whose request it is; clients get equal shares."""
+    returned: bool = False
+    """Whether it was refused before, and comes back when it was told to."""
 
     @property
     def waited_s(self) -> float:

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from service.engine.admission import Retry
+
 
 @dataclass(slots=True, eq=False)
 class Permit:
@@ -28,3 +30,7 @@ class Permit:
     """Whether its connection has been the only one in use of late."""
     among_few: bool = False
     """Whether it has been one of only a few."""
+    returned: bool = False
+    """Whether it comes back after a refusal, when it was told to."""
+    retry: Retry | None = None
+    """When it should come back: it was refused because of the load."""

@@ -125,7 +125,7 @@ class WaitingQueue:
         seconds = sum(waiting.seconds for waiting in sequences)
         tokens = sum(waiting.tokens for waiting in sequences)
         with self._lock:
-            demand = Demand(job.client, tokens, seconds, job.until - now)
+            demand = Demand(job.client, tokens, seconds, job.until - now, job.returned)
             if self._clients.inputs or self._ledger.elsewhere or self._running:
                 self._check_room(demand, _TOLERANCE if expected else 1.0)
             self._clients.add(job.client, sequences)
@@ -337,7 +337,8 @@ class WaitingQueue:
         return NoRoom(room_s, demand.seconds, _AT_ONCE * limit_s, self._returns)
 
     def _fits(self, demand: Demand, tolerance: float) -> bool:
-        if not self._clients.may_hold(demand.client, demand.tokens, tolerance * self.max_tokens):
+        limit = tolerance * self.max_tokens
+        if not self._clients.may_hold(demand.client, demand.tokens, limit, returned=demand.returned):
             return False
         return not exceeds(demand, self._load(demand.client), tolerance * self.timeout_s)
 

@@ -35,10 +35,12 @@ class Throughput:
         """Estimate how long all cores take for a number of tokens; 0 until measured."""
         return tokens / self.tokens_per_s if self.tokens_per_s else 0.0
 
-    def demand(self, client: str, tokens: int, within_s: float = math.inf) -> Demand:
+    def demand(
+        self, client: str, tokens: int, within_s: float = math.inf, *, returned: bool = False
+    ) -> Demand:
         """Return the demand of a request of about this number of tokens, at least one."""
         tokens = max(1, tokens)
-        return Demand(client, tokens, self.seconds(tokens), within_s)
+        return Demand(client, tokens, self.seconds(tokens), within_s, returned)
 
     def record_batch(self, lengths: Sequence[int], seconds: float, *, lanes: int) -> None:
         """Record a batch of sequences that ran while `lanes` lanes were in use."""

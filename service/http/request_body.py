@@ -139,7 +139,7 @@ async def receive_body(request: Request, *, queued: bool = True) -> bytes:
     permit.body_bytes = _declared_size(request, state.settings)
     state.memory.check_room(permit, permit.body_bytes)
     if queued:
-        state.check_room(permit.client, permit.body_bytes)
+        state.check_room(permit)
     content = await _receive(request, state.settings)
     permit.body_bytes = len(content)
     return content

@@ -91,6 +91,7 @@ class Exchange:
                 members={"limit": self.seconds},
             ) from None
         except OverloadedError as error:
+            self.context.permit.retry = error.retry
             raise overloaded(error) from None
         except DeadlineTooShort as error:
             raise deadline_too_short(error) from None

@@ -39,6 +39,15 @@ def test_a_light_client_has_a_part_that_heavy_ones_cannot_fill() -> None:
     assert not exceeds(Demand("light", 10, 0.01), full, LIMIT_S)
 
 
+def test_what_comes_back_when_it_was_told_to_need_only_be_in_time() -> None:
+    """Neither its client's share nor the part that is for light clients is kept from it."""
+    load = Load(20.0, 20.0, 1)
+    assert exceeds(Demand("a", 100, 6.0), load, LIMIT_S)
+    assert not exceeds(Demand("a", 100, 6.0, returned=True), load, LIMIT_S)
+    assert exceeds(Demand("a", 100, 11.0, returned=True), load, LIMIT_S)
+    assert exceeds(Demand("a", 100, 6.0, within_s=20.0, returned=True), load, LIMIT_S)
+
+
 def test_a_short_deadline_is_met_in_equal_shares() -> None:
     """Beside a long queue of another client, a light one gets an answer within a second, and no heavy one."""
     load = Load(10.0, 0.0, 1)

@@ -133,6 +133,15 @@ def test_one_flood_leaves_room_for_a_largest_request_and_for_others() -> None:
     assert queues.may_hold("third", 512, 4 * largest)
 
 
+def test_what_comes_back_when_it_was_told_to_is_taken_until_the_queue_is_full() -> None:
+    """Whatever its client has there already: newcomers fill the room that it was promised."""
+    queues = queues_of(("a", [600]))
+    assert not queues.may_hold("a", 600, 1000)
+    assert queues.may_hold("a", 600, 1000, returned=True)
+    queues.reserve("a", 600)
+    assert not queues.may_hold("a", 600, 1000, returned=True)
+
+
 def test_many_clients_are_forgotten() -> None:
     """A hundred thousand addresses that send something once leave next to nothing behind."""
     queues = queues_of(("there", [50] * 200_000))

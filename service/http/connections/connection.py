@@ -4,12 +4,12 @@ import asyncio
 import logging
 import time
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from service.clients.addresses import client_of, peer_address
 from service.clients.company import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.connections.door import Door, Refused, Told
+from service.http.connections.door import Answered, Door, Refused
 from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
 from service.http.connections.response_head import header_lines, response_head
@@ -17,6 +17,7 @@ from service.http.request_body import ABANDON_FACTOR
 from service.http.request_context import RequestContext, context_of, open_context, request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
+from service.refusals import Told
 from service.sharing.connections import Channel
 from service.telemetry.metrics import CLIENT_GONE, SLOW_READER, UNMATCHED
 
@@ -26,17 +27,6 @@ log = logging.getLogger(__name__)
 # this time.
 _ARRIVING_S = 0.1
 _CLOSE = b"connection: close\r\n"
-
-
-class _Answered:
-    """What stands for uvicorn's object of a request that was refused on arrival, whose body is discarded."""
-
-    response_complete, more_body, disconnected, body = True, False, False, b""
-
-    class message_event:  # noqa: N801 - its name in uvicorn
-        """Nothing waits for the body."""
-
-        set = staticmethod(lambda: None)
 
 
 class Protocol(Parsing):
@@ -95,6 +85,8 @@ class Protocol(Parsing):
             if timer is not None:
                 timer.cancel()
         self._reader.forget()
+        if self._told is not None:
+            self._state.absent.remember(self._told)
         for cycle, _ in self.pipeline:  # never started
             self._state.memory.release(context_of(cycle.scope).permit)
         self.pipeline.clear()
@@ -133,7 +125,7 @@ class Protocol(Parsing):
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
         self._end_head_timer()
-        state, context, known = self._state, None, True
+        state, context, known, returned = self._state, None, True, False
         if state.keys.required or state.settings.trusted_proxies:
             context = open_context(scope, state.peers)
             known = context.identify(state.keys)
@@ -144,17 +136,24 @@ class Protocol(Parsing):
             and self.parser.get_method() == b"POST"
             and not (self._owes_response or self.flow.write_paused)
         ):
-            refused = self._door.refuse(self.url, self.headers, self._client, self._told)
+            told = self._told
+            if cast("object", self.cycle) is None:  # another connection may have been closed
+                told = state.absent.claim(self._client)
+            elif told is not None and told.client != self._client:
+                told = None
+            refused = self._door.refuse(self.url, self.headers, self._client, told)
             if refused is not None:
                 if context is not None and context.key is not None:
                     state.metrics.key_used(context.key)
                 self._refuse_on_arrival(refused)
                 return
+            returned, self._told = told is not None and told.returns(time.monotonic()), None
         # The body may arrive before the request is served, and is charged to its client from here on.
         context = context or open_context(scope, state.peers)
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.company.note(self), context.permit
         permit.alone, permit.among_few = in_use == 1, in_use <= FEW
+        permit.returned = returned
         self._accept_head()
 
     @property
@@ -165,7 +164,7 @@ class Protocol(Parsing):
     def _refuse_on_arrival(self, refused: Refused) -> None:
         """Answer a request, and discard its body."""
         self._told = refused.told
-        self.cycle, self._discards = _Answered, True  # type: ignore[assignment]
+        self.cycle, self._discards = Answered, True  # type: ignore[assignment]
         keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
         further = header_lines(self.server_state.default_headers)
         self._closing = _CLOSE in refused.head
@@ -233,6 +232,9 @@ class Protocol(Parsing):
         self._writes.flush()  # the head of a response without a body
         self.server_state.total_requests += 1
         self._idle_since = time.monotonic()
+        permit = context_of(self._served.scope).permit
+        if permit.retry is not None:
+            self._told = Told(permit.client, self._idle_since, permit.retry)
         if self.transport.is_closing():
             self._reader.expect()
         elif self.pipeline:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from service.endpoints import Endpoint
-from service.engine.admission import Retry
 from service.http.connections.response_head import response_head
 from service.http.request_context import request_id
 from service.lifecycle import ServiceState
 from service.problems import Problem
-from service.refusals import Refusal
+from service.refusals import Refusal, Told
 
 # Stands for the id of the request where an error document contains it.
 _ID = "0123456789-the-id-of-the-request"
@@ -35,13 +34,15 @@ class _Made:
     """Its parts between occurrences of the id."""
 
 
-class Told(NamedTuple):
-    """When a client was told on a connection to come back."""
+class Answered:
+    """What stands for uvicorn's object of a request that was refused on arrival, whose body is discarded."""
 
-    client: str
-    at: float
-    """When it was told, in `time.monotonic` seconds."""
-    retry: Retry
+    response_complete, more_body, disconnected, body = True, False, False, b""
+
+    class message_event:  # noqa: N801 - its name in uvicorn
+        """Nothing waits for the body."""
+
+        set = staticmethod(lambda: None)
 
 
 class Refused(NamedTuple):
@@ -67,8 +68,8 @@ class Door:
     ) -> Refused | None:
         """Return the refusal of a request, or None.
 
-        `headers` have lower-case names. A client that comes back before it was `told` to gets the same time
-        again: otherwise a client that never waits would put off all others.
+        `headers` have lower-case names; the client may have been `told` when to come back. If it comes before
+        that it gets the same time again: otherwise a client that never waits would put off all others.
         """
         endpoint = self._endpoints.get(url) or self._endpoints.get(url.partition(b"?")[0])
         if endpoint is None or not self._state.may_refuse:
@@ -83,11 +84,11 @@ class Door:
                 return None
         if size > self._state.settings.max_body_bytes:
             return None
-        refusal = self._state.refusal(client, size)
+        now = time.monotonic()
+        refusal = self._state.refusal(client, size, returned=told is not None and told.returns(now))
         if refusal is None:
             return None
-        now = time.monotonic()
-        if told is None or told.client != client or told.at + told.retry.seconds <= now:
+        if told is None or not told.waits(now):
             told = Told(client, now, refusal.retry())
         return _write(endpoint, refusal, told, now, request_id(given).encode())
 
