@@ -107,7 +107,7 @@ class ServiceState:
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
         self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
         self.peers = Peers(settings.proxies)
-        self.turns = Turns()
+        self.turns = Turns(yields=siblings is None)
         self._overload = Overload(self.turns)
         self.company = Company()
         self.readers = Readers()
