@@ -261,7 +261,9 @@ def tei(
         "names": place / "names",
         "prompted": prompted_folder,
     }
-    with serve(model=",".join(f"{name}={folder}" for name, folder in folders.items())) as started:
+    models = ",".join(f"{name}={folder}" for name, folder in folders.items())
+    # So much that requests of the most tokens are let in, however slow the machine is.
+    with serve(model=models, request_timeout_s=120) as started:
         yield started
 
 

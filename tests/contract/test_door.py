@@ -91,7 +91,7 @@ def test_it_closes_the_connection_of_a_client_that_wants_that(full: Service) -> 
 def test_a_body_that_never_ends_is_not_waited_for_long() -> None:
     """The connection of a refused request is closed when the rest of its body does not arrive."""
     with (
-        serve(module="tests.support.doubles", exit_code=None, request_timeout_s=2, **FULL) as service,
+        serve(module="tests.support.doubles", exit_code=None, request_timeout_s=6, **FULL) as service,
         filled(service),
         service.connect() as connection,
     ):
@@ -99,7 +99,7 @@ def test_a_body_that_never_ends_is_not_waited_for_long() -> None:
         assert read_answer(connection).status_code == 429
         start = time.monotonic()
         assert connection.recv(1) == b""
-        assert 1 < time.monotonic() - start < 10
+        assert 4 < time.monotonic() - start < 20
 
 
 def test_a_client_that_comes_back_too_early_is_told_the_same_time() -> None:
