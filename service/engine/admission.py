@@ -127,16 +127,14 @@ def _room_s(demand: Demand, load: Load, limit_s: float) -> float:
     """Return how much may be before a request for it to fit, in seconds.
 
     The work of all clients fits within the limit, less a part that is for light ones; a client that has work
-    waiting may have no more than it leaves free (Choudhury & Hahne 1998). What comes back when it was told to
-    only has to be in time: others, who did not wait, have filled the room that it was promised.
+    waiting may have no more than it leaves free (Choudhury & Hahne 1998), unless the request comes back when
+    it was told to: others, who did not wait, have filled the room that it was promised.
     """
-    if demand.returned:
-        return limit_s - demand.seconds
     light_s = _LIGHT * limit_s
     light = min(load.own_s + demand.seconds, load.seconds) <= light_s
     allowed_s = limit_s if light else (1 - _RESERVED) * limit_s
     room_s = allowed_s - demand.seconds
-    if load.own_s > light_s:
+    if load.own_s > light_s and not demand.returned:
         room_s = (room_s - demand.seconds) / (1 + load.own_s / load.seconds)
     return room_s
 

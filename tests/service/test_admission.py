@@ -39,12 +39,12 @@ def test_a_light_client_has_a_part_that_heavy_ones_cannot_fill() -> None:
     assert not exceeds(Demand("light", 10, 0.01), full, LIMIT_S)
 
 
-def test_what_comes_back_when_it_was_told_to_need_only_be_in_time() -> None:
-    """Neither its client's share nor the part that is for light clients is kept from it."""
+def test_what_comes_back_when_it_was_told_to_may_exceed_its_share() -> None:
+    """But not take the part that is for light clients, and it must be in time."""
     load = Load(20.0, 20.0, 1)
     assert exceeds(Demand("a", 100, 6.0), load, LIMIT_S)
     assert not exceeds(Demand("a", 100, 6.0, returned=True), load, LIMIT_S)
-    assert exceeds(Demand("a", 100, 11.0, returned=True), load, LIMIT_S)
+    assert exceeds(Demand("a", 100, 6.5, returned=True), load, LIMIT_S)
     assert exceeds(Demand("a", 100, 6.0, within_s=20.0, returned=True), load, LIMIT_S)
 
 
