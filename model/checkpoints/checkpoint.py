@@ -47,9 +47,12 @@ class Checkpoint:
         return self.folder.tokenizer
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Load a checkpoint folder; raises CheckpointError if it cannot be served."""
-    folder = read_folder(path)
+def load_checkpoint(path: Path, *, strict: bool = False) -> Checkpoint:
+    """Load a checkpoint folder; raises CheckpointError if it cannot be served.
+
+    `strict` is as in `read_folder`.
+    """
+    folder = read_folder(path, strict=strict)
     found = list_tensors(folder.layout.transformer)
     folder = _with_frequencies(folder, found)
     predictor = read_predictor(folder, _canonical(found, folder.family, folder.layout.transformer))

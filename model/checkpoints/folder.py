@@ -1,5 +1,6 @@
 """Reads the parts of a model that all backends share: config, tokenizer, pooling and dense layers."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +17,25 @@ from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import graph_only
 from model.families.family import Family
+from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
 from model.files import present, read_json, reason, shown
 from model.heads.dense import Dense
+from model.keys.files import check_keys
 from model.tokenization.building import build_tokenizer
 from model.tokenization.file import read_tokenizer
 from model.tokenization.keywords import KeywordFinder
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
+log = logging.getLogger(__name__)
+
 _DEFAULT_LENGTH = 512
 _ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
 """An ordinary text, and one with characters that few vocabularies contain."""
 _LONG = 2048
+_NAMED = 8
+"""How many unknown keys a message names."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +121,11 @@ class ModelFolder:
         )
 
 
-def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
+def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> ModelFolder:
     """Read the folder of a model; raises CheckpointError if it cannot be served.
 
-    With `graph`, the model may be of any family, because its graph defines the computation.
+    With `graph`, the model may be of any family, because its graph defines the computation. Keys of its files
+    that no table has are named in a warning, or refused if `strict`.
     """
     layout = read_layout(path)
     file = layout.transformer / "config.json"
@@ -128,6 +136,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
             f"{file}: {explain_unsupported(raw)}; to serve embeddings of any other family, provide an ONNX "
             "graph as onnx/model.onnx and set HEADLIGHT_BACKEND=onnx."
         )
+    # The graph has what its config says, and a config of our own form is read with all its fields.
+    _account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     limits = [n for n in (layout.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
@@ -152,6 +162,25 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
     tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
     return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)
+
+
+def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
+    """Log the keys of a folder's files that no table has, or raise CheckpointError for them if `strict`."""
+    unknown = check_keys(path, layout.transformer, layout.modules, config=config)
+    if not unknown:
+        return
+    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    named = ", ".join(name if len(name) < 200 else shown(name) for name in unknown[:_NAMED]) + more
+    if strict:
+        raise CheckpointError(
+            f"{path} has keys that headlight does not know: {named}; remove them if they change nothing, or "
+            "set HEADLIGHT_STRICT=off to ignore them."
+        )
+    log.warning(
+        "%s has keys that headlight does not know and ignores: %s; HEADLIGHT_STRICT=on refuses them",
+        path,
+        named,
+    )
 
 
 def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path, Tokenizer]:

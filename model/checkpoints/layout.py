@@ -19,6 +19,7 @@ from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_json, reason, shown
 from model.heads.sparse import Splade
+from model.keys.files import find_sentence_file
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -59,7 +60,7 @@ class Layout:
     None if the folder does not give one; `lower_case` requests lower-casing before tokenizing; `similarity`
     is the function that compares sentence vectors. `splade` says how predicted words are pooled, None if the
     folder does not. `roles` are those of late interaction, and `token_dense` the folders of the linear layers
-    that make its vectors of tokens.
+    that make its vectors of tokens. `modules` are the kinds and folders of all modules.
     """
 
     transformer: Path
@@ -75,6 +76,7 @@ class Layout:
     splade: Splade | None = None
     roles: Mapping[Role, RoleRules] = field(default_factory=dict)
     token_dense: tuple[Path, ...] = ()
+    modules: tuple[tuple[str, Path], ...] = ()
 
 
 def read_layout(folder: Path) -> Layout:
@@ -82,13 +84,13 @@ def read_layout(folder: Path) -> Layout:
     modules_file = folder / "modules.json"
     if not present(modules_file):
         return Layout(
-            transformer=folder, max_length=_max_length(folder, {}), roles=read_stanford_roles(folder)
+            transformer=folder, max_length=_max_length(folder, folder, {}), roles=read_stanford_roles(folder)
         )
     modules = _modules(folder, modules_file)
     paths = dict(modules)
     linear = tuple(path for kind, path in modules if kind == "Dense")
     transformer = paths["Transformer"]
-    sentence_file = transformer / "sentence_bert_config.json"
+    sentence_file = find_sentence_file(transformer)
     sentence_config = read_json(sentence_file, optional=True)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
@@ -101,7 +103,7 @@ def read_layout(folder: Path) -> Layout:
         include_prompt=include_prompt,
         dense=() if roles else linear,
         normalize="Normalize" in paths,
-        max_length=_max_length(transformer, sentence_config),
+        max_length=_max_length(transformer, sentence_file, sentence_config),
         lower_case=switch_of(sentence_file, sentence_config, "do_lower_case", default=False),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
@@ -109,6 +111,7 @@ def read_layout(folder: Path) -> Layout:
         splade=read_splade(paths["SpladePooling"]) if "SpladePooling" in paths else None,
         roles=roles,
         token_dense=linear if roles else (),
+        modules=tuple(modules),
     )
 
 
@@ -206,9 +209,9 @@ def _encodable(text: str) -> bool:
     return True
 
 
-def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | None:
+def _max_length(transformer: Path, file: Path, sentence_config: Mapping[str, Any]) -> int | None:
     """Return the model's own limit: from sentence-transformers' config, else from the tokenizer's."""
-    field, file = "max_seq_length", transformer / "sentence_bert_config.json"
+    field = "max_seq_length"
     own = sentence_config.get(field)
     if own is None:
         field, file = "model_max_length", transformer / "tokenizer_config.json"
