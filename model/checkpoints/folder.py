@@ -19,11 +19,10 @@ from model.families import graph_only
 from model.families.family import Family
 from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
-from model.files import present, read_json, reason, shown
+from model.files import read_json, reason, shown
 from model.heads.dense import Dense
 from model.keys.files import check_keys
-from model.tokenization.building import build_tokenizer
-from model.tokenization.file import read_tokenizer
+from model.tokenization.building import find_tokenizer
 from model.tokenization.keywords import KeywordFinder
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
@@ -139,11 +138,15 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     # The graph has what its config says, and a config of our own form is read with all its fields.
     _account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
-    limits = [n for n in (layout.max_length, config.position_limit) if n is not None]
+    limits = [n for n in (layout.sentence.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
-    source, whole = _read_tokenizer(layout.transformer, str(raw.get("model_type")), graph=graph)
+    source, whole = _read_tokenizer(layout, raw, graph=graph)
     tokenizer = TextTokenizer.limited(
-        whole, source, max_length=min(limits, default=_DEFAULT_LENGTH), lower_case=layout.lower_case
+        whole,
+        source,
+        max_length=min(limits, default=_DEFAULT_LENGTH),
+        lower_case=layout.sentence.lower_case,
+        side=layout.sentence.truncation_side,
     )
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
@@ -157,7 +160,12 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
         check_roles(file, config, layout.roles, masked_embeddings=masked)
         for role, rules in layout.roles.items():
             tokenizer.roles[role] = RoleTokenizer(
-                whole, rules, max_length=tokenizer.max_length, file=source, slow=tokenizer.slow
+                whole,
+                rules,
+                max_length=tokenizer.max_length,
+                file=source,
+                slow=tokenizer.slow,
+                side=tokenizer.side,
             )
     tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
@@ -183,15 +191,12 @@ def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
     )
 
 
-def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path, Tokenizer]:
+def _read_tokenizer(layout: Layout, config: Mapping[str, Any], *, graph: bool) -> tuple[Path, Tokenizer]:
     """Read tokenizer.json, or build it from older files; returns the file to name in errors, too."""
-    file = folder / "tokenizer.json"
-    if present(file):
-        return file, read_tokenizer(file)
-    built = build_tokenizer(folder, model_type)
-    if built is None:
-        raise CheckpointError(no_tokenizer(folder, weights=not graph))
-    return built
+    found = find_tokenizer(layout.transformer, config, layout.sentence.tokenizer_settings)
+    if found is None:
+        raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
+    return found
 
 
 def runs_with_torch(path: Path) -> bool:

@@ -6,20 +6,19 @@ later releases write other dotted types, and `pooling_mode` as a word or a list.
 the same in both.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
+from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
 from model.checkpoints.splade import read_splade
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_json, reason, shown
 from model.heads.sparse import Splade
-from model.keys.files import find_sentence_file
 from model.tokenization.roles import RoleRules
 
 # sentence-transformers concatenates them in this order.
@@ -44,8 +43,6 @@ _MODULES = 64
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
-_NO_LIMIT = 10**9
-"""A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize", "SpladePooling")
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
@@ -55,21 +52,19 @@ _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 class Layout:
     """The folders of a model's parts, and how it makes sentence vectors.
 
-    `transformer` holds config.json, the weights and the tokenizer; `dense` are the folders of linear
-    layers after the pooling; `max_length` is the model's own limit in tokens, special ones included,
-    None if the folder does not give one; `lower_case` requests lower-casing before tokenizing; `similarity`
-    is the function that compares sentence vectors. `splade` says how predicted words are pooled, None if the
-    folder does not. `roles` are those of late interaction, and `token_dense` the folders of the linear layers
-    that make its vectors of tokens. `modules` are the kinds and folders of all modules.
+    `transformer` holds config.json, the weights and the tokenizer, and `sentence` is what is said of it;
+    `dense` are the folders of linear layers after the pooling; `similarity` is the function that compares
+    sentence vectors. `splade` says how predicted words are pooled, None if the folder does not. `roles` are
+    those of late interaction, and `token_dense` the folders of the linear layers that make its vectors of
+    tokens. `modules` are the kinds and folders of all modules.
     """
 
     transformer: Path
+    sentence: SentenceConfig
     pooling: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True
     dense: tuple[Path, ...] = ()
     normalize: bool = False
-    max_length: int | None = None
-    lower_case: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity: Similarity = "cosine"
@@ -83,28 +78,23 @@ def read_layout(folder: Path) -> Layout:
     """Read the layout of a checkpoint folder; raises CheckpointError if it is not one."""
     modules_file = folder / "modules.json"
     if not present(modules_file):
-        return Layout(
-            transformer=folder, max_length=_max_length(folder, folder, {}), roles=read_stanford_roles(folder)
-        )
+        return Layout(folder, read_sentence_config(folder, plain=True), roles=read_stanford_roles(folder))
     modules = _modules(folder, modules_file)
     paths = dict(modules)
     linear = tuple(path for kind, path in modules if kind == "Dense")
     transformer = paths["Transformer"]
-    sentence_file = find_sentence_file(transformer)
-    sentence_config = read_json(sentence_file, optional=True)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
     prompts, default_prompt_name = _prompts(general_file, general)
     roles = read_pylate_roles(folder, transformer)
     return Layout(
-        transformer=transformer,
+        transformer,
+        read_sentence_config(transformer),
         pooling=pooling,
         include_prompt=include_prompt,
         dense=() if roles else linear,
         normalize="Normalize" in paths,
-        max_length=_max_length(transformer, sentence_file, sentence_config),
-        lower_case=switch_of(sentence_file, sentence_config, "do_lower_case", default=False),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
@@ -207,23 +197,6 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _max_length(transformer: Path, file: Path, sentence_config: Mapping[str, Any]) -> int | None:
-    """Return the model's own limit: from sentence-transformers' config, else from the tokenizer's."""
-    field = "max_seq_length"
-    own = sentence_config.get(field)
-    if own is None:
-        field, file = "model_max_length", transformer / "tokenizer_config.json"
-        own = read_json(file, optional=True).get(field)
-    if own is None:
-        return None
-    number = isinstance(own, int | float) and not isinstance(own, bool)
-    if not number or math.isnan(own) or own < 1 or (own < _NO_LIMIT and own != int(own)):
-        raise CheckpointError(
-            f"{file}: {field} is {shown(own)}; it must be a whole number of tokens, at least 1."
-        )
-    return int(own) if own < _NO_LIMIT else None
 
 
 def _inside(folder: Path, path: str, file: Path) -> Path:

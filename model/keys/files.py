@@ -29,7 +29,17 @@ FILES: dict[str, Table] = {
 }
 """All tables, by what the document calls their files."""
 
-_ADAPTERS = "adapter_config.json"
+_TOKENIZER_ARGUMENTS = ("processor_kwargs", "tokenizer_args")
+ADAPTERS = "adapter_config.json"
+
+
+LOADING = (
+    *("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder", "use_fast"),
+    *("attn_implementation", "torch_dtype", "dtype", "device_map", "low_cpu_mem_usage", "use_safetensors"),
+    *("add_pooling_layer", "variant", "weights_only", "use_auth_token", "force_download", "tokenizer_class"),
+    *("provider", "file_name", "export", "return_unused_kwargs"),
+)
+"""Arguments of loading, in a sentence file, that change no result."""
 
 
 def find_sentence_file(transformer: Path) -> Path:
@@ -46,9 +56,9 @@ def check_keys(
     `modules` are the kinds and folders of its modules; config.json is left out unless `config`. Raises
     CheckpointError for a value that changes results and is not supported.
     """
-    if present(transformer / _ADAPTERS):
+    if present(transformer / ADAPTERS):
         raise CheckpointError(
-            f"{transformer / _ADAPTERS} describes adapters of peft, which are not read: merge them into the "
+            f"{transformer / ADAPTERS} describes adapters of peft, which are not read: merge them into the "
             "weights (`merge_and_unload`), save the model again, and remove the file."
         )
     return [
@@ -76,6 +86,11 @@ def _files(
 
 def _unknown(file: Path, table: Table) -> list[str]:
     if file.name != "modules.json":
-        return unknown_keys(file, read_json(file, optional=True), table)
+        content = read_json(file, optional=True)
+        unknown = unknown_keys(file, content, table)
+        for name in _TOKENIZER_ARGUMENTS if table is SENTENCE else ():
+            given = {key: value for key, value in (content.get(name) or {}).items() if key not in LOADING}
+            unknown += [f"{name}.{key}" for key in unknown_keys(file, given, TOKENIZER_CONFIG)]
+        return unknown
     entries = read_json(file, kind=list)
     return sorted({name for entry in entries for name in unknown_keys(file, entry, table)})

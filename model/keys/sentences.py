@@ -18,7 +18,11 @@ SENTENCE: Table = {
     ),
     **used("fields as if config.json had them", "config_args", "config_kwargs"),
     **used("refused, unless they change no result", "model_args", "model_kwargs"),
-    **used("the lengths of queries and documents of late interaction", "query_length", "document_length"),
+    **refused(
+        "queries and documents have lengths of their own only as PyLate writes them",
+        "write it into config_sentence_transformers.json with PyLate, or set it to null",
+        "query_length", "document_length",
+    ),
     **refused(
         "queries are filled up only as PyLate does", "use PyLate's do_query_expansion",
         "query_expansion",

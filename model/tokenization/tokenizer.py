@@ -37,10 +37,13 @@ _SHORT = 512
 
 @dataclass(frozen=True)
 class Truncation:
-    """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`."""
+    """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`.
+
+    Without a side, it is the tokenizer's own.
+    """
 
     allowed: bool = True
-    side: Side = "right"
+    side: Side | None = None
 
 
 class RoleTokenizing(Protocol):
@@ -76,12 +79,22 @@ class TextTokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE, slow: SlowPatterns | None = None
+        self,
+        tokenizer: Tokenizer,
+        max_length: int,
+        *,
+        piece: int = PIECE,
+        slow: SlowPatterns | None = None,
+        side: Side = "right",
     ) -> None:
-        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own."""
+        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own.
+
+        Inputs are truncated at `side` unless a request names another.
+        """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
+        self.side = side
         self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, RoleTokenizing] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
@@ -102,9 +115,18 @@ class TextTokenizer:
 
     @classmethod
     def limited(
-        cls, tokenizer: Tokenizer, path: Path, *, max_length: int, lower_case: bool = False
+        cls,
+        tokenizer: Tokenizer,
+        path: Path,
+        *,
+        max_length: int,
+        lower_case: bool = False,
+        side: Side | None = None,
     ) -> "TextTokenizer":
-        """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError."""
+        """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError.
+
+        Without a `side`, inputs are truncated at that of the file.
+        """
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
             raise CheckpointError(
@@ -120,7 +142,8 @@ class TextTokenizer:
             raise CheckpointError(f"{path}: {error}; replace it with the model's own file.") from error
         for warning in slow.warnings():
             log.warning("%s: %s", path, warning)
-        return cls(tokenizer, max_length, slow=slow)
+        own: Side = "left" if (tokenizer.truncation or {}).get("direction") == "left" else "right"
+        return cls(tokenizer, max_length, slow=slow, side=side or own)
 
     def fitting(self, words: int) -> int:
         """Return at most this number of short words: as many as take no slow expression long."""
@@ -192,7 +215,7 @@ class TextTokenizer:
             length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
             if length > self.max_length:
                 self._check_allowed(truncation, i, length)
-                raw = self._cutting(truncation.side).encode_batch([text])[0]  # noqa: PLW2901
+                raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
             encodings.append(_columns(raw, length, first_word, prompt))
         return encodings
 
@@ -215,7 +238,7 @@ class TextTokenizer:
             with enough_room(self._whole, texts, room):
                 return self._short([text], index, truncation, prompt)[0]
         columns, length, first_word = yield from self._long.steps(
-            texts, left=truncation.side == "left", prompt=len(prompt), room=room
+            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), room=room
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)

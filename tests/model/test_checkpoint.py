@@ -149,7 +149,8 @@ def test_a_damaged_file_of_weights_is_refused(folder: Path, damage: Callable[[by
     ],
 )
 def test_a_damaged_list_of_shards_is_refused(folder: Path, index: Any, sentence: str) -> None:
-    """A shard that is listed has to be there."""
+    """A shard that is listed has to be there, unless the one file of weights is."""
+    (folder / "model.safetensors").unlink()
     write(folder, "model.safetensors.index.json", index)
     assert sentence in refusal(folder)
 
@@ -380,3 +381,17 @@ def test_what_is_served_is_described(folder: Path) -> None:
     assert (info.sentence_size, info.dense, info.include_prompt) == (64, False, False)
     assert (info.prompts, info.default_prompt_name) == ({"query": "query: "}, "query")
     assert (info.backend, info.device, info.dtype) == ("torch", "cpu", "float32")
+
+
+@pytest.mark.parametrize("shards", ["old", "missing"])
+def test_one_file_of_weights_goes_before_shards(folder: Path, shards: str) -> None:
+    """transformers takes the one file; the shards of an earlier save beside it are not even opened."""
+    expected = load_checkpoint(folder).encoder.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    name = "model-00001-of-00001.safetensors"
+    if shards == "old":
+        save_file({key: torch.zeros_like(tensor) for key, tensor in tensors.items()}, folder / name)
+    index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, name)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    found = load_checkpoint(folder).encoder.state_dict()
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
