@@ -63,8 +63,8 @@ def _other_modules(source: Path) -> Iterator[Path]:
 
 def source_weights(layout: Layout) -> list[Path]:
     """List the weight files of a model, in order."""
-    dense = (*layout.dense, *layout.token_dense)
-    return [*weight_files(layout.transformer), *(d / "model.safetensors" for d in dense)]
+    others = (folder / "model.safetensors" for folder in layout.weighted)
+    return [*weight_files(layout.transformer), *others]
 
 
 def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:

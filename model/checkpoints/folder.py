@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from model.checkpoints.conversion import no_tokenizer
-from model.checkpoints.dense import read_dense
+from model.checkpoints.dense import read_dense, read_steps
 from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
 from model.contract import Encoding, HeadInfo, ModelInfo, PoolingMode
@@ -19,8 +20,9 @@ from model.families import graph_only
 from model.families.family import Family
 from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
+from model.families.tokenizers import find_tokenizer_class, keeps_tokenizer
 from model.files import read_json, reason, shown
-from model.heads.dense import Dense
+from model.heads.dense import Dense, First, Step, UnitLength
 from model.keys.files import check_keys
 from model.tokenization.building import find_tokenizer
 from model.tokenization.keywords import KeywordFinder
@@ -30,8 +32,8 @@ from model.tokenization.tokenizer import TextTokenizer
 log = logging.getLogger(__name__)
 
 _DEFAULT_LENGTH = 512
-_ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
-"""An ordinary text, and one with characters that few vocabularies contain."""
+_ODD_TEXTS = ("a", "", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
+"""An ordinary text, none, and one with characters that few vocabularies contain."""
 _LONG = 2048
 _NAMED = 8
 """How many unknown keys a message names."""
@@ -42,7 +44,7 @@ class ModelFolder:
     """The content of a model folder, without the weights of its encoder.
 
     `raw` is its config.json. For a model outside of FAMILIES, which runs only as a graph, `config` holds only
-    sizes. `dense` are the layers from pooled vectors to sentence vectors; most models have none.
+    sizes. `dense` are the steps from pooled vectors to sentence vectors; most models have none.
     """
 
     path: Path
@@ -50,7 +52,7 @@ class ModelFolder:
     raw: Mapping[str, Any]
     config: EncoderConfig
     tokenizer: TextTokenizer
-    dense: tuple[Dense, ...]
+    dense: tuple[Step, ...]
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
@@ -103,7 +105,7 @@ class ModelFolder:
             max_length=self.tokenizer.max_length,
             pooling=pooling,
             normalize=self.layout.normalize,
-            sentence_size=len(self.dense[-1].bias) if self.dense else pooled,
+            sentence_size=reduce(lambda size, step: step.size(size), self.dense, pooled),
             dense=bool(self.dense),
             prompts=self.layout.prompts,
             default_prompt_name=self.layout.default_prompt_name,
@@ -153,7 +155,11 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
             f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model embeds "
             f"{config.vocab_size}: use the tokenizer and the weights of one model."
         )
-    dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
+    dense = read_steps(layout.steps, config.hidden_size * len(layout.pooling))
+    if layout.truncate_dim is not None:
+        # sentence-transformers truncates last: a vector that had unit length does not keep it.
+        dense = (*dense, *([UnitLength()] if layout.normalize else ()), First(layout.truncate_dim))
+        layout = replace(layout, normalize=False)
     token_dense = read_dense(layout.token_dense, config.hidden_size, level="token_embeddings")
     if layout.roles:
         masked = family is not None and family.masks_embeddings
@@ -193,7 +199,9 @@ def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
 
 def _read_tokenizer(layout: Layout, config: Mapping[str, Any], *, graph: bool) -> tuple[Path, Tokenizer]:
     """Read tokenizer.json, or build it from older files; returns the file to name in errors, too."""
-    found = find_tokenizer(layout.transformer, config, layout.sentence.tokenizer_settings)
+    settings = layout.sentence.tokenizer_settings
+    name = find_tokenizer_class(layout.transformer, config, settings)
+    found = find_tokenizer(layout.transformer, name, settings, keeps=keeps_tokenizer(config))
     if found is None:
         raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
     return found

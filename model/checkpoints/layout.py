@@ -7,7 +7,7 @@ the same in both.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ _MODULES = 64
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
-_ORDER = ("Transformer", "Pooling", "Dense", "Normalize", "SpladePooling")
+_AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout")
+"""What may follow the pooling, in any order; Dropout does nothing outside of training."""
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
 
@@ -53,18 +54,20 @@ class Layout:
     """The folders of a model's parts, and how it makes sentence vectors.
 
     `transformer` holds config.json, the weights and the tokenizer, and `sentence` is what is said of it;
-    `dense` are the folders of linear layers after the pooling; `similarity` is the function that compares
-    sentence vectors. `splade` says how predicted words are pooled, None if the folder does not. `roles` are
-    those of late interaction, and `token_dense` the folders of the linear layers that make its vectors of
-    tokens. `modules` are the kinds and folders of all modules.
+    `steps` are the kinds and folders of modules after the pooling, apart from a last Normalize, for which
+    `normalize` is set; `truncate_dim` components of the result are kept. `similarity` is the function that
+    compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not.
+    `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
+    vectors of tokens. `modules` are the kinds and folders of all modules.
     """
 
     transformer: Path
     sentence: SentenceConfig
     pooling: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True
-    dense: tuple[Path, ...] = ()
+    steps: tuple[tuple[str, Path], ...] = ()
     normalize: bool = False
+    truncate_dim: int | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity: Similarity = "cosine"
@@ -72,6 +75,11 @@ class Layout:
     roles: Mapping[Role, RoleRules] = field(default_factory=dict)
     token_dense: tuple[Path, ...] = ()
     modules: tuple[tuple[str, Path], ...] = ()
+
+    @property
+    def weighted(self) -> tuple[Path, ...]:
+        """The folders of modules after the transformer that have weights."""
+        return (*(place for kind, place in self.steps if kind != "Normalize"), *self.token_dense)
 
 
 def read_layout(folder: Path) -> Layout:
@@ -81,26 +89,27 @@ def read_layout(folder: Path) -> Layout:
         return Layout(folder, read_sentence_config(folder, plain=True), roles=read_stanford_roles(folder))
     modules = _modules(folder, modules_file)
     paths = dict(modules)
-    linear = tuple(path for kind, path in modules if kind == "Dense")
     transformer = paths["Transformer"]
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
     prompts, default_prompt_name = _prompts(general_file, general)
     roles = read_pylate_roles(folder, transformer)
+    steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     return Layout(
         transformer,
         read_sentence_config(transformer),
         pooling=pooling,
         include_prompt=include_prompt,
-        dense=() if roles else linear,
-        normalize="Normalize" in paths,
+        steps=() if roles else tuple(steps),
+        normalize=normalize,
+        truncate_dim=_count(general_file, general, "truncate_dim"),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
-        splade=read_splade(paths["SpladePooling"]) if "SpladePooling" in paths else None,
+        splade=_splade(general_file, general, paths.get("SpladePooling")),
         roles=roles,
-        token_dense=linear if roles else (),
+        token_dense=tuple(path for _, path in steps) if roles else (),
         modules=tuple(modules),
     )
 
@@ -116,17 +125,81 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
     last = [kind.rpartition(".")[2] for kind, _ in named]
     kinds = [_TRANSFORMERS.get(kind, kind) for kind in last]
-    expected = [kind for kind in _ORDER for _ in range(kinds.count(kind))]
-    once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
-    once = once and ("SpladePooling" not in kinds or len(kinds) == 2)
-    if "Transformer" not in kinds or kinds != expected or not once or len(kinds) > _MODULES:
+    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
+    # Before the pooling there is no vector that a Normalize or a Dropout could change.
+    first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
+    served = kinds[:1] == ["Transformer"] and first and all(kind in _AFTER for kind in kinds[pooled + 1 :])
+    if not (served or kinds == ["Transformer", "SpladePooling"]) or len(kinds) > _MODULES:
         raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, any "
-            f"number of Dense and at most one Normalize, in this order, up to {_MODULES} modules in all; or "
-            "one Transformer and one SpladePooling."
+            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, then "
+            f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
+            "SpladePooling."
         )
     places = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, places, strict=True))
+
+
+def _after(
+    file: Path, modules: Sequence[tuple[str, Path]], *, tokens: bool
+) -> tuple[list[tuple[str, Path]], bool]:
+    """Return the modules that change pooled vectors, without a last Normalize, and whether there is one.
+
+    With `tokens`, those that change vectors of tokens, which always get unit length. Raises CheckpointError.
+    """
+    kinds = [kind for kind, _ in modules]
+    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
+    steps = []
+    for number, (kind, place) in enumerate(modules):
+        if kind == "Normalize":
+            level = _level(place)
+            if level != "sentence_embedding" and number < pooled:
+                raise CheckpointError(
+                    f"{file} lists a Normalize of {level} before the Pooling, which is not supported: "
+                    "use a model that was trained without it."
+                )
+            if not tokens and number > pooled and level == "sentence_embedding":
+                steps.append((kind, place))
+        elif kind == "LayerNorm" and tokens:
+            raise CheckpointError(
+                f"{file} lists a LayerNorm, which late interaction does not have: remove it."
+            )
+        elif kind in ("Dense", "LayerNorm"):
+            steps.append((kind, place))
+    normalize = bool(steps) and steps[-1][0] == "Normalize"
+    return steps[:-1] if normalize else steps, normalize
+
+
+def _level(folder: Path) -> str:
+    """Return what a Normalize scales: sentence_embedding or token_embeddings; raises CheckpointError."""
+    file = folder / "config.json"
+    config = read_json(file, optional=True)
+    level = config.get("module_input_name", "sentence_embedding")
+    output = config.get("module_output_name")
+    if level not in ("sentence_embedding", "token_embeddings") or output not in (None, level):
+        raise CheckpointError(
+            f"{file}: a Normalize from {shown(level)} to {shown(output)} is not supported, only one of "
+            "sentence_embedding or token_embeddings to itself: write it so, or use another model."
+        )
+    return str(level)
+
+
+def _count(file: Path, config: Mapping[str, Any], name: str) -> int | None:
+    """Read a number of at least 1, None if there is none; raises CheckpointError."""
+    value = config.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(
+            f"{file}: {name} is {shown(value)}; it must be a whole number of at least 1, or null."
+        )
+    return value
+
+
+def _splade(file: Path, general: Mapping[str, Any], folder: Path | None) -> Splade | None:
+    """Read how a sparse encoder pools words, and how many it keeps; None without a module for it."""
+    if folder is None:
+        return None
+    return replace(read_splade(folder), most=_count(file, general, "max_active_dims"))
 
 
 def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:

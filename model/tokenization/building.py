@@ -51,19 +51,21 @@ class _Kind:
     """Settings that must say what the steps of a tokenizer.json do."""
 
 
-def find_tokenizer(folder: Path, config: Settings, settings: Settings) -> tuple[Path, Tokenizer] | None:
+def find_tokenizer(
+    folder: Path, name: str, settings: Settings, *, keeps: bool = False
+) -> tuple[Path, Tokenizer] | None:
     """Read or build the tokenizer of a folder; None if it has no tokenizer.json and no vocabulary of a kind.
 
-    `config` is its config.json, and `settings` its tokenizer_config.json. Returns the file that it comes
-    from, too. Raises CheckpointError for files that are broken or do not fit together.
+    `name` is its class, "" for one that is not known, and `settings` is its tokenizer_config.json. With
+    `keeps`, a tokenizer.json goes before the class. Returns the file that it comes from, too. Raises
+    CheckpointError for files that are broken or do not fit together.
     """
-    name = _find_class(folder, config, settings)
     file = folder / "tokenizer.json"
     if not present(file):
         return _build(folder, name, settings)
     tokenizer = read_tokenizer(file)
     try:
-        return file, _adapt(tokenizer, folder, "" if _keeps(config) else name, settings)
+        return file, _adapt(tokenizer, folder, "" if keeps else name, settings)
     except CheckpointError as error:
         named = str(error).startswith(str(folder))
         raise error if named else CheckpointError(f"{folder / _SETTINGS}: {error}") from error
@@ -127,30 +129,6 @@ def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer
         raise CheckpointError(f"{files} make no tokenizer: {reason(error)}; {_OWN}.") from error
     log.info("%s has no tokenizer.json: built a %s from %s", folder, name, " and ".join(kind.files))
     return folder / kind.files[0], tokenizer
-
-
-def _find_class(folder: Path, config: Settings, settings: Settings) -> str:
-    """Return the name of a folder's class of tokenizers, "" if it is unknown or has code of its own.
-
-    Raises CheckpointError for a class that splits words by rules that a tokenizer.json cannot have.
-    """
-    named = {_SETTINGS: settings.get("tokenizer_class"), "config.json": config.get("tokenizer_class")}
-    for file, name in named.items():
-        if name in _OTHER_RULES:
-            raise CheckpointError(
-                f"{folder / file}: tokenizer_class is {shown(name)}, whose rules for words are not "
-                "supported: use a model whose tokenizer is a whole tokenizer.json."
-            )
-        if name:
-            break
-    else:
-        name = _BY_FAMILY.get(str(config.get("model_type")))
-    return name.removesuffix("Fast") if isinstance(name, str) and "auto_map" not in settings else ""
-
-
-def _keeps(config: Settings) -> bool:
-    """Return whether tokenizers of a family are taken as they are, whatever class the folder names."""
-    return config.get("model_type") in ("modernbert", "umt5")
 
 
 # ---------------------------------------------------------------------------------------- WordPiece
@@ -389,29 +367,3 @@ _KINDS = {
     ),
 }
 """By the name in tokenizer_config.json, without the Fast that may follow it."""
-_BY_FAMILY = {
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "roberta": "RobertaTokenizer",
-    "nomic_bert": "BertTokenizer",
-    "esm": "EsmTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "t5": "T5Tokenizer",
-    "mt5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
-    "albert": "AlbertTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-}
-"""The class for a folder whose files name none, by `model_type`."""
-_OTHER_RULES = frozenset(
-    f"{name}Tokenizer"
-    for name in (
-        *("BertJapanese", "Bertweet", "BioGpt", "BlenderbotSmall", "ByT5", "CTRL", "Canine", "Cpm", "CpmAnt"),
-        *("FSMT", "Flaubert", "GPTNeoXJapanese", "M2M100", "Marian", "MyT5", "Perceiver", "Phobert"),
-        *("ProphetNet", "RoCBert", "Tapas", "XLM"),
-    )
-)
-"""Classes that transformers runs as a program of their own, and that ignore a tokenizer.json."""

@@ -16,6 +16,7 @@ from model import activations
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
+from model.heads.dense import Dense
 from model.pytorch.backend import TorchBackend
 from tests.model.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_bert
@@ -318,6 +319,7 @@ def test_a_dense_layer_is_read_in_every_precision(folder: Path, dtype: torch.dty
     tensors = {"linear.weight": weight.to(dtype), "linear.bias": bias.to(dtype).contiguous()}
     save_file(tensors, folder / "2_Dense" / "model.safetensors")
     (layer,) = load_checkpoint(folder).folder.dense
+    assert isinstance(layer, Dense)
     assert layer.weight.dtype == layer.bias.dtype == np.float32
     assert np.array_equal(layer.weight, weight.to(dtype).float().numpy())
     assert np.array_equal(layer.bias, bias.to(dtype).float().numpy())

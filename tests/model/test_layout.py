@@ -38,7 +38,7 @@ def test_the_embedded_model_is_read_as_its_authors_meant_it() -> None:
     layout = read_layout(folder)
     assert layout.transformer == folder
     assert (layout.pooling, layout.normalize, layout.sentence.max_length) == (("mean",), True, 256)
-    assert (layout.include_prompt, layout.dense, layout.prompts) == (True, (), {})
+    assert (layout.include_prompt, layout.steps, layout.prompts) == (True, (), {})
 
 
 def test_a_plain_folder_is_a_transformer_with_mean_pooling(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_every_module_finds_its_place(tmp_path: Path, prefix: str) -> None:
     general = {"prompts": prompts, "default_prompt_name": "query", "similarity_fn_name": "dot"}
     write(tmp_path, "config_sentence_transformers.json", general)
     layout = read_layout(tmp_path)
-    assert layout.dense == (tmp_path / "2_Dense", tmp_path / "3_Dense")
+    assert layout.steps == (("Dense", tmp_path / "2_Dense"), ("Dense", tmp_path / "3_Dense"))
     assert (layout.normalize, layout.include_prompt, layout.sentence.lower_case) == (True, False, True)
     assert (layout.prompts, layout.default_prompt_name) == (prompts, "query")
     assert layout.similarity == "dot"
@@ -135,11 +135,11 @@ def test_the_limit_is_sentence_transformers_own_where_it_is_given(
 @pytest.mark.parametrize(
     "kinds",
     [
-        ("Transformer", "Pooling", "LayerNorm"),
+        ("Transformer", "Pooling", "WordWeights"),
         ("Pooling",),
         (),
-        ("Transformer", "Normalize", "Pooling"),
-        ("Transformer", "Pooling", "Normalize", "Dense"),
+        ("Transformer", "Dense", "Pooling"),
+        ("Transformer", "SpladePooling", "Normalize"),
         ("Transformer", "Pooling", "Pooling"),
         ("Transformer", "Transformer"),
     ],

@@ -9,9 +9,9 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from model.errors import CheckpointError
-from model.tokenization.building import find_tokenizer
 from model.tokenization.tokenizer import TextTokenizer
 from tests.support.folder_tokenizers import build_tokenizer
+from tests.support.folder_tokenizers import find as find_tokenizer
 
 TEXTS = (
     "", " ", "\n\t", "a\u0301b", "[SEP] a [MASK].", "a <mask> b</s>", "<s><pad>x", "it's", "don't  you",
