@@ -133,10 +133,7 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     raw = read_json(file)
     family = find_family(raw)
     if family is None and not graph:
-        raise CheckpointError(
-            f"{file}: {explain_unsupported(raw)}; to serve embeddings of any other family, provide an ONNX "
-            "graph as onnx/model.onnx and set HEADLIGHT_BACKEND=onnx."
-        )
+        raise CheckpointError(f"{file}: {explain_unsupported(raw)}.")
     # The graph has what its config says, and a config of our own form is read with all its fields.
     _account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
+from tokenizers.models import Unigram
 
 from model.contract import Encoding, Role
 from model.errors import CheckpointError, InputTooLong
@@ -33,6 +34,8 @@ Side = Literal["right", "left"]
 
 # Characters that are tokenized in tens of microseconds.
 _SHORT = 512
+_UNNAMED = "\U0010fffd"
+"""A character that no vocabulary has."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ class TextTokenizer:
         self._whole = tokenizer
         self.slow = slow or SlowPatterns()
         """Its expressions for which some texts take too long."""
+        self._misnamed = _misnamed(tokenizer)
         self._step = min(2 * piece, self.slow.shortest or 2 * piece)
         self._long = LongTexts.of(tokenizer, max_length, piece)
         self._cut: dict[Side, Tokenizer] = {}
@@ -216,7 +220,7 @@ class TextTokenizer:
             if length > self.max_length:
                 self._check_allowed(truncation, i, length)
                 raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
-            encodings.append(_columns(raw, length, first_word, prompt))
+            encodings.append(self._named(_columns(raw, length, first_word, prompt)))
         return encodings
 
     def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
@@ -242,7 +246,15 @@ class TextTokenizer:
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)
-        return _columns(columns, length, first_word, prompt)
+        return self._named(_columns(columns, length, first_word, prompt))
+
+    def _named(self, encoding: Encoding) -> Encoding:
+        """Name tokens as the vocabulary does; the library names some by the text that they are of."""
+        if not self._misnamed.isdisjoint(encoding.token_ids):
+            for position, number in enumerate(encoding.token_ids):
+                if number in self._misnamed:
+                    encoding.tokens[position] = self._whole.id_to_token(number) or ""
+        return encoding
 
     def _check_allowed(self, truncation: Truncation, index: int, length: int) -> None:
         if not truncation.allowed:
@@ -264,6 +276,15 @@ def run_steps(steps: Generator[None, None, list[Encoding]]) -> list[Encoding]:
         except StopIteration as end:
             encodings: list[Encoding] = end.value
             return encodings
+
+
+def _misnamed(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of tokens that may be of other texts than their names."""
+    added = tokenizer.get_added_tokens_decoder().items()
+    found = {number for number, token in added if token.lstrip or token.rstrip or token.normalized}
+    if isinstance(tokenizer.model, Unigram):
+        found.update(token.id for token in tokenizer.model.tokenize(_UNNAMED))
+    return frozenset(found)
 
 
 def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:
