@@ -7,8 +7,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.dense import read_dense, read_steps
 from model.checkpoints.late_interaction import check_roles
@@ -20,7 +18,7 @@ from model.families import graph_only
 from model.families.family import Family
 from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
-from model.families.tokenizers import find_tokenizer_class, keeps_tokenizer
+from model.families.tokenizers import find_tokenizer_class, has_segments, keeps_tokenizer
 from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
 from model.keys.files import check_keys
@@ -139,13 +137,19 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
     limits = [n for n in (layout.sentence.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
-    source, whole = _read_tokenizer(layout, raw, graph=graph)
+    settings = layout.sentence.tokenizer_settings
+    name = find_tokenizer_class(layout.transformer, raw, settings)
+    found = find_tokenizer(layout.transformer, name, settings, keeps=keeps_tokenizer(raw))
+    if found is None:
+        raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
+    source, whole = found
     tokenizer = TextTokenizer.limited(
         whole,
         source,
         max_length=min(limits, default=_DEFAULT_LENGTH),
         lower_case=layout.sentence.lower_case,
         side=layout.sentence.truncation_side,
+        segments=config.segments <= 1 or has_segments(name, settings),
     )
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
@@ -192,16 +196,6 @@ def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
         path,
         named,
     )
-
-
-def _read_tokenizer(layout: Layout, config: Mapping[str, Any], *, graph: bool) -> tuple[Path, Tokenizer]:
-    """Read tokenizer.json, or build it from older files; returns the file to name in errors, too."""
-    settings = layout.sentence.tokenizer_settings
-    name = find_tokenizer_class(layout.transformer, config, settings)
-    found = find_tokenizer(layout.transformer, name, settings, keeps=keeps_tokenizer(config))
-    if found is None:
-        raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
-    return found
 
 
 def runs_with_torch(path: Path) -> bool:

@@ -26,6 +26,10 @@ _BY_FAMILY = {
 """The class for a folder whose files name none, by `model_type`."""
 _KEPT = ("modernbert", "umt5")
 """Families whose tokenizer.json is taken as it is, whatever class the folder names."""
+_NO_SEGMENTS = frozenset(
+    f"{name}Tokenizer" for name in ("DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Esm")
+)
+"""Classes that give all tokens of a pair the first segment, unless model_input_names says otherwise."""
 _OTHER_RULES = frozenset(
     f"{name}Tokenizer"
     for name in (
@@ -52,6 +56,16 @@ def find_tokenizer_class(folder: Path, config: Mapping[str, Any], settings: Mapp
             "use a model whose tokenizer is a whole tokenizer.json."
         )
     return name.removesuffix("Fast") if isinstance(name, str) and "auto_map" not in settings else ""
+
+
+def has_segments(name: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether a class of tokenizers tells the two texts of a pair apart; raises CheckpointError."""
+    inputs = settings.get("model_input_names")
+    if inputs is None:
+        return name not in _NO_SEGMENTS
+    if not isinstance(inputs, list):
+        raise CheckpointError(f"model_input_names is {shown(inputs)}; it must be a list of names.")
+    return "token_type_ids" in inputs
 
 
 def keeps_tokenizer(config: Mapping[str, Any]) -> bool:

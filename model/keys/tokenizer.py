@@ -27,9 +27,10 @@ TOKENIZER_CONFIG: Table = {
     **used("a space before the text, also beside a tokenizer.json", "add_prefix_space", "trim_offsets"),
     **used(
         "normalization of SentencePiece; beside a tokenizer.json it must say the same",
-        "keep_accents", "split_by_punct", "remove_space", "extra_ids",
+        "keep_accents", "split_by_punct",
     ),
-    **used("segments of pairs", "model_input_names"),
+    **used("whether the texts of a pair have segments", "model_input_names"),
+    **used("the tokens for gaps of T5, without a tokenizer.json", "extra_ids"),
     **used("refused without a tokenizer.json, and otherwise unused, as in transformers",
         "do_basic_tokenize", "never_split", "add_bos_token", "add_eos_token",
     ),
@@ -62,8 +63,8 @@ TOKENIZER_CONFIG: Table = {
     ),
     **harmless(
         "already in the files of the vocabulary",
-        *("sp_model_kwargs", "vocab_type", "unk_id", "clean_text", "legacy", "vocab_size", "bos_token_id"),
-        *("eos_token_id", "pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"),
+        *("sp_model_kwargs", "vocab_type", "remove_space", "unk_id", "clean_text", "legacy", "vocab_size"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"),
     ),
     **harmless(
         "names and notes",

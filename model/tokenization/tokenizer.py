@@ -89,15 +89,18 @@ class TextTokenizer:
         piece: int = PIECE,
         slow: SlowPatterns | None = None,
         side: Side = "right",
+        segments: bool = True,
     ) -> None:
         """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own.
 
-        Inputs are truncated at `side` unless a request names another.
+        Inputs are truncated at `side` unless a request names another. Without `segments`, both texts of a
+        pair have the first segment.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
         self.side = side
+        self._segments = segments
         self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, RoleTokenizing] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
@@ -126,6 +129,7 @@ class TextTokenizer:
         max_length: int,
         lower_case: bool = False,
         side: Side | None = None,
+        segments: bool = True,
     ) -> "TextTokenizer":
         """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError.
 
@@ -147,7 +151,7 @@ class TextTokenizer:
         for warning in slow.warnings():
             log.warning("%s: %s", path, warning)
         own: Side = "left" if (tokenizer.truncation or {}).get("direction") == "left" else "right"
-        return cls(tokenizer, max_length, slow=slow, side=side or own)
+        return cls(tokenizer, max_length, slow=slow, side=side or own, segments=segments)
 
     def fitting(self, words: int) -> int:
         """Return at most this number of short words: as many as take no slow expression long."""
@@ -220,7 +224,7 @@ class TextTokenizer:
             if length > self.max_length:
                 self._check_allowed(truncation, i, length)
                 raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
-            encodings.append(self._named(_columns(raw, length, first_word, prompt)))
+            encodings.append(self._finished(_columns(raw, length, first_word, prompt)))
         return encodings
 
     def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
@@ -246,10 +250,12 @@ class TextTokenizer:
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)
-        return self._named(_columns(columns, length, first_word, prompt))
+        return self._finished(_columns(columns, length, first_word, prompt))
 
-    def _named(self, encoding: Encoding) -> Encoding:
+    def _finished(self, encoding: Encoding) -> Encoding:
         """Name tokens as the vocabulary does; the library names some by the text that they are of."""
+        if not self._segments:
+            encoding.segment_ids[:] = [0] * len(encoding)
         if not self._misnamed.isdisjoint(encoding.token_ids):
             for position, number in enumerate(encoding.token_ids):
                 if number in self._misnamed:

@@ -216,3 +216,29 @@ def test_texts_are_truncated_at_the_side_that_the_folder_names(said: str, tmp_pa
     (ours,) = read_folder(tmp_path).tokenizer.encode([text])
     assert ours.token_ids == theirs(text, truncation="longest_first")["input_ids"]
     assert ours.token_ids[1] != theirs("a")["input_ids"][1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "segments"),
+    [
+        ({"tokenizer_class": "BertTokenizer"}, 2),
+        ({"tokenizer_class": "DistilBertTokenizer"}, 1),
+        ({"tokenizer_class": "BertTokenizer", "model_input_names": ["input_ids", "attention_mask"]}, 1),
+        ({"tokenizer_class": "DistilBertTokenizer", "model_input_names": ["input_ids", "token_type_ids"]}, 2),
+    ],
+    ids=str,
+)
+def test_pairs_have_segments_if_the_tokenizer_gives_them(
+    settings: dict[str, Any], segments: int, tmp_path: Path
+) -> None:
+    """A model with two segments that is given none takes both texts for the first."""
+    from model.checkpoints.folder import read_folder
+    from tests.references.checkpoints import write_bert
+
+    write_bert(tmp_path)
+    write(tmp_path, "tokenizer_config.json", settings)
+    columns = transformers.AutoTokenizer.from_pretrained(tmp_path)([("the man", "a boy")])
+    (ours,) = read_folder(tmp_path).tokenizer.encode([("the man", "a boy")])
+    assert len({*ours.segment_ids}) == segments
+    given = columns.get("token_type_ids", [[0] * len(ours)])
+    assert ours.segment_ids == given[0]
