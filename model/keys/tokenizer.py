@@ -64,7 +64,8 @@ TOKENIZER_CONFIG: Table = {
     **harmless(
         "already in the files of the vocabulary",
         *("sp_model_kwargs", "vocab_type", "remove_space", "unk_id", "clean_text", "legacy", "vocab_size"),
-        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id", "mask_token_id"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "cls_token_id", "sep_token_id"),
+        "mask_token_id",
     ),
     **harmless(
         "names and notes",
