@@ -45,6 +45,7 @@ _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
 _AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout")
 """What may follow the pooling, in any order; Dropout does nothing outside of training."""
+_MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
 
@@ -90,15 +91,17 @@ def read_layout(folder: Path) -> Layout:
     modules = _modules(folder, modules_file)
     paths = dict(modules)
     transformer = paths["Transformer"]
+    sentence = read_sentence_config(transformer)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
+    _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
     prompts, default_prompt_name = _prompts(general_file, general)
     roles = read_pylate_roles(folder, transformer)
     steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     return Layout(
         transformer,
-        read_sentence_config(transformer),
+        sentence,
         pooling=pooling,
         include_prompt=include_prompt,
         steps=() if roles else tuple(steps),
@@ -137,6 +140,18 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
         )
     places = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, places, strict=True))
+
+
+def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bool) -> None:
+    """Raise CheckpointError if the kind of a model does not go with its modules."""
+    kind = general.get("model_type")
+    if kind not in (None, *_MODELS):
+        raise CheckpointError(f"{file}: model_type is {shown(kind)}; it must be one of {', '.join(_MODELS)}.")
+    if not sparse and (kind == "SparseEncoder" or task == "fill-mask"):
+        raise CheckpointError(
+            f"{file} and its transformer say that the model predicts words (model_type {shown(kind)}, "
+            f"transformer_task {task}), and modules.json has no SpladePooling: use the files of one model."
+        )
 
 
 def _after(

@@ -32,13 +32,15 @@ _CALLED = {"add_special_tokens": (True,), "truncation": (True, "longest_first"),
 class SentenceConfig:
     """The longest text in tokens (None: no limit), lower-casing, and the tokenizer's settings.
 
-    Longer texts are truncated at `truncation_side`, None: that of the tokenizer's file.
+    Longer texts are truncated at `truncation_side`, None: that of the tokenizer's file. `task` is what the
+    transformer was saved for.
     """
 
     max_length: int | None
     lower_case: bool = False
     tokenizer_settings: Mapping[str, Any] = field(default_factory=dict)
     truncation_side: Side | None = None
+    task: str = "feature-extraction"
 
 
 def read_sentence_config(transformer: Path, *, plain: bool = False) -> SentenceConfig:
@@ -72,6 +74,7 @@ def read_sentence_config(transformer: Path, *, plain: bool = False) -> SentenceC
         switch_of(file, config, "do_lower_case", default=False),
         merged,
         side,
+        config.get("transformer_task", "feature-extraction"),
     )
 
 

@@ -121,3 +121,49 @@ def test_every_field_that_transformers_reads_is_in_the_table() -> None:
     }
     saved = {("", n) for n in PretrainedConfig().to_dict() if find_key(n, FILES["config.json"]) is None}
     assert unknown | saved == set()
+
+
+SAVED = {
+    "sentence_*_config.json": (
+        *("transformer_task", "modality_config", "module_output_name", "processing_kwargs", "unpad_inputs"),
+        *("max_seq_length", "do_lower_case", "query_length", "document_length", "query_expansion"),
+        *("model_args", "tokenizer_args", "config_args", "model_kwargs", "processor_kwargs", "config_kwargs"),
+    ),
+    "config_sentence_transformers.json": (
+        *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name"),
+        *("truncate_dim", "max_active_dims", "activation_fn", "keep_in_fp32_modules", "requirements"),
+        *("query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"),
+        *("do_query_expansion", "attend_to_expansion_tokens", "query_expansion"),
+    ),
+    "modules.json": ("idx", "name", "path", "type", "kwargs"),
+    "config.json of Pooling": ("embedding_dimension", "word_embedding_dimension", "pooling_mode"),
+    "config.json of Dense": ("in_features", "out_features", "bias", "use_residual", "module_output_name"),
+    "config.json of Normalize": ("module_input_name", "module_output_name"),
+    "config.json of LayerNorm": ("dimension",),
+    "config.json of Dropout": ("dropout",),
+    "config.json of SpladePooling": ("pooling_strategy", "activation_function", "chunk_size"),
+}
+"""What the modules of sentence-transformers 6.2 read."""
+
+
+@pytest.mark.parametrize("file", SAVED)
+def test_every_key_of_sentence_transformers_is_in_the_table(file: str) -> None:
+    """Each is used, harmless or refused."""
+    assert [name for name in SAVED[file] if find_key(name, FILES[file]) is None] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Bert", "DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Albert", "DebertaV2", "Esm"],
+)
+def test_every_argument_of_a_tokenizer_is_in_the_table(name: str) -> None:
+    """Whatever tokenizer_config.json may have for a class of transformers."""
+    import inspect
+
+    import transformers
+
+    taken = inspect.signature(getattr(transformers, f"{name}Tokenizer").__init__).parameters
+    given = {
+        one for one in taken if one not in ("self", "args", "kwargs", "vocab", "merges") and one[0] != "_"
+    }
+    assert {one for one in given if find_key(one, FILES["tokenizer_config.json"]) is None} == set()
