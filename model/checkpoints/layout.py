@@ -192,8 +192,8 @@ def _level(folder: Path) -> str:
     output = config.get("module_output_name")
     if level not in ("sentence_embedding", "token_embeddings") or output not in (None, level):
         raise CheckpointError(
-            f"{file}: a Normalize from {shown(level)} to {shown(output)} is not supported, only one of "
-            "sentence_embedding or token_embeddings to itself: write it so, or use another model."
+            f"{file}: module_input_name is {shown(level)} and module_output_name {shown(output)}; a Normalize "
+            "is served of sentence_embedding or token_embeddings to itself: write it so, or use another model."
         )
     return str(level)
 
@@ -246,6 +246,7 @@ def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], st
         raise CheckpointError(
             f"{file} has {len(prompts)} prompts; the limit is {_MOST_PROMPTS}: leave out those not needed."
         )
+    prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     for name, prompt in prompts.items():
         if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
             raise CheckpointError(

@@ -119,8 +119,8 @@ def test_before_the_pooling_there_is_nothing_to_change(tmp_path: Path, kind: str
     ("number", "config", "said"),
     [
         (1, {"module_input_name": "token_embeddings"}, "before the Pooling"),
-        (3, {"module_output_name": "other"}, r"3_Normalize/config\.json: a Normalize from"),
-        (3, {"module_input_name": "other"}, r"3_Normalize/config\.json: a Normalize from"),
+        (3, {"module_output_name": "other"}, r"3_Normalize/config\.json: module_input_name is"),
+        (3, {"module_input_name": "other"}, r"3_Normalize/config\.json: module_input_name is"),
     ],
 )
 def test_a_normalize_of_something_else_is_refused(
