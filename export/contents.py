@@ -9,7 +9,9 @@ from typing import Any
 
 from model.checkpoints.folder import ModelFolder
 from model.checkpoints.layout import Layout
+from model.checkpoints.weights import weight_files
 from model.files import read_json
+from model.keys.files import SENTENCE_FILES
 from model.onnx.file import MANIFEST
 
 # Files to copy, if they exist, from the model's folder, the transformer's, and each other module's.
@@ -19,7 +21,7 @@ _GENERAL = (
 )
 _TRANSFORMER = (
     "config.json",
-    "sentence_bert_config.json",
+    *SENTENCE_FILES,
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -27,7 +29,6 @@ _TRANSFORMER = (
     "vocab.txt",
 )
 _MODULE = ("config.json", "model.safetensors")
-_INDEX = "model.safetensors.index.json"
 
 
 def copy_contents(source: Path, layout: Layout, target: Path) -> None:
@@ -62,10 +63,8 @@ def _other_modules(source: Path) -> Iterator[Path]:
 
 def source_weights(layout: Layout) -> list[Path]:
     """List the weight files of a model, in order."""
-    index = layout.transformer / _INDEX
-    names = sorted(set(read_json(index)["weight_map"].values())) if index.exists() else ["model.safetensors"]
-    dense = (*layout.dense, *layout.token_dense)
-    return [*(layout.transformer / name for name in names), *(d / "model.safetensors" for d in dense)]
+    others = (folder / "model.safetensors" for folder in layout.weighted)
+    return [*weight_files(layout.transformer), *others]
 
 
 def digests(files: list[Path], folder: Path) -> dict[str, dict[str, Any]]:

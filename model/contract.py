@@ -288,11 +288,11 @@ class ModelInfo:
     """Describes a served model, for `/info` and for checking requests.
 
     `sentence_size` is the length of a sentence vector under the model's own pooling. `dense` says that
-    linear layers follow the pooling, so they accept only vectors of the pooled size. `provider` is the
-    execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that every
-    hidden state and the attention can be read; if False, only the last hidden state can. `kernels` is the
-    instruction set of the native kernels that run the model, None if it runs without them; `no_kernels` then
-    gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
+    steps such as linear layers follow the pooling, so they accept only vectors of the pooled size. `provider`
+    is the execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that
+    every hidden state and the attention can be read; if False, only the last hidden state can. `kernels` is
+    the instruction set of the native kernels that run the model, None if it runs without them; `no_kernels`
+    then gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
     `default_task` is the one that sequences without a task run with, None if they run without an adapter.
     `head` is what the model predicts, None for a plain encoder. `similarity` is the function that its
     sentence vectors are meant to be compared with.

@@ -5,6 +5,7 @@
     ├── InputError          one input that cannot be run
     │   ├── InputTooLong    more tokens than the model reads, and the caller turned truncation off
     │   ├── InputTooSlow    a text that the tokenizer would take too long for
+    │   ├── NoTokens        a text of which nothing is left to run
     │   └── OutOfRange      an index (layer, head, position) that this model or input does not have
     ├── Unsupported         the request is valid, but this model cannot do it
     ├── OutOfMemory         the device lacks the memory for a batch; a smaller batch may fit
@@ -73,6 +74,17 @@ class InputTooSlow(InputError):
         )
         self.actual = actual
         self.limit = limit
+
+
+class NoTokens(InputError):
+    """A text that the tokenizer makes no token of, as some do of an empty one."""
+
+    def __init__(self, *, field: str) -> None:
+        super().__init__(
+            f"{field} has no tokens: this model's tokenizer makes none of it, so there is nothing to run; "
+            "leave it out, or send a text with words.",
+            field=field,
+        )
 
 
 class OutOfRange(InputError):

@@ -34,15 +34,17 @@ def load_model(
     threads: int | None = None,
     tensorrt: bool = False,
     native: bool = True,
+    strict: bool = False,
 ) -> tuple[TextTokenizer, Backend]:
     """Load a model; raises ModelError if the model cannot be run with these settings.
 
     `source` is as for `resolve`, or the path of an .onnx file. `threads` is the number of cores to use
     (None: all). `tensorrt` runs graphs through TensorRT. `native=False` turns the native kernels off.
+    `strict` refuses keys of its files that no table has.
     """
     path, graph = _find(source, kind)
     if graph is not None:
-        tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt)
+        tokenizer, backend = _load_onnx(graph, device, dtype, threads, tensorrt=tensorrt, strict=strict)
     elif tensorrt:
         raise Unsupported(
             f"TensorRT runs only graphs, and {source} runs with PyTorch: turn TensorRT off, or export the "
@@ -50,7 +52,7 @@ def load_model(
             field="tensorrt",
         )
     else:
-        tokenizer, backend = _load_torch(path, device, dtype, threads, native=native)
+        tokenizer, backend = _load_torch(path, device, dtype, threads, native=native, strict=strict)
     try_model(str(path), tokenizer, backend)
     return tokenizer, backend
 
@@ -64,6 +66,7 @@ def prepare_model(
     threads: int | None = None,
     tensorrt: bool = False,
     native: bool = True,
+    strict: bool = False,
     folder: Path,
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:
     """Load what forked processes can share, and return how each of them gets its model; raises ModelError.
@@ -74,14 +77,16 @@ def prepare_model(
     """
     path, graph = _find(source, kind)
     if graph is not None:
-        prepared = _prepare_onnx(graph, device, dtype, threads, tensorrt=tensorrt, folder=folder)
+        prepared = _prepare_onnx(
+            graph, device, dtype, threads, tensorrt=tensorrt, strict=strict, folder=folder
+        )
         if prepared is not None:
             return prepared
     else:
         from model.pytorch.backend import choose_device  # noqa: PLC0415
 
         if choose_device(device) == "cpu" and not tensorrt:
-            return _load_forkable(path, dtype, threads, native=native)
+            return _load_forkable(path, dtype, threads, native=native, strict=strict)
     return partial(
         load_model,
         source,
@@ -91,16 +96,17 @@ def prepare_model(
         threads=threads,
         tensorrt=tensorrt,
         native=native,
+        strict=strict,
     )
 
 
 def _load_forkable(
-    path: Path, dtype: str, threads: int | None, *, native: bool
+    path: Path, dtype: str, threads: int | None, *, native: bool, strict: bool
 ) -> Callable[[], tuple[TextTokenizer, Backend]]:
     from model.pytorch.backend import one_thread  # noqa: PLC0415
 
     with one_thread() as available:
-        tokenizer, backend = _load_torch(path, "cpu", dtype, 1, native=native)
+        tokenizer, backend = _load_torch(path, "cpu", dtype, 1, native=native, strict=strict)
         try_model(str(path), tokenizer, backend)
 
     def after_fork() -> tuple[TextTokenizer, Backend]:
@@ -164,29 +170,36 @@ def both_packages() -> str | None:
 
 
 def _load_torch(
-    path: Path, device: str, dtype: str, threads: int | None, *, native: bool
+    path: Path, device: str, dtype: str, threads: int | None, *, native: bool, strict: bool
 ) -> "tuple[TextTokenizer, TorchBackend]":
     # Imported here: PyTorch takes seconds and hundreds of megabytes, and may not be installed.
     from model.checkpoints.checkpoint import load_checkpoint  # noqa: PLC0415
     from model.pytorch.backend import TorchBackend  # noqa: PLC0415
 
-    checkpoint = load_checkpoint(path)
+    checkpoint = load_checkpoint(path, strict=strict)
     backend = TorchBackend(checkpoint, device=device, dtype=dtype, threads=threads, native=native)
     return checkpoint.tokenizer, backend
 
 
 def _load_onnx(
-    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool
+    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool, strict: bool
 ) -> tuple[TextTokenizer, Backend]:
     with _needs_runtime(graph):
         from model.onnx.backend import OnnxBackend  # noqa: PLC0415
-    folder = read_folder(graph.folder, graph=True)
+    folder = read_folder(graph.folder, graph=True, strict=strict)
     backend = OnnxBackend(folder, graph, device=device, dtype=dtype, threads=threads, tensorrt=tensorrt)
     return folder.tokenizer, backend
 
 
 def _prepare_onnx(
-    graph: OnnxFile, device: str, dtype: str, threads: int | None, *, tensorrt: bool, folder: Path
+    graph: OnnxFile,
+    device: str,
+    dtype: str,
+    threads: int | None,
+    *,
+    tensorrt: bool,
+    strict: bool,
+    folder: Path,
 ) -> Callable[[], tuple[TextTokenizer, Backend]] | None:
     """Prepare a graph for a CPU; returns None if it runs elsewhere."""
     with _needs_runtime(graph):
@@ -196,7 +209,7 @@ def _prepare_onnx(
     if choose_processor(device, tensorrt=tensorrt).provider != CPU:
         return None
     check_whole(graph)
-    model = read_folder(graph.folder, graph=True)
+    model = read_folder(graph.folder, graph=True, strict=strict)
     prepacked = prepack(graph.path, folder)
 
     def after_fork() -> tuple[TextTokenizer, Backend]:

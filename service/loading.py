@@ -56,6 +56,7 @@ def _load_each(settings: Settings, load: Callable[..., T]) -> dict[str, T]:
             threads=settings.threads,
             tensorrt=settings.tensorrt,
             native=settings.native == "on",
+            strict=settings.strict == "on",
         )
     return loaded
 

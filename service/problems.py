@@ -11,7 +11,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
-from model.errors import InferenceError, InputTooLong, InputTooSlow, ModelError, OutOfRange, Unsupported
+from model.errors import (
+    InferenceError,
+    InputTooLong,
+    InputTooSlow,
+    ModelError,
+    NoTokens,
+    OutOfRange,
+    Unsupported,
+)
 
 # type -> (status, title). The type's full form is urn:headlight:<type>.
 KINDS: dict[str, tuple[HTTPStatus, str]] = {
@@ -182,6 +190,8 @@ def from_model_error(error: ModelError) -> Problem:
         case OutOfRange():
             members = {"field": error.field, "actual": error.actual, "allowed": error.allowed}
             return Problem("invalid-request", str(error), members=members)
+        case NoTokens():
+            return Problem("invalid-request", str(error), members={"field": error.field})
         case Unsupported():
             return Problem("unsupported", str(error), members={"field": error.field})
         case InferenceError():

@@ -55,6 +55,9 @@ class Settings(BaseSettings):
     native: Literal["on", "off"] = Field(
         "on", description="use the native kernels if the processor supports them"
     )
+    strict: Literal["on", "off"] = Field(
+        "off", description="refuse a model whose files have keys that the service does not know"
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
         description="matrix-product precision; auto: bfloat16 on CUDA and CPUs that multiply it faster; "

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from model.checkpoints.folder import ModelFolder, read_folder
-from model.checkpoints.prediction import read_predictor, used_names
+from model.checkpoints.prediction import find_kind, read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -47,9 +48,12 @@ class Checkpoint:
         return self.folder.tokenizer
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Load a checkpoint folder; raises CheckpointError if it cannot be served."""
-    folder = read_folder(path)
+def load_checkpoint(path: Path, *, strict: bool = False) -> Checkpoint:
+    """Load a checkpoint folder; raises CheckpointError if it cannot be served.
+
+    `strict` is as in `read_folder`.
+    """
+    folder = read_folder(path, strict=strict)
     found = list_tensors(folder.layout.transformer)
     folder = _with_frequencies(folder, found)
     predictor = read_predictor(folder, _canonical(found, folder.family, folder.layout.transformer))
@@ -147,6 +151,12 @@ def _match(
         )
         if which
     ]
+    if len(problems) == 1 and unexpected and _is_other(folder.raw):
+        raise CheckpointError(
+            f"{place}: {_listed(unexpected)} belong to the architecture {shown(folder.raw['architectures'])} "
+            "of config.json, whose heads headlight does not serve: save the encoder alone, with AutoModel of "
+            "transformers, or remove these tensors."
+        )
     if problems:
         raise CheckpointError(
             f"{place}: the weights do not fit its config.json; {'; '.join(problems)}: use the files of one "
@@ -155,6 +165,14 @@ def _match(
     if heads:
         _say_dropped(place, family, heads)
     return {ours: [(tensors[part.name], part) for part in parts] for ours, parts in names.items()}
+
+
+def _is_other(config: Mapping[str, Any]) -> bool:
+    """Return whether a config.json names an architecture that is neither an encoder alone nor known."""
+    listed = config.get("architectures")
+    if not isinstance(listed, list) or not listed or find_kind(config) is not None:
+        return False
+    return not str(listed[0]).endswith(("Model", "Encoder"))
 
 
 def _differing(

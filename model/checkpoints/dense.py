@@ -1,4 +1,4 @@
-"""Reads the Dense modules of a sentence-transformers folder."""
+"""Reads the modules after the pooling of a sentence-transformers folder."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,39 @@ from model.contract import FloatArray
 from model.errors import CheckpointError
 from model.fields import switch_of
 from model.files import present, read_bytes, read_json, reason, shown
-from model.heads.dense import Dense
+from model.heads.dense import Dense, LayerNorm, Step, UnitLength
 
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _MOST_FEATURES = 2**17
 _TORCH = "torch.nn"
 _HEADER_BYTES = 2**20
+
+
+def read_steps(modules: Sequence[tuple[str, Path]], size: int) -> tuple[Step, ...]:
+    """Load modules of these kinds and folders; the first takes vectors of `size`. Raises CheckpointError."""
+    steps: list[Step] = []
+    for kind, folder in modules:
+        step: Step
+        match kind:
+            case "Dense":
+                (step,) = read_dense([folder], size)
+            case "LayerNorm":
+                step = _read_norm(folder, size)
+            case _:
+                step = UnitLength()
+        steps.append(step)
+        size = step.size(size)
+    return tuple(steps)
+
+
+def _read_norm(folder: Path, size: int) -> LayerNorm:
+    file = folder / "config.json"
+    if (given := read_json(file).get("dimension")) != size:
+        raise CheckpointError(
+            f"{file}: dimension is {shown(given)}; it must be {size}: use the files of one model."
+        )
+    tensors = _weights(folder, {"norm.weight": (size,), "norm.bias": (size,)})
+    return LayerNorm(tensors["norm.weight"], tensors["norm.bias"])
 
 
 def read_dense(folders: Sequence[Path], size: int, *, level: str = "sentence_embedding") -> tuple[Dense, ...]:

@@ -1,14 +1,14 @@
 """Reads the parts of a model that all backends share: config, tokenizer, pooling and dense layers."""
 
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from model.checkpoints.conversion import no_tokenizer
-from model.checkpoints.dense import read_dense
+from model.checkpoints.dense import read_dense, read_steps
 from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
 from model.contract import Encoding, HeadInfo, ModelInfo, PoolingMode
@@ -16,19 +16,25 @@ from model.encoder.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families import graph_only
 from model.families.family import Family
+from model.families.own.headlight import HEADLIGHT
 from model.families.table import explain_unsupported, find_family
-from model.files import present, read_json, reason, shown
-from model.heads.dense import Dense
-from model.tokenization.building import build_tokenizer
-from model.tokenization.file import read_tokenizer
+from model.families.tokenizers import find_tokenizer_class, has_segments, keeps_tokenizer
+from model.files import read_json, reason, shown
+from model.heads.dense import Dense, First, Step, UnitLength
+from model.keys.files import check_keys
+from model.tokenization.building import find_tokenizer
 from model.tokenization.keywords import KeywordFinder
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
+log = logging.getLogger(__name__)
+
 _DEFAULT_LENGTH = 512
-_ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
-"""An ordinary text, and one with characters that few vocabularies contain."""
+_ODD_TEXTS = ("a", "", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
+"""An ordinary text, none, and one with characters that few vocabularies contain."""
 _LONG = 2048
+_NAMED = 8
+"""How many unknown keys a message names."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class ModelFolder:
     """The content of a model folder, without the weights of its encoder.
 
     `raw` is its config.json. For a model outside of FAMILIES, which runs only as a graph, `config` holds only
-    sizes. `dense` are the layers from pooled vectors to sentence vectors; most models have none.
+    sizes. `dense` are the steps from pooled vectors to sentence vectors; most models have none.
     """
 
     path: Path
@@ -44,7 +50,7 @@ class ModelFolder:
     raw: Mapping[str, Any]
     config: EncoderConfig
     tokenizer: TextTokenizer
-    dense: tuple[Dense, ...]
+    dense: tuple[Step, ...]
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
@@ -97,7 +103,7 @@ class ModelFolder:
             max_length=self.tokenizer.max_length,
             pooling=pooling,
             normalize=self.layout.normalize,
-            sentence_size=len(self.dense[-1].bias) if self.dense else pooled,
+            sentence_size=reduce(lambda size, step: step.size(size), self.dense, pooled),
             dense=bool(self.dense),
             prompts=self.layout.prompts,
             default_prompt_name=self.layout.default_prompt_name,
@@ -114,55 +120,82 @@ class ModelFolder:
         )
 
 
-def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
+def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> ModelFolder:
     """Read the folder of a model; raises CheckpointError if it cannot be served.
 
-    With `graph`, the model may be of any family, because its graph defines the computation.
+    With `graph`, the model may be of any family, because its graph defines the computation. Keys of its files
+    that no table has are named in a warning, or refused if `strict`.
     """
     layout = read_layout(path)
     file = layout.transformer / "config.json"
     raw = read_json(file)
     family = find_family(raw)
     if family is None and not graph:
-        raise CheckpointError(
-            f"{file}: {explain_unsupported(raw)}; to serve embeddings of any other family, provide an ONNX "
-            "graph as onnx/model.onnx and set HEADLIGHT_BACKEND=onnx."
-        )
+        raise CheckpointError(f"{file}: {explain_unsupported(raw)}.")
+    # The graph has what its config says, and a config of our own form is read with all its fields.
+    _account(path, layout, config=not graph and family is not HEADLIGHT, strict=strict)
     config = _read_config(file, graph_only.read_config if family is None else family.read_config, raw)
-    limits = [n for n in (layout.max_length, config.position_limit) if n is not None]
+    limits = [n for n in (layout.sentence.max_length, config.position_limit) if n is not None]
     model_type = family.name if family is not None else shown(raw.get("model_type")).strip("'")
-    source, whole = _read_tokenizer(layout.transformer, str(raw.get("model_type")), graph=graph)
+    settings = layout.sentence.tokenizer_settings
+    name = find_tokenizer_class(layout.transformer, raw, settings)
+    found = find_tokenizer(layout.transformer, name, settings, keeps=keeps_tokenizer(raw))
+    if found is None:
+        raise CheckpointError(no_tokenizer(layout.transformer, weights=not graph))
+    source, whole = found
     tokenizer = TextTokenizer.limited(
-        whole, source, max_length=min(limits, default=_DEFAULT_LENGTH), lower_case=layout.lower_case
+        whole,
+        source,
+        max_length=min(limits, default=_DEFAULT_LENGTH),
+        lower_case=layout.sentence.lower_case,
+        side=layout.sentence.truncation_side,
+        segments=config.segments <= 1 or has_segments(name, settings),
     )
     if tokenizer.vocab_size > config.vocab_size:
         raise CheckpointError(
             f"{path}: the tokenizer has {tokenizer.vocab_size} tokens, but the model embeds "
             f"{config.vocab_size}: use the tokenizer and the weights of one model."
         )
-    dense = read_dense(layout.dense, config.hidden_size * len(layout.pooling))
+    dense = read_steps(layout.steps, config.hidden_size * len(layout.pooling))
+    if layout.truncate_dim is not None:
+        # sentence-transformers truncates last: a vector that had unit length does not keep it.
+        dense = (*dense, *([UnitLength()] if layout.normalize else ()), First(layout.truncate_dim))
+        layout = replace(layout, normalize=False)
     token_dense = read_dense(layout.token_dense, config.hidden_size, level="token_embeddings")
     if layout.roles:
         masked = family is not None and family.masks_embeddings
         check_roles(file, config, layout.roles, masked_embeddings=masked)
         for role, rules in layout.roles.items():
             tokenizer.roles[role] = RoleTokenizer(
-                whole, rules, max_length=tokenizer.max_length, file=source, slow=tokenizer.slow
+                whole,
+                rules,
+                max_length=tokenizer.max_length,
+                file=source,
+                slow=tokenizer.slow,
+                side=tokenizer.side,
             )
     tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
     return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)
 
 
-def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path, Tokenizer]:
-    """Read tokenizer.json, or build it from older files; returns the file to name in errors, too."""
-    file = folder / "tokenizer.json"
-    if present(file):
-        return file, read_tokenizer(file)
-    built = build_tokenizer(folder, model_type)
-    if built is None:
-        raise CheckpointError(no_tokenizer(folder, weights=not graph))
-    return built
+def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
+    """Log the keys of a folder's files that no table has, or raise CheckpointError for them if `strict`."""
+    unknown = check_keys(path, layout.transformer, layout.modules, config=config)
+    if not unknown:
+        return
+    more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+    named = ", ".join(name if len(name) < 200 else shown(name) for name in unknown[:_NAMED]) + more
+    if strict:
+        raise CheckpointError(
+            f"{path} has keys that headlight does not know: {named}; remove them if they change nothing, or "
+            "set HEADLIGHT_STRICT=off to ignore them."
+        )
+    log.warning(
+        "%s has keys that headlight does not know and ignores: %s; HEADLIGHT_STRICT=on refuses them",
+        path,
+        named,
+    )
 
 
 def runs_with_torch(path: Path) -> bool:

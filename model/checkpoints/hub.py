@@ -13,14 +13,15 @@ from typing import Any
 
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
+from model.keys.files import ADAPTERS, SENTENCE_FILES
 
 log = logging.getLogger(__name__)
 
 _SMALL = (
-    *("config.json", "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("config.json", "modules.json", "config_sentence_transformers.json", *SENTENCE_FILES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
-    "stopwords.txt",
+    *("stopwords.txt", ADAPTERS),
     *("model.safetensors.index.json", "manifest.json", "artifact.metadata"),
 )
 """What a folder is read by, beside its weights; the others say which weights there are."""
@@ -45,9 +46,13 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
     if first or others:
         folders = [f"{folder}/" for folder in (first, *others) if folder]
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
-    weights = [] if graph else [_below(first, file) for file in _weights(place / first)]
+    weights = [] if graph else [_below(first, "model.safetensors")]
     dense = [_below(folder, "model.safetensors") for folder in others]
-    return _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_GRAPH if graph else ())])
+    place = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_GRAPH if graph else ())])
+    if weights and not present(place / first / "model.safetensors"):
+        shards = [_below(first, file) for file in _shards(place / first)]
+        place = _fetch(name, commit, shards) if shards else place
+    return place
 
 
 def _modules(place: Path) -> Iterator[str]:
@@ -60,14 +65,14 @@ def _modules(place: Path) -> Iterator[str]:
     yield from paths or [""]
 
 
-def _weights(folder: Path) -> list[str]:
-    """List the shards that a folder's index names, or the one file of a folder without an index."""
+def _shards(folder: Path) -> list[str]:
+    """List the shards that a folder's index names; what is wrong with it is told later."""
     index = folder / "model.safetensors.index.json"
     try:
         shards = read_json(index).get("weight_map") if present(index) else None
     except CheckpointError:
         shards = None
-    return sorted({*map(str, shards.values())}) if isinstance(shards, dict) else ["model.safetensors"]
+    return sorted({*map(str, shards.values())}) if isinstance(shards, dict) else []
 
 
 def _below(folder: str, file: str) -> str:

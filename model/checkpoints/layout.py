@@ -6,13 +6,13 @@ later releases write other dotted types, and `pooling_mode` as a word or a list.
 the same in both.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from model.checkpoints.late_interaction import read_pylate_roles, read_stanford_roles
+from model.checkpoints.sentence_config import SentenceConfig, read_sentence_config
 from model.checkpoints.splade import read_splade
 from model.contract import SIMILARITIES, PoolingMode, Role, Similarity
 from model.errors import CheckpointError
@@ -43,9 +43,9 @@ _MODULES = 64
 _MOST_PROMPTS = 1000
 _LONGEST_PROMPT = 10_000
 """Characters of a prompt, which is tokenized with every text that it is put before."""
-_NO_LIMIT = 10**9
-"""A limit from here on means none: tokenizers without a limit store a number of thirty digits."""
-_ORDER = ("Transformer", "Pooling", "Dense", "Normalize", "SpladePooling")
+_AFTER = ("Dense", "LayerNorm", "Normalize", "Dropout")
+"""What may follow the pooling, in any order; Dropout does nothing outside of training."""
+_MODELS = ("SentenceTransformer", "SparseEncoder", "CrossEncoder", "ColBERT")
 _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 """Kinds of modules that hold a transformer under another name."""
 
@@ -54,61 +54,66 @@ _TRANSFORMERS = {"MLMTransformer": "Transformer"}
 class Layout:
     """The folders of a model's parts, and how it makes sentence vectors.
 
-    `transformer` holds config.json, the weights and the tokenizer; `dense` are the folders of linear
-    layers after the pooling; `max_length` is the model's own limit in tokens, special ones included,
-    None if the folder does not give one; `lower_case` requests lower-casing before tokenizing; `similarity`
-    is the function that compares sentence vectors. `splade` says how predicted words are pooled, None if the
-    folder does not. `roles` are those of late interaction, and `token_dense` the folders of the linear layers
-    that make its vectors of tokens.
+    `transformer` holds config.json, the weights and the tokenizer, and `sentence` is what is said of it;
+    `steps` are the kinds and folders of modules after the pooling, apart from a last Normalize, for which
+    `normalize` is set; `truncate_dim` components of the result are kept. `similarity` is the function that
+    compares sentence vectors. `splade` says how predicted words are pooled, None if the folder does not.
+    `roles` are those of late interaction, and `token_dense` the folders of the linear layers that make its
+    vectors of tokens. `modules` are the kinds and folders of all modules.
     """
 
     transformer: Path
+    sentence: SentenceConfig
     pooling: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True
-    dense: tuple[Path, ...] = ()
+    steps: tuple[tuple[str, Path], ...] = ()
     normalize: bool = False
-    max_length: int | None = None
-    lower_case: bool = False
+    truncate_dim: int | None = None
     prompts: dict[str, str] = field(default_factory=dict)
     default_prompt_name: str | None = None
     similarity: Similarity = "cosine"
     splade: Splade | None = None
     roles: Mapping[Role, RoleRules] = field(default_factory=dict)
     token_dense: tuple[Path, ...] = ()
+    modules: tuple[tuple[str, Path], ...] = ()
+
+    @property
+    def weighted(self) -> tuple[Path, ...]:
+        """The folders of modules after the transformer that have weights."""
+        return (*(place for kind, place in self.steps if kind != "Normalize"), *self.token_dense)
 
 
 def read_layout(folder: Path) -> Layout:
     """Read the layout of a checkpoint folder; raises CheckpointError if it is not one."""
     modules_file = folder / "modules.json"
     if not present(modules_file):
-        return Layout(
-            transformer=folder, max_length=_max_length(folder, {}), roles=read_stanford_roles(folder)
-        )
+        return Layout(folder, read_sentence_config(folder, plain=True), roles=read_stanford_roles(folder))
     modules = _modules(folder, modules_file)
     paths = dict(modules)
-    linear = tuple(path for kind, path in modules if kind == "Dense")
     transformer = paths["Transformer"]
-    sentence_file = transformer / "sentence_bert_config.json"
-    sentence_config = read_json(sentence_file, optional=True)
+    sentence = read_sentence_config(transformer)
     pooling, include_prompt = _pooling(paths.get("Pooling"))
     general_file = folder / "config_sentence_transformers.json"
     general = read_json(general_file, optional=True)
+    _check_kind(general_file, general, sentence.task, sparse="SpladePooling" in paths)
     prompts, default_prompt_name = _prompts(general_file, general)
     roles = read_pylate_roles(folder, transformer)
+    steps, normalize = _after(modules_file, modules, tokens=bool(roles))
     return Layout(
-        transformer=transformer,
+        transformer,
+        sentence,
         pooling=pooling,
         include_prompt=include_prompt,
-        dense=() if roles else linear,
-        normalize="Normalize" in paths,
-        max_length=_max_length(transformer, sentence_config),
-        lower_case=switch_of(sentence_file, sentence_config, "do_lower_case", default=False),
+        steps=() if roles else tuple(steps),
+        normalize=normalize,
+        truncate_dim=_count(general_file, general, "truncate_dim"),
         prompts=prompts,
         default_prompt_name=default_prompt_name,
         similarity="cosine" if roles else _similarity(general_file, general),  # PyLate says MaxSim
-        splade=read_splade(paths["SpladePooling"]) if "SpladePooling" in paths else None,
+        splade=_splade(general_file, general, paths.get("SpladePooling")),
         roles=roles,
-        token_dense=linear if roles else (),
+        token_dense=tuple(path for _, path in steps) if roles else (),
+        modules=tuple(modules),
     )
 
 
@@ -123,17 +128,93 @@ def _modules(folder: Path, file: Path) -> list[tuple[str, Path]]:
         raise CheckpointError(f"{file}: the type and the path of every module must be strings.")
     last = [kind.rpartition(".")[2] for kind, _ in named]
     kinds = [_TRANSFORMERS.get(kind, kind) for kind in last]
-    expected = [kind for kind in _ORDER for _ in range(kinds.count(kind))]
-    once = all(kinds.count(kind) <= 1 for kind in _ORDER if kind != "Dense")
-    once = once and ("SpladePooling" not in kinds or len(kinds) == 2)
-    if "Transformer" not in kinds or kinds != expected or not once or len(kinds) > _MODULES:
+    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
+    # Before the pooling there is no vector that a Normalize or a Dropout could change.
+    first = all(kind in ("Normalize", "Dropout") for kind in kinds[1:pooled])
+    served = kinds[:1] == ["Transformer"] and first and all(kind in _AFTER for kind in kinds[pooled + 1 :])
+    if not (served or kinds == ["Transformer", "SpladePooling"]) or len(kinds) > _MODULES:
         raise CheckpointError(
-            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, any "
-            f"number of Dense and at most one Normalize, in this order, up to {_MODULES} modules in all; or "
-            "one Transformer and one SpladePooling."
+            f"{file} lists {_listed(last)}: headlight serves one Transformer, then at most one Pooling, then "
+            f"any of {', '.join(_AFTER)}, up to {_MODULES} modules in all; or one Transformer and one "
+            "SpladePooling."
         )
     places = [_inside(folder, path, file) for _, path in named]
     return list(zip(kinds, places, strict=True))
+
+
+def _check_kind(file: Path, general: Mapping[str, Any], task: str, *, sparse: bool) -> None:
+    """Raise CheckpointError if the kind of a model does not go with its modules."""
+    kind = general.get("model_type")
+    if kind not in (None, *_MODELS):
+        raise CheckpointError(f"{file}: model_type is {shown(kind)}; it must be one of {', '.join(_MODELS)}.")
+    if not sparse and (kind == "SparseEncoder" or task == "fill-mask"):
+        raise CheckpointError(
+            f"{file} and its transformer say that the model predicts words (model_type {shown(kind)}, "
+            f"transformer_task {task}), and modules.json has no SpladePooling: use the files of one model."
+        )
+
+
+def _after(
+    file: Path, modules: Sequence[tuple[str, Path]], *, tokens: bool
+) -> tuple[list[tuple[str, Path]], bool]:
+    """Return the modules that change pooled vectors, without a last Normalize, and whether there is one.
+
+    With `tokens`, those that change vectors of tokens, which always get unit length. Raises CheckpointError.
+    """
+    kinds = [kind for kind, _ in modules]
+    pooled = kinds.index("Pooling") if "Pooling" in kinds else 0
+    steps = []
+    for number, (kind, place) in enumerate(modules):
+        if kind == "Normalize":
+            level = _level(place)
+            if level != "sentence_embedding" and number < pooled:
+                raise CheckpointError(
+                    f"{file} lists a Normalize of {level} before the Pooling, which is not supported: "
+                    "use a model that was trained without it."
+                )
+            if not tokens and number > pooled and level == "sentence_embedding":
+                steps.append((kind, place))
+        elif kind == "LayerNorm" and tokens:
+            raise CheckpointError(
+                f"{file} lists a LayerNorm, which late interaction does not have: remove it."
+            )
+        elif kind in ("Dense", "LayerNorm"):
+            steps.append((kind, place))
+    normalize = bool(steps) and steps[-1][0] == "Normalize"
+    return steps[:-1] if normalize else steps, normalize
+
+
+def _level(folder: Path) -> str:
+    """Return what a Normalize scales: sentence_embedding or token_embeddings; raises CheckpointError."""
+    file = folder / "config.json"
+    config = read_json(file, optional=True)
+    level = config.get("module_input_name", "sentence_embedding")
+    output = config.get("module_output_name")
+    if level not in ("sentence_embedding", "token_embeddings") or output not in (None, level):
+        raise CheckpointError(
+            f"{file}: module_input_name is {shown(level)} and module_output_name {shown(output)}; a Normalize "
+            "is served of sentence_embedding or token_embeddings to itself: write it so, or use another model."
+        )
+    return str(level)
+
+
+def _count(file: Path, config: Mapping[str, Any], name: str) -> int | None:
+    """Read a number of at least 1, None if there is none; raises CheckpointError."""
+    value = config.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CheckpointError(
+            f"{file}: {name} is {shown(value)}; it must be a whole number of at least 1, or null."
+        )
+    return value
+
+
+def _splade(file: Path, general: Mapping[str, Any], folder: Path | None) -> Splade | None:
+    """Read how a sparse encoder pools words, and how many it keeps; None without a module for it."""
+    if folder is None:
+        return None
+    return replace(read_splade(folder), most=_count(file, general, "max_active_dims"))
 
 
 def _pooling(folder: Path | None) -> tuple[tuple[PoolingMode, ...], bool]:
@@ -165,6 +246,7 @@ def _prompts(file: Path, general: Mapping[str, Any]) -> tuple[dict[str, str], st
         raise CheckpointError(
             f"{file} has {len(prompts)} prompts; the limit is {_MOST_PROMPTS}: leave out those not needed."
         )
+    prompts = {name: "" if prompt is None else prompt for name, prompt in prompts.items()}
     for name, prompt in prompts.items():
         if not isinstance(prompt, str) or not (_encodable(name) and _encodable(prompt)):
             raise CheckpointError(
@@ -204,23 +286,6 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _max_length(transformer: Path, sentence_config: Mapping[str, Any]) -> int | None:
-    """Return the model's own limit: from sentence-transformers' config, else from the tokenizer's."""
-    field, file = "max_seq_length", transformer / "sentence_bert_config.json"
-    own = sentence_config.get(field)
-    if own is None:
-        field, file = "model_max_length", transformer / "tokenizer_config.json"
-        own = read_json(file, optional=True).get(field)
-    if own is None:
-        return None
-    number = isinstance(own, int | float) and not isinstance(own, bool)
-    if not number or math.isnan(own) or own < 1 or (own < _NO_LIMIT and own != int(own)):
-        raise CheckpointError(
-            f"{file}: {field} is {shown(own)}; it must be a whole number of tokens, at least 1."
-        )
-    return int(own) if own < _NO_LIMIT else None
 
 
 def _inside(folder: Path, path: str, file: Path) -> Path:

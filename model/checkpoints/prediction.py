@@ -76,16 +76,21 @@ def find_table(family: Family, kind: HeadKind) -> PredictorTable | None:
 
 
 def used_names(family: Family, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
-    """Return the names of the tensors that the layers which predict something are read from."""
+    """Return the keys of `stored` that the layers which predict something are read from."""
     table = find_table(family, kind)
     if table is None:
         return set()
-    found = (_stored(names, stored) for layer in table.layers for names in (layer.weight, layer.bias))
-    return {one.name for one in found if one is not None}
+    found = (_find(names, stored) for layer in table.layers for names in (layer.weight, layer.bias))
+    return {name for name in found if name is not None}
 
 
 def _stored(names: tuple[str, ...], stored: Mapping[str, Stored]) -> Stored | None:
-    return next((stored[name] for name in names if name in stored), None)
+    name = _find(names, stored)
+    return None if name is None else stored[name]
+
+
+def _find(names: tuple[str, ...], stored: Mapping[str, Stored]) -> str | None:
+    return next((name for name in names if name in stored), None)
 
 
 def _layer(
@@ -144,7 +149,9 @@ def _describe(
 
 def _labels(config: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
     """Read the names of the classes; raises CheckpointError."""
-    given = config.get("id2label")
+    given, count = config.get("id2label"), config.get("num_labels")
+    if isinstance(given, dict) and count == outputs != len(given):
+        given = None  # transformers then gives the labels anew
     if given is None:
         return tuple(f"LABEL_{i}" for i in range(outputs))
     if not isinstance(given, dict) or len(given) > _MOST_LABELS:

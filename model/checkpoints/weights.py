@@ -31,9 +31,9 @@ class Stored:
 
 
 def list_tensors(folder: Path) -> list[Stored]:
-    """Read the headers of model.safetensors, or of the shards of its index; raises CheckpointError."""
+    """Read the headers of a folder's weights; raises CheckpointError."""
     tensors: dict[str, Stored] = {}
-    for file in _files(folder):
+    for file in weight_files(folder):
         _check_header(file)
         for stored in _read_header(file):
             if (other := tensors.setdefault(stored.name, stored)) is not stored:
@@ -44,12 +44,16 @@ def list_tensors(folder: Path) -> list[Stored]:
     return list(tensors.values())
 
 
-def _files(folder: Path) -> list[Path]:
-    index = folder / _INDEX
+def weight_files(folder: Path) -> list[Path]:
+    """List model.safetensors, or else the shards of its index; raises CheckpointError.
+
+    As in transformers, shards beside the one file are left over from an earlier save.
+    """
+    single, index = folder / "model.safetensors", folder / _INDEX
+    if present(single):
+        return [single]
     if not present(index):
-        if not present(folder / "model.safetensors"):
-            raise CheckpointError(no_weights(folder))
-        return [folder / "model.safetensors"]
+        raise CheckpointError(no_weights(folder))
     shards = read_json(index).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise CheckpointError(f"{index} has no weight_map: save the checkpoint again.")

@@ -69,10 +69,16 @@ def find_family(config: Mapping[str, Any]) -> Family | None:
 
 
 def explain_unsupported(config: Mapping[str, Any]) -> str:
-    """Say why `find_family` finds none."""
+    """Say why `find_family` finds none, and what to do."""
+    if config.get("model_type") is None:
+        return (
+            f"the field model_type is missing; add it, with the family that the weights are of: one of "
+            f"{', '.join(FAMILIES)}"
+        )
     return (
         f"model_type {shown(config.get('model_type'))} is not one of the supported families: "
-        f"{', '.join(FAMILIES)}"
+        f"{', '.join(FAMILIES)}; to serve embeddings of any other family, provide an ONNX graph as "
+        "onnx/model.onnx and set HEADLIGHT_BACKEND=onnx"
     )
 
 

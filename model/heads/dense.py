@@ -1,12 +1,28 @@
-"""The linear layers that may follow the pooling: sentence-transformers' Dense modules, in numpy.
+"""The steps that may follow the pooling: what sentence-transformers' modules compute, in numpy.
 
 They run on one vector per text, whichever backend ran the encoder.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
 
 from model.activations import ACTIVATIONS
 from model.contract import FloatArray
+from model.heads.vectors import finish
+
+
+class Step(Protocol):
+    """A step from vectors (B, in) to vectors (B, out), in float32."""
+
+    def size(self, inputs: int) -> int:
+        """Return the components that it makes of vectors of `inputs` components."""
+        ...
+
+    def __call__(self, vectors: FloatArray) -> FloatArray:
+        """Map vectors."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,9 +39,60 @@ class Dense:
     adds_input: bool = False
     residual: FloatArray | None = None
 
+    def size(self, _: int) -> int:
+        """Return the components of its output."""
+        return len(self.bias)
+
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Map vectors (B, in) to (B, out), in float32."""
         mapped = ACTIVATIONS[self.activation](vectors @ self.weight.T + self.bias)
         if self.residual is not None:
             return mapped + vectors @ self.residual.T
         return mapped + vectors if self.adds_input else mapped
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Layer normalisation (Ba et al. 2016) of each vector: `weight` and `bias` (in,), both float32."""
+
+    weight: FloatArray
+    bias: FloatArray
+    epsilon: float = 1e-5
+
+    def size(self, inputs: int) -> int:
+        """Return the components of its input."""
+        return inputs
+
+    def __call__(self, vectors: FloatArray) -> FloatArray:
+        """Map vectors (B, in) to (B, in), in float32."""
+        centred = vectors - vectors.mean(-1, keepdims=True)
+        deviation = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(self.epsilon))
+        return centred / deviation * self.weight + self.bias
+
+
+@dataclass(frozen=True)
+class UnitLength:
+    """Scales each vector to unit L2 norm; zero vectors stay zero."""
+
+    def size(self, inputs: int) -> int:
+        """Return the components of its input."""
+        return inputs
+
+    def __call__(self, vectors: FloatArray) -> FloatArray:
+        """Map vectors (B, in) to (B, in), in float32."""
+        return finish(vectors, None, normalize=True)
+
+
+@dataclass(frozen=True)
+class First:
+    """Keeps the first `count` components (Kusupati et al. 2022)."""
+
+    count: int
+
+    def size(self, inputs: int) -> int:
+        """Return the components that it keeps."""
+        return min(inputs, self.count)
+
+    def __call__(self, vectors: FloatArray) -> FloatArray:
+        """Map vectors (B, in) to (B, count), in float32."""
+        return vectors[:, : self.count]

@@ -93,4 +93,4 @@ def _words(
         return
     weights = word_weights(heads.predicting, [states[i] for i in wants], heads.splade, heads.ops)
     for (i, want), some in zip(wants.items(), weights, strict=True):
-        yield i, largest_words(some, want.top_k)
+        yield i, largest_words(some, want.top_k or heads.splade.most)

@@ -26,6 +26,8 @@ class Splade:
 
     pooling: Literal["max", "sum"] = "max"
     twice: bool = False
+    most: int | None = None
+    """The words that a vector keeps unless a request says, None: all of them."""
 
 
 def word_weights(

@@ -1,7 +1,8 @@
-"""Builds the tokenizer of an older folder, which has its vocabulary but no tokenizer.json.
+"""Makes the tokenizer of a folder as its class does, of a tokenizer.json or of its vocabulary alone.
 
-The files alone do not say how to use them. The class in tokenizer_config.json does, or else the model's
-family; a class that is not in the table below is not guessed at. Results are the same as transformers'.
+The class is that of tokenizer_config.json, of config.json, or of the model's family. Its settings go before
+what a tokenizer.json says. A class that is not in the table below takes a tokenizer.json as it is, and a
+vocabulary without one is not guessed at. Results are the same as transformers'.
 """
 
 import logging
@@ -11,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from model.errors import CheckpointError
 from model.fields import switch
-from model.files import present, read_json, reason, shown
+from model.files import present, reason, shown
+from model.tokenization.file import check_agreement, read_tokenizer
 from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
 from model.tokenization.unigram import (
     build_albert,
@@ -30,6 +32,7 @@ log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
 _OWN = "use the files of one model, or save the tokenizer again with transformers"
+_SETTINGS = "tokenizer_config.json"
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,75 @@ class _Kind:
     defaults: Defaults
     build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None]
     surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor]
+    model: type[models.Model] | None = None
+    """The model of a tokenizer.json that it puts its own steps around; None: it takes those of the file."""
+    dress: Callable[[Tokenizer, Settings], None] | None = None
+    """Puts these steps around it."""
+    checks: tuple[str, ...] = ()
+    """Settings that must say what the steps of a tokenizer.json do."""
 
 
-def build_tokenizer(folder: Path, model_type: str) -> tuple[Path, Tokenizer] | None:
-    """Build the tokenizer of a folder without tokenizer.json; None if its kind or its files are unknown.
+def find_tokenizer(
+    folder: Path, name: str, settings: Settings, *, keeps: bool = False
+) -> tuple[Path, Tokenizer] | None:
+    """Read or build the tokenizer of a folder; None if it has no tokenizer.json and no vocabulary of a kind.
 
-    Returns the file of its vocabulary, too. `model_type` decides where tokenizer_config.json names no class.
-    Raises CheckpointError for files that are broken or do not fit together.
+    `name` is its class, "" for one that is not known, and `settings` is its tokenizer_config.json. With
+    `keeps`, a tokenizer.json goes before the class. Returns the file that it comes from, too. Raises
+    CheckpointError for files that are broken or do not fit together.
     """
-    file = folder / "tokenizer_config.json"
-    settings = read_json(file, optional=True)
-    name = _find_class(settings, model_type)
+    file = folder / "tokenizer.json"
+    if not present(file):
+        return _build(folder, name, settings)
+    tokenizer = read_tokenizer(file)
+    try:
+        return file, _adapt(tokenizer, folder, "" if keeps else name, settings)
+    except CheckpointError as error:
+        named = str(error).startswith(str(folder))
+        raise error if named else CheckpointError(f"{folder / _SETTINGS}: {error}") from error
+
+
+def _adapt(tokenizer: Tokenizer, folder: Path, name: str, settings: Settings) -> Tokenizer:
+    """Give a tokenizer that was read the steps and the tokens that its class and the settings say."""
+    kind = _KINDS.get(name)
+    read: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
+    tokens = read_special_tokens(folder, settings, kind.defaults if kind else Defaults({}, ()), read)
+    if kind is None or kind.dress is None or not _has_steps(kind, tokenizer, tokens):
+        check_agreement(tokenizer, settings, kind.checks if kind else ())
+        tokens.add_to(tokenizer, present={token.content for token in read.values()})
+        return tokenizer
+    dressed = Tokenizer(tokenizer.model)
+    if isinstance(tokenizer.model, models.WordPiece):
+        tokenizer.model.unk_token = tokens["unk_token"]
+    kind.dress(dressed, settings)
+    dressed.decoder = tokenizer.decoder
+    if tokenizer.truncation is not None:
+        dressed.enable_truncation(**tokenizer.truncation)
+    tokens.add_to(dressed)
+    dressed.post_processor = kind.surround(dressed, settings, tokens)
+    return dressed
+
+
+def _has_steps(kind: _Kind, tokenizer: Tokenizer, tokens: SpecialTokens) -> bool:
+    """Return whether a class puts its own steps around the model of a tokenizer.json."""
+    if kind.model is None or not isinstance(tokenizer.model, kind.model):
+        return False
+    # Without its special tokens, the model is one of another class that the folder does not name.
+    return all(tokenizer.token_to_id(tokens[role]) is not None for role in kind.defaults.required)
+
+
+def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer] | None:
+    """Build the tokenizer of a class from its vocabulary; None if its kind or its files are unknown."""
+    file = folder / _SETTINGS
     kind = _KINDS.get(name)
     if kind is None or not all(present(folder / name) for name in kind.files):
         return None
+    for field in ("add_bos_token", "add_eos_token"):
+        if settings.get(field):
+            raise CheckpointError(
+                f"{file}: {field} is {shown(settings[field])}, which is not supported: save the tokenizer "
+                "again with transformers."
+            )
     tokens = read_special_tokens(folder, settings, kind.defaults)
     try:
         tokenizer = kind.build(folder, settings, tokens)
@@ -73,12 +131,6 @@ def build_tokenizer(folder: Path, model_type: str) -> tuple[Path, Tokenizer] | N
     return folder / kind.files[0], tokenizer
 
 
-def _find_class(settings: Settings, model_type: str) -> str:
-    """Return the name of a folder's class of tokenizers, "" if it is unknown or has code of its own."""
-    name = settings.get("tokenizer_class") or _BY_FAMILY.get(model_type)
-    return name.removesuffix("Fast") if isinstance(name, str) and "auto_map" not in settings else ""
-
-
 # ---------------------------------------------------------------------------------------- WordPiece
 
 
@@ -90,12 +142,17 @@ def _build_word_pieces(folder: Path, settings: Settings, tokens: SpecialTokens) 
                 f"{field} is {shown(settings[field])}, which is not supported: save the tokenizer again with "
                 "transformers."
             )
-    accents = settings.get("strip_accents")
-    if accents is not None:
-        accents = switch(settings, "strip_accents", default=False)
     vocabulary = read_lines(folder / "vocab.txt")
     tokens.check(folder / "vocab.txt", vocabulary)
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk_token"]))
+    _dress_word_pieces(tokenizer, settings)
+    return tokenizer
+
+
+def _dress_word_pieces(tokenizer: Tokenizer, settings: Settings) -> None:
+    accents = settings.get("strip_accents")
+    if accents is not None:
+        accents = switch(settings, "strip_accents", default=False)
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=switch(settings, "tokenize_chinese_chars", default=True),
@@ -103,7 +160,6 @@ def _build_word_pieces(folder: Path, settings: Settings, tokens: SpecialTokens) 
         lowercase=switch(settings, "do_lower_case", default=True),
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
 
 
 def _surround_bert(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> processors.PostProcessor:
@@ -119,7 +175,10 @@ def _template(
 
 
 def _numbered(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
-    return token, tokenizer.get_vocab()[token]
+    number = tokenizer.token_to_id(token)
+    if number is None:
+        raise CheckpointError(f"the vocabulary does not have the token {shown(token)}: {_OWN}.")
+    return token, number
 
 
 # ------------------------------------------------------------------------------- byte-level pairs
@@ -136,12 +195,16 @@ def _build_roberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> T
             f"{shown(missing[0])}, so texts would lose them: {_OWN}."
         )
     merges = read_merges(folder / "merges.txt", vocabulary)
-    space = switch(settings, "add_prefix_space", default=False)
     tokenizer = Tokenizer(
         models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    _dress_roberta(tokenizer, settings)
     return tokenizer
+
+
+def _dress_roberta(tokenizer: Tokenizer, settings: Settings) -> None:
+    space = switch(settings, "add_prefix_space", default=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
 
 
 def _surround_roberta(
@@ -254,36 +317,53 @@ _DEBERTA = Defaults(
     {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]"},
     required=("unk_token", "sep_token", "cls_token"),
 )
-_WORD_PIECES = _Kind(("vocab.txt",), _BERT, _build_word_pieces, _surround_bert)
+_WORD_PIECES = _Kind(
+    ("vocab.txt",), _BERT, _build_word_pieces, _surround_bert, models.WordPiece, _dress_word_pieces
+)
 _KINDS = {
     "BertTokenizer": _WORD_PIECES,
     "DistilBertTokenizer": _WORD_PIECES,
     "ElectraTokenizer": _WORD_PIECES,
-    "MPNetTokenizer": _Kind(("vocab.txt",), _MPNET, _build_word_pieces, _surround_mpnet),
-    "RobertaTokenizer": _Kind(("vocab.json", "merges.txt"), _ROBERTA, _build_roberta, _surround_roberta),
+    "MPNetTokenizer": _Kind(
+        ("vocab.txt",), _MPNET, _build_word_pieces, _surround_mpnet, models.WordPiece, _dress_word_pieces
+    ),
+    "RobertaTokenizer": _Kind(
+        ("vocab.json", "merges.txt"),
+        _ROBERTA,
+        _build_roberta,
+        _surround_roberta,
+        models.BPE,
+        _dress_roberta,
+    ),
     "EsmTokenizer": _Kind(("vocab.txt",), _ESM, _build_esm, _surround_esm),
     "XLMRobertaTokenizer": _Kind(
-        ("sentencepiece.bpe.model",), _XLM_ROBERTA, build_xlm_roberta, _surround_fairseq
+        ("sentencepiece.bpe.model",),
+        _XLM_ROBERTA,
+        build_xlm_roberta,
+        _surround_fairseq,
+        checks=("add_prefix_space",),
     ),
-    "CamembertTokenizer": _Kind(("sentencepiece.bpe.model",), _CAMEMBERT, build_camembert, _surround_fairseq),
+    "CamembertTokenizer": _Kind(
+        ("sentencepiece.bpe.model",),
+        _CAMEMBERT,
+        build_camembert,
+        _surround_fairseq,
+        checks=("add_prefix_space",),
+    ),
     "T5Tokenizer": _Kind(("spiece.model",), _T5, build_t5, _surround_t5),
-    "AlbertTokenizer": _Kind(("spiece.model",), _ALBERT, build_albert, _surround_bert),
-    "DebertaV2Tokenizer": _Kind(("spm.model",), _DEBERTA, build_deberta, _surround_bert),
+    "AlbertTokenizer": _Kind(
+        ("spiece.model",),
+        _ALBERT,
+        build_albert,
+        _surround_bert,
+        checks=("do_lower_case", "keep_accents", "add_prefix_space"),
+    ),
+    "DebertaV2Tokenizer": _Kind(
+        ("spm.model",),
+        _DEBERTA,
+        build_deberta,
+        _surround_bert,
+        checks=("do_lower_case", "split_by_punct", "add_prefix_space"),
+    ),
 }
 """By the name in tokenizer_config.json, without the Fast that may follow it."""
-_BY_FAMILY = {
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "electra": "ElectraTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "roberta": "RobertaTokenizer",
-    "esm": "EsmTokenizer",
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "camembert": "CamembertTokenizer",
-    "t5": "T5Tokenizer",
-    "mt5": "T5Tokenizer",
-    "umt5": "T5Tokenizer",
-    "albert": "AlbertTokenizer",
-    "deberta-v2": "DebertaV2Tokenizer",
-}
-"""The class for a folder whose tokenizer_config.json is missing or names none, by `model_type`."""

@@ -12,7 +12,12 @@ class Decoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        tokens = sorted((index, len(token.encode())) for token, index in vocabulary.items())
+        sizes = {index: len(token.encode()) for token, index in vocabulary.items()}
+        count = tokenizer.get_vocab_size(with_added_tokens=True)
+        if len(sizes) < count:  # the map of a vocabulary that has a token twice has only one of its ids
+            others = ((index, tokenizer.id_to_token(index)) for index in range(count) if index not in sizes)
+            sizes |= {index: len(token.encode()) for index, token in others if token is not None}
+        tokens = sorted(sizes.items())
         self.size = tokens[-1][0] + 1 if tokens else 0
         """One more than the largest token id."""
         self._tokenizer = tokenizer

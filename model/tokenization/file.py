@@ -5,8 +5,9 @@ hundred bytes in the file, and sixty of them exhaust memory.
 """
 
 import base64
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,34 @@ def _consumes(pattern: Any) -> bool:
     """Return whether each match of an expression certainly consumes a character, judging by its form."""
     expression = pattern.get("Regex") if isinstance(pattern, dict) else None
     return isinstance(expression, str) and expression != "" and not any(c in expression for c in "*?|^$()")
+
+
+_DOES: Mapping[str, Callable[[Mapping[str, Mapping[str, Any]]], bool]] = {
+    "do_lower_case": lambda steps: "Lowercase" in steps,
+    "keep_accents": lambda steps: "StripAccents" not in steps,
+    "split_by_punct": lambda steps: "Punctuation" in steps,
+    "add_prefix_space": lambda steps: steps.get("Metaspace", {}).get("prepend_scheme") == "always",
+}
+"""What a setting of SentencePiece's classes says of the steps of a tokenizer, by their types."""
+
+
+def check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise CheckpointError for a setting, one of `names`, that a tokenizer does not do as it says."""
+    given = [name for name in names if isinstance(settings.get(name), bool)]
+    if not given:
+        return
+    steps = {
+        str(part.get("type")): part
+        for component in (tokenizer.normalizer, tokenizer.pre_tokenizer)
+        if component is not None
+        for part in parts(json.loads(component.__getstate__()))
+    }
+    for name in given:
+        if settings[name] != _DOES[name](steps):
+            raise CheckpointError(
+                f"{name} is {json.dumps(settings[name])}, and tokenizer.json does otherwise: save the "
+                "tokenizer again with transformers, with this setting."
+            )
 
 
 def _unknown(described: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:

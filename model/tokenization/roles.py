@@ -17,7 +17,7 @@ from model.errors import CheckpointError, InputTooLong
 from model.files import shown
 from model.tokenization.long_text import Room
 from model.tokenization.slow_patterns import SlowPatterns
-from model.tokenization.tokenizer import Text, TextTokenizer, Truncation, run_steps
+from model.tokenization.tokenizer import Side, Text, TextTokenizer, Truncation, run_steps
 
 T = TypeVar("T")
 
@@ -55,11 +55,13 @@ class RoleTokenizer:
         max_length: int,
         file: Path,
         slow: SlowPatterns | None = None,
+        side: Side = "right",
     ) -> None:
         """Look up the tokens of `rules` in the tokenizer of a file.
 
-        `max_length` is what the model reads, and `slow` are the tokenizer's slow expressions. Raises
-        CheckpointError for tokens that are not in the vocabulary, and for a length without room for text.
+        `max_length` is what the model reads, and `slow` are the tokenizer's slow expressions. Texts are
+        truncated at `side` unless a request names another. Raises CheckpointError for tokens that are not in
+        the vocabulary, and for a length without room for text.
         """
         self.max_length = min(rules.length, max_length)
         self._rules = rules
@@ -75,7 +77,7 @@ class RoleTokenizer:
                 f"{special} are special: no room for text."
             )
         self._inserted = inserted
-        self._texts = TextTokenizer(tokenizer, self.max_length - inserted, slow=slow)
+        self._texts = TextTokenizer(tokenizer, self.max_length - inserted, slow=slow, side=side)
         found = (tokenizer.token_to_id(word) for word in rules.skipped)
         self._skipped = frozenset(number for number in found if number is not None)
 

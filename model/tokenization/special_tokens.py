@@ -1,6 +1,6 @@
 """Reads which tokens of an older tokenizer are special, from its settings and the lists beside them."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from model.errors import CheckpointError
 from model.files import read_json, shown
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_LISTS = ("additional_special_tokens", "extra_special_tokens")
+_LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MOST = 10_000
 _LONGEST = 1000
@@ -58,11 +58,17 @@ class SpecialTokens:
                     f"{_OWN}."
                 )
 
-    def add_to(self, tokenizer: Tokenizer) -> None:
-        """Add the tokens to a tokenizer that has its vocabulary; raises CheckpointError for other ids."""
-        known = tokenizer.get_vocab(with_added_tokens=False)
+    def add_to(self, tokenizer: Tokenizer, present: Container[str] = ()) -> None:
+        """Add the tokens to a tokenizer that has its vocabulary; raises CheckpointError for other ids.
+
+        Tokens without an id of their own are left out if they are `present`, or not in the vocabulary.
+        """
         tokenizer.add_tokens(
-            [token for name, token in self.added.items() if name in self.ids or name in known]
+            [
+                token
+                for name, token in self.added.items()
+                if name in self.ids or (name not in present and tokenizer.token_to_id(name) is not None)
+            ]
         )
         for name, number in self.ids.items():
             if (actual := tokenizer.token_to_id(name)) != number:
@@ -72,8 +78,15 @@ class SpecialTokens:
                 )
 
 
-def read_special_tokens(folder: Path, settings: Mapping[str, Any], defaults: Defaults) -> SpecialTokens:
+def read_special_tokens(
+    folder: Path,
+    settings: Mapping[str, Any],
+    defaults: Defaults,
+    read: Mapping[int, AddedToken] | None = None,
+) -> SpecialTokens:
     """Read the special tokens of a folder; `settings` is its tokenizer_config.json. Raises CheckpointError.
+
+    `read` are those of its tokenizer.json, which count as those of added_tokens.json do.
 
     As in transformers, the files special_tokens_map.json and added_tokens.json count only if
     tokenizer_config.json does not describe the added tokens itself.
@@ -91,12 +104,14 @@ def read_special_tokens(folder: Path, settings: Mapping[str, Any], defaults: Def
             raise CheckpointError(f"{file}: {role} is null, but the tokenizer needs one: {_OWN}.")
     names = {token.content for token in roles.values()}
     added, ids = _described(file, described, names) if described is not None else _listed(folder, names)
+    if described is None and read is not None:
+        added |= {token.content: token for token in read.values()}
+        ids |= {token.content: number for number, token in read.items()}
     needed = {token.content: role for role, token in roles.items() if role in (*fields, *defaults.required)}
-    for field in _LISTS:
-        for value in _list(file, field, fields.get(field)):
-            token = _token(file, field, value)
-            added.setdefault(token.content, token)
-            needed.setdefault(token.content, field)
+    for field, value in _others(file, fields):
+        token = _token(file, field, value)
+        added.setdefault(token.content, token)
+        needed.setdefault(token.content, field)
     if (characters := sum(map(len, added))) > _CHARACTERS:
         raise CheckpointError(
             f"{file}: the added tokens have {characters} characters in all; the limit is {_CHARACTERS}: "
@@ -146,9 +161,21 @@ def _listed(folder: Path, special: Container[str]) -> tuple[dict[str, AddedToken
     return added, {name: ids[name] for name in added}
 
 
+def _others(file: Path, fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of special tokens beyond those with a role, each with a token of it."""
+    for field in _LISTS:
+        yield from ((field, value) for value in _list(file, field, fields.get(field)))
+    for field, value in fields.items():
+        if field.endswith("_token") and field not in _ROLES and isinstance(value, str | dict):
+            yield field, value
+
+
 def _list(file: Path, field: str, value: Any) -> list[Any]:
+    """Read a list of tokens, or an object that gives each a name."""
     if value is None:
         return []
+    if isinstance(value, dict):
+        value = list(value.values())
     if not isinstance(value, list) or len(value) > _MOST:
         raise CheckpointError(
             f"{file}: {field} is {shown(value)}; it must be a list of at most {_MOST} tokens."

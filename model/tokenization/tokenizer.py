@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from tokenizers import Encoding as RawEncoding
 from tokenizers import Tokenizer, normalizers
+from tokenizers.models import Unigram
 
 from model.contract import Encoding, Role
 from model.errors import CheckpointError, InputTooLong
@@ -33,14 +34,19 @@ Side = Literal["right", "left"]
 
 # Characters that are tokenized in tens of microseconds.
 _SHORT = 512
+_UNNAMED = "\U0010fffd"
+"""A character that no vocabulary has."""
 
 
 @dataclass(frozen=True)
 class Truncation:
-    """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`."""
+    """How to handle inputs longer than the model reads: truncate at `side`, or fail if not `allowed`.
+
+    Without a side, it is the tokenizer's own.
+    """
 
     allowed: bool = True
-    side: Side = "right"
+    side: Side | None = None
 
 
 class RoleTokenizing(Protocol):
@@ -76,12 +82,25 @@ class TextTokenizer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, max_length: int, *, piece: int = PIECE, slow: SlowPatterns | None = None
+        self,
+        tokenizer: Tokenizer,
+        max_length: int,
+        *,
+        piece: int = PIECE,
+        slow: SlowPatterns | None = None,
+        side: Side = "right",
+        segments: bool = True,
     ) -> None:
-        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own."""
+        """Wrap a tokenizer; long texts are cut into pieces of `piece` characters. `slow` are its own.
+
+        Inputs are truncated at `side` unless a request names another. Without `segments`, both texts of a
+        pair have the first segment.
+        """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self.max_length = max_length
+        self.side = side
+        self._segments = segments
         self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, RoleTokenizing] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
@@ -90,6 +109,7 @@ class TextTokenizer:
         self._whole = tokenizer
         self.slow = slow or SlowPatterns()
         """Its expressions for which some texts take too long."""
+        self._misnamed = _misnamed(tokenizer)
         self._step = min(2 * piece, self.slow.shortest or 2 * piece)
         self._long = LongTexts.of(tokenizer, max_length, piece)
         self._cut: dict[Side, Tokenizer] = {}
@@ -102,9 +122,19 @@ class TextTokenizer:
 
     @classmethod
     def limited(
-        cls, tokenizer: Tokenizer, path: Path, *, max_length: int, lower_case: bool = False
+        cls,
+        tokenizer: Tokenizer,
+        path: Path,
+        *,
+        max_length: int,
+        lower_case: bool = False,
+        side: Side | None = None,
+        segments: bool = True,
     ) -> "TextTokenizer":
-        """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError."""
+        """Wrap the tokenizer of a file; `lower_case` lower-cases texts first. Raises CheckpointError.
+
+        Without a `side`, inputs are truncated at that of the file.
+        """
         special = tokenizer.num_special_tokens_to_add(is_pair=True)
         if max_length <= special:
             raise CheckpointError(
@@ -120,7 +150,8 @@ class TextTokenizer:
             raise CheckpointError(f"{path}: {error}; replace it with the model's own file.") from error
         for warning in slow.warnings():
             log.warning("%s: %s", path, warning)
-        return cls(tokenizer, max_length, slow=slow)
+        own: Side = "left" if (tokenizer.truncation or {}).get("direction") == "left" else "right"
+        return cls(tokenizer, max_length, slow=slow, side=side or own, segments=segments)
 
     def fitting(self, words: int) -> int:
         """Return at most this number of short words: as many as take no slow expression long."""
@@ -192,8 +223,8 @@ class TextTokenizer:
             length, first_word = len(raw), _first_word(raw, len(prompt)) if prompt else 0
             if length > self.max_length:
                 self._check_allowed(truncation, i, length)
-                raw = self._cutting(truncation.side).encode_batch([text])[0]  # noqa: PLW2901
-            encodings.append(_columns(raw, length, first_word, prompt))
+                raw = self._cutting(truncation.side or self.side).encode_batch([text])[0]  # noqa: PLW2901
+            encodings.append(self._finished(_columns(raw, length, first_word, prompt)))
         return encodings
 
     def _run(self, texts: Sequence[Text]) -> list[RawEncoding]:
@@ -215,11 +246,21 @@ class TextTokenizer:
             with enough_room(self._whole, texts, room):
                 return self._short([text], index, truncation, prompt)[0]
         columns, length, first_word = yield from self._long.steps(
-            texts, left=truncation.side == "left", prompt=len(prompt), room=room
+            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), room=room
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)
-        return _columns(columns, length, first_word, prompt)
+        return self._finished(_columns(columns, length, first_word, prompt))
+
+    def _finished(self, encoding: Encoding) -> Encoding:
+        """Name tokens as the vocabulary does; the library names some by the text that they are of."""
+        if not self._segments:
+            encoding.segment_ids[:] = [0] * len(encoding)
+        if not self._misnamed.isdisjoint(encoding.token_ids):
+            for position, number in enumerate(encoding.token_ids):
+                if number in self._misnamed:
+                    encoding.tokens[position] = self._whole.id_to_token(number) or ""
+        return encoding
 
     def _check_allowed(self, truncation: Truncation, index: int, length: int) -> None:
         if not truncation.allowed:
@@ -241,6 +282,15 @@ def run_steps(steps: Generator[None, None, list[Encoding]]) -> list[Encoding]:
         except StopIteration as end:
             encodings: list[Encoding] = end.value
             return encodings
+
+
+def _misnamed(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of tokens that may be of other texts than their names."""
+    added = tokenizer.get_added_tokens_decoder().items()
+    found = {number for number, token in added if token.lstrip or token.rstrip or token.normalized}
+    if isinstance(tokenizer.model, Unigram):
+        found.update(token.id for token in tokenizer.model.tokenize(_UNNAMED))
+    return frozenset(found)
 
 
 def _with_truncation(tokenizer: Tokenizer, max_length: int, side: str) -> Tokenizer:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, Output, Role, Want
-from model.errors import InputTooLong, InputTooSlow
+from model.errors import InputTooLong, InputTooSlow, NoTokens
 from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
@@ -108,12 +108,15 @@ class Exchange:
         field: Callable[[int], str] = "inputs.{}".format,
         query: str = "",
         role: Role | None = None,
+        *,
+        runs: bool = True,
     ) -> list[Encoding]:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
         `field` names the field of a text by its index, for errors. `query` is a text that a request has once
         and that is part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the
-        texts, for a model of late interaction. A request may call this several times.
+        texts, for a model of late interaction. A request may call this several times. Raises NoTokens for a
+        text of which nothing is left that the model could run, unless none `runs`.
         """
         repeated = len(prompt.encode()) * len(texts) + len(query.encode()) * (len(texts) - 1)
         _check_repeated("query" if query else "prompt", repeated, self.state.settings)
@@ -140,10 +143,18 @@ class Exchange:
             error.field = field(int(error.field.rpartition(".")[2]))
             raise from_model_error(error) from None
         self.tokenize_s += seconds
+        if runs:
+            self._check_tokens(encodings, field)
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens
         memory.release_part(permit, most - TOKEN_BYTES * tokens)
         return encodings
+
+    def _check_tokens(self, encodings: Sequence[Encoding], field: Callable[[int], str]) -> None:
+        pools_prompt = self.engine.info.include_prompt
+        for index, encoding in enumerate(encodings):
+            if len(encoding) <= (0 if pools_prompt else encoding.prompt_length):
+                raise NoTokens(field=field(index))
 
     def tokenized(self, seconds: float) -> None:
         """Record how long the tokenizer took for something else than `tokenize`."""

@@ -5,8 +5,8 @@ from service.problems import Problem, cut
 
 _PROMPTS = {
     "query": ("query",),
-    "passage": ("passage", "document"),
-    "document": ("document", "passage"),
+    "passage": ("passage", "document", "corpus"),
+    "document": ("document", "passage", "corpus"),
 }
 _OTHERS = ("classification", "clustering", "separation", "text-matching")
 PURPOSES = (*_PROMPTS, "search_query", "search_document", "retrieval.query", "retrieval.passage", *_OTHERS)

@@ -12,7 +12,7 @@ from service.engine.engine import Engine
 from service.protocols.needed_head import choose_from
 
 Method = Literal["cross-encoder", "late-interaction", "bi-encoder"]
-_DOCUMENT_PROMPTS = ("document", "passage")
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:

@@ -122,7 +122,7 @@ def test_an_export_says_what_it_does_and_how_to_serve_it(run: Run) -> None:
 
 def moved(layout: Layout, folder: Path) -> dict[str, Any]:
     """A layout, its folders named from where the model lies."""
-    dense = [place.relative_to(folder) for place in layout.dense]
+    dense = [place.relative_to(folder) for place in layout.weighted]
     return {**vars(layout), "transformer": layout.transformer.relative_to(folder), "dense": dense}
 
 

@@ -12,8 +12,8 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from model.contract import Encoding
-from model.tokenization.building import build_tokenizer
 from model.tokenization.tokenizer import TextTokenizer
+from tests.support.folder_tokenizers import build_tokenizer
 
 LIMIT = 100_000
 BLOCKS = (

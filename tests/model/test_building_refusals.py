@@ -12,8 +12,8 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from model.errors import CheckpointError
-from model.tokenization.building import build_tokenizer
 from tests.model.test_building import SPECIAL, write_lines
+from tests.support.folder_tokenizers import build_tokenizer
 from tests.support.hostile_folders import NO_FILES, NO_JSON
 
 
@@ -156,7 +156,7 @@ def test_pairs_of_bytes_that_cannot_work_are_refused(what: str, byte_pairs: Path
     ("model_type", "settings"),
     [
         ("modernbert", {}),
-        ("bert", {"tokenizer_class": "BertJapaneseTokenizer"}),
+        ("bert", {"tokenizer_class": "BarthezTokenizer"}),
         ("bert", {"tokenizer_class": 7}),
         ("bert", {"auto_map": {"AutoTokenizer": ["mine.Tokenizer", None]}}),
         ("roberta", {}),

@@ -16,6 +16,7 @@ from model import activations
 from model.checkpoints.checkpoint import load_checkpoint
 from model.contract import SentenceWant, Want
 from model.errors import CheckpointError
+from model.heads.dense import Dense
 from model.pytorch.backend import TorchBackend
 from tests.model.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import write_bert
@@ -149,7 +150,8 @@ def test_a_damaged_file_of_weights_is_refused(folder: Path, damage: Callable[[by
     ],
 )
 def test_a_damaged_list_of_shards_is_refused(folder: Path, index: Any, sentence: str) -> None:
-    """A shard that is listed has to be there."""
+    """A shard that is listed has to be there, unless the one file of weights is."""
+    (folder / "model.safetensors").unlink()
     write(folder, "model.safetensors.index.json", index)
     assert sentence in refusal(folder)
 
@@ -161,7 +163,7 @@ def test_a_damaged_list_of_shards_is_refused(folder: Path, index: Any, sentence:
     ("change", "sentence"),
     [
         ({"model_type": "gpt2"}, "model_type 'gpt2' is not one of the supported families: bert"),
-        ({"model_type": None}, "model_type None is not one of the supported families: bert"),
+        ({"model_type": None}, "the field model_type is missing; add it"),
         ({"model_type": ["bert"]}, "is not one of the supported families: bert"),
         ({"num_attention_heads": 5}, "hidden_size 32 is not a multiple of num_attention_heads 5"),
         ({"vocab_size": None}, "the field 'vocab_size' is missing"),
@@ -317,6 +319,7 @@ def test_a_dense_layer_is_read_in_every_precision(folder: Path, dtype: torch.dty
     tensors = {"linear.weight": weight.to(dtype), "linear.bias": bias.to(dtype).contiguous()}
     save_file(tensors, folder / "2_Dense" / "model.safetensors")
     (layer,) = load_checkpoint(folder).folder.dense
+    assert isinstance(layer, Dense)
     assert layer.weight.dtype == layer.bias.dtype == np.float32
     assert np.array_equal(layer.weight, weight.to(dtype).float().numpy())
     assert np.array_equal(layer.bias, bias.to(dtype).float().numpy())

@@ -37,8 +37,8 @@ def test_the_embedded_model_is_read_as_its_authors_meant_it() -> None:
     folder = resolve(MINILM)
     layout = read_layout(folder)
     assert layout.transformer == folder
-    assert (layout.pooling, layout.normalize, layout.max_length) == (("mean",), True, 256)
-    assert (layout.include_prompt, layout.dense, layout.prompts) == (True, (), {})
+    assert (layout.pooling, layout.normalize, layout.sentence.max_length) == (("mean",), True, 256)
+    assert (layout.include_prompt, layout.steps, layout.prompts) == (True, (), {})
 
 
 def test_a_plain_folder_is_a_transformer_with_mean_pooling(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_plain_folder_is_a_transformer_with_mean_pooling(tmp_path: Path) -> No
     write(tmp_path, "tokenizer_config.json", {"model_max_length": 48})
     layout = read_layout(tmp_path)
     assert (layout.transformer, layout.pooling, layout.normalize) == (tmp_path, ("mean",), False)
-    assert layout.max_length == 48
+    assert layout.sentence.max_length == 48
 
 
 MODES: list[tuple[dict[str, Any], tuple[PoolingMode, ...]]] = [
@@ -94,11 +94,11 @@ def test_every_module_finds_its_place(tmp_path: Path, prefix: str) -> None:
     general = {"prompts": prompts, "default_prompt_name": "query", "similarity_fn_name": "dot"}
     write(tmp_path, "config_sentence_transformers.json", general)
     layout = read_layout(tmp_path)
-    assert layout.dense == (tmp_path / "2_Dense", tmp_path / "3_Dense")
-    assert (layout.normalize, layout.include_prompt, layout.lower_case) == (True, False, True)
+    assert layout.steps == (("Dense", tmp_path / "2_Dense"), ("Dense", tmp_path / "3_Dense"))
+    assert (layout.normalize, layout.include_prompt, layout.sentence.lower_case) == (True, False, True)
     assert (layout.prompts, layout.default_prompt_name) == (prompts, "query")
     assert layout.similarity == "dot"
-    assert layout.max_length == 99
+    assert layout.sentence.max_length == 99
 
 
 @pytest.mark.parametrize("general", [{}, {"similarity_fn_name": None}])
@@ -129,17 +129,17 @@ def test_the_limit_is_sentence_transformers_own_where_it_is_given(
     write_modules(tmp_path, f"{BEFORE}.Transformer")
     write(tmp_path, "sentence_bert_config.json", {"max_seq_length": own})
     write(tmp_path, "tokenizer_config.json", {"model_max_length": tokenizer} if tokenizer else {})
-    assert read_layout(tmp_path).max_length == limit
+    assert read_layout(tmp_path).sentence.max_length == limit
 
 
 @pytest.mark.parametrize(
     "kinds",
     [
-        ("Transformer", "Pooling", "LayerNorm"),
+        ("Transformer", "Pooling", "WordWeights"),
         ("Pooling",),
         (),
-        ("Transformer", "Normalize", "Pooling"),
-        ("Transformer", "Pooling", "Normalize", "Dense"),
+        ("Transformer", "Dense", "Pooling"),
+        ("Transformer", "SpladePooling", "Normalize"),
         ("Transformer", "Pooling", "Pooling"),
         ("Transformer", "Transformer"),
     ],

@@ -14,8 +14,8 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from model.errors import CheckpointError
-from model.tokenization.building import build_tokenizer
 from tests.model.test_building import TEXTS, build, check_fast
+from tests.support.folder_tokenizers import build_tokenizer
 from tests.support.hostile_folders import NO_FILES, NO_JSON
 
 Pieces = list[tuple[str, float]]

@@ -137,3 +137,15 @@ def test_the_pooling_of_words_needs_their_weights(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", config | {"architectures": ["BertModel"]})
     with pytest.raises(CheckpointError, match="SpladePooling needs the weights that predict words"):
         load_checkpoint(tmp_path)
+
+
+def test_a_folder_may_say_how_many_words_are_kept(tmp_path: Path) -> None:
+    """max_active_dims, unless a request asks for another number."""
+    write_sparse_encoder(tmp_path)
+    general = {"model_type": "SparseEncoder", "max_active_dims": 3}
+    write_json(tmp_path / "config_sentence_transformers.json", general)
+    tokenizer, backend = load(tmp_path, "torch")
+    encodings = tokenizer.encode(TEXTS[:1]) * 2
+    own, asked = run(backend, encodings, [Want(heads=(SparseWant(top_k=k),)) for k in (None, 5)])
+    assert [len(one.heads["sparse_ids"]) for one in (own, asked)] == [3, 5]
+    assert own.heads["sparse_ids"].tolist() == asked.heads["sparse_ids"][:3].tolist()

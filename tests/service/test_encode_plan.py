@@ -141,3 +141,11 @@ def test_a_task_of_an_adapter_needs_no_prompt() -> None:
     for field, info in (("input_type", adapted), ("task", INFO)):
         with pytest.raises(Problem):
             find_prompt(field, "summaries", info)
+
+
+@pytest.mark.parametrize("purpose", ["document", "search_document", "retrieval.passage", "passage"])
+def test_a_prompt_named_corpus_is_put_before_documents(purpose: str) -> None:
+    """As sentence-transformers does, if the model has none of the usual names."""
+    corpus = replace(INFO, prompts={"query": "query: ", "corpus": "text: "})
+    assert find_prompt("input_type", purpose, corpus) == "corpus"
+    assert find_prompt("input_type", purpose, INFO) == "passage"

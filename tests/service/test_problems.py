@@ -12,6 +12,7 @@ from model.errors import (
     InputTooLong,
     InputTooSlow,
     ModelError,
+    NoTokens,
     OutOfMemory,
     OutOfRange,
     Unsupported,
@@ -84,6 +85,7 @@ def test_a_document_has_every_member() -> None:
             "invalid-request",
             {"field": "layers.0", "actual": 9, "allowed": [-6, 5]},
         ),
+        (NoTokens(field="inputs.3"), "invalid-request", {"field": "inputs.3"}),
         (Unsupported("Not here.", field="pooling"), "unsupported", {"field": "pooling"}),
         (InferenceError("It failed."), "inference-failed", {}),
         (CheckpointError("A secret path."), "internal-error", {}),
@@ -107,5 +109,5 @@ def test_every_error_of_the_tree_is_mapped() -> None:
         for name, thing in inspect.getmembers(model.errors, inspect.isclass)
         if issubclass(thing, ModelError) and not thing.__subclasses__()
     }
-    in_requests = {"InputTooLong", "InputTooSlow", "OutOfRange", "Unsupported", "InferenceError"}
+    in_requests = {"InputTooLong", "InputTooSlow", "NoTokens", "OutOfRange", "Unsupported", "InferenceError"}
     assert leaves == in_requests | {"CheckpointError", "OutOfMemory", "Stopped"}

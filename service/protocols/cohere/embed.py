@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from model.contract import FloatArray
 from model.tokenization.decoding import json_bytes
-from model.tokenization.tokenizer import Truncation
+from model.tokenization.tokenizer import Side, Truncation
 from service.http.delivery import Work
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
@@ -183,9 +183,9 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
     name = info.default_prompt_name
     if body.input_type is not None:
         name = find_prompt("input_type", body.input_type, info)
-    truncation = Truncation(
-        allowed=body.truncate != "NONE", side="left" if body.truncate == "START" else "right"
-    )
+    named = body.truncate in ("START", "END") and "truncate" in body.model_fields_set
+    side: Side | None = ("left" if body.truncate == "START" else "right") if named else None
+    truncation = Truncation(allowed=body.truncate != "NONE", side=side)
     prompt = "" if name is None else info.prompts[name]
     encodings = await exchange.tokenize(texts, truncation, prompt, f"{body.source}.{{}}".format)
     exchange.alone = True

@@ -88,7 +88,7 @@ async def tokenize(request: Request) -> Response:
 
 
 async def _tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response:
-    (encoding,) = await exchange.tokenize(body.texts, _WHOLE, field=lambda _: "text")
+    (encoding,) = await exchange.tokenize(body.texts, _WHOLE, field=lambda _: "text", runs=False)
     kept = [not special for special in encoding.special]
     exchange.value = _tokens
     style = exchange.style()

@@ -114,7 +114,7 @@ def _plan_sentence(options: EmbeddingOptions, info: ModelInfo) -> tuple[Sentence
     pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
         raise Unsupported(
-            "This model has a linear layer after its pooling, which requires vectors of "
+            "This model has further steps after its pooling, which take vectors of "
             f"{info.hidden_size * len(info.pooling)} components, not {pooled_size}: choose one pooling layer "
             "and a pooling of that size.",
             field="pooling_layers" if len(layers) > 1 else "pooling",
@@ -134,7 +134,7 @@ def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo)
     if info.dense and len(info.pooling) > 1:
         field = options.names.chunks
         raise Unsupported(
-            "This model has a linear layer after its pooling, which requires vectors of "
+            "This model has further steps after its pooling, which take vectors of "
             f"{info.hidden_size * len(info.pooling)} components; the mean over a part of a text has "
             f"{info.hidden_size}: {f'leave {field} out' if field else 'choose another model'}.",
             field=field or "model",

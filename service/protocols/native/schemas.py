@@ -68,7 +68,9 @@ class ModelRequest(Options):
         description="Truncate inputs longer than the model's limit (pairs: the longest text first). "
         "`false` refuses such an input with a 422.",
     )
-    truncation_side: Side = Field("right", description="The side from which tokens are removed.")
+    truncation_side: Side | None = Field(
+        None, description="The side from which tokens are removed; if left out, the model's own."
+    )
 
     @model_validator(mode="after")
     def _truncated_somewhere(self) -> "ModelRequest":

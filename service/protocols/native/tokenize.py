@@ -52,7 +52,7 @@ async def tokenize(request: Request) -> Response:
 async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
     prompt = choose_prompt(body, exchange.engine.info)
     truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
-    encodings = await exchange.tokenize(body.inputs, truncation, prompt)
+    encodings = await exchange.tokenize(body.inputs, truncation, prompt, runs=False)
     kept = encodings
     if body.special_tokens == "drop":
         kept = await exchange.off_loop(

@@ -37,8 +37,10 @@ class Truncated(Fields):
     )
 
     @property
-    def side(self) -> Side:
-        """The side from which tokens are removed."""
+    def side(self) -> Side | None:
+        """The side from which tokens are removed, None if the request names none: the model's own."""
+        if "truncation_direction" not in self.model_fields_set:
+            return None
         return "left" if self.truncation_direction == "Left" else "right"
 
     @property

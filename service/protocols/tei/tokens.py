@@ -78,7 +78,7 @@ async def _tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     prompt = choose_prompt(PromptRequest.model_construct(prompt_name=body.prompt_name), exchange.engine.info)
     # As part of the texts, so that offsets count from its start; its bytes count as those of a query do.
     texts = [prompt + text for text in body.inputs]
-    encodings = await exchange.tokenize(texts, _WHOLE, query=prompt)
+    encodings = await exchange.tokenize(texts, _WHOLE, query=prompt, runs=False)
     exchange.value = _tokens
     style = exchange.style()
     expected = await exchange.off_loop(

@@ -1,0 +1,73 @@
+"""The class of tokenizers that a folder is meant for: its own, or that of its family."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from model.errors import CheckpointError
+from model.files import shown
+
+_BY_FAMILY = {
+    "bert": "BertTokenizer",
+    "distilbert": "DistilBertTokenizer",
+    "electra": "ElectraTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "nomic_bert": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "esm": "EsmTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+    "t5": "T5Tokenizer",
+    "mt5": "T5Tokenizer",
+    "umt5": "T5Tokenizer",
+    "albert": "AlbertTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
+}
+"""The class for a folder whose files name none, by `model_type`."""
+_KEPT = ("modernbert", "umt5")
+"""Families whose tokenizer.json is taken as it is, whatever class the folder names."""
+_NO_SEGMENTS = frozenset(
+    f"{name}Tokenizer" for name in ("DistilBert", "MPNet", "Roberta", "XLMRoberta", "Camembert", "T5", "Esm")
+)
+"""Classes that give all tokens of a pair the first segment, unless model_input_names says otherwise."""
+_OTHER_RULES = frozenset(
+    f"{name}Tokenizer"
+    for name in (
+        *("BertJapanese", "Bertweet", "BioGpt", "BlenderbotSmall", "ByT5", "CTRL", "Canine", "Cpm", "CpmAnt"),
+        *("FSMT", "Flaubert", "GPTNeoXJapanese", "M2M100", "Marian", "MyT5", "Perceiver", "Phobert"),
+        *("ProphetNet", "RoCBert", "Tapas", "XLM"),
+    )
+)
+"""Classes that transformers runs as a program of their own, and that ignore a tokenizer.json."""
+
+
+def find_tokenizer_class(folder: Path, config: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Return the name of a folder's class of tokenizers, "" if it is unknown or has code of its own.
+
+    That of tokenizer_config.json, `settings`, goes before that of config.json, and that before the family's.
+    Raises CheckpointError for a class that splits words by rules that a tokenizer.json cannot have.
+    """
+    file, name = "config.json", config.get("tokenizer_class") or _BY_FAMILY.get(str(config.get("model_type")))
+    if settings.get("tokenizer_class"):
+        file, name = "tokenizer_config.json", settings["tokenizer_class"]
+    if isinstance(name, str) and name in _OTHER_RULES:
+        raise CheckpointError(
+            f"{folder / file}: tokenizer_class is {shown(name)}, whose rules for words are not supported: "
+            "use a model whose tokenizer is a whole tokenizer.json."
+        )
+    return name.removesuffix("Fast") if isinstance(name, str) and "auto_map" not in settings else ""
+
+
+def has_segments(name: str, settings: Mapping[str, Any]) -> bool:
+    """Return whether a class of tokenizers tells the two texts of a pair apart; raises CheckpointError."""
+    inputs = settings.get("model_input_names")
+    if inputs is None:
+        return name not in _NO_SEGMENTS
+    if not isinstance(inputs, list):
+        raise CheckpointError(f"model_input_names is {shown(inputs)}; it must be a list of names.")
+    return "token_type_ids" in inputs
+
+
+def keeps_tokenizer(config: Mapping[str, Any]) -> bool:
+    """Return whether a family's tokenizer.json is taken as it is, whatever class the folder names."""
+    return config.get("model_type") in _KEPT

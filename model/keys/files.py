@@ -1,0 +1,96 @@
+"""The files of a model folder, and the table of each; refuses and lists what these tables do not have."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from model.errors import CheckpointError
+from model.files import present, read_json
+from model.keys.config import CONFIG
+from model.keys.key import Table, unknown_keys
+from model.keys.sentences import ARTIFACT, GENERAL, MODULE, MODULES, SENTENCE
+from model.keys.tokenizer import SPECIAL_TOKENS, TOKENIZER, TOKENIZER_CONFIG
+
+SENTENCE_FILES = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""What sentence-transformers reads of a transformer, under the first of these names that has a key."""
+
+FILES: dict[str, Table] = {
+    "config.json": CONFIG,
+    "tokenizer_config.json": TOKENIZER_CONFIG,
+    "tokenizer.json": TOKENIZER,
+    "special_tokens_map.json": SPECIAL_TOKENS,
+    "sentence_*_config.json": SENTENCE,
+    "config_sentence_transformers.json": GENERAL,
+    "modules.json": MODULES,
+    **{f"config.json of {kind}": table for kind, table in MODULE.items() if table},
+    "artifact.metadata": ARTIFACT,
+}
+"""All tables, by what the document calls their files."""
+
+_TOKENIZER_ARGUMENTS = ("processor_kwargs", "tokenizer_args")
+ADAPTERS = "adapter_config.json"
+
+
+LOADING = (
+    *("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder", "use_fast"),
+    *("attn_implementation", "torch_dtype", "dtype", "device_map", "low_cpu_mem_usage", "use_safetensors"),
+    *("add_pooling_layer", "variant", "weights_only", "use_auth_token", "force_download", "tokenizer_class"),
+    *("provider", "file_name", "export", "return_unused_kwargs"),
+)
+"""Arguments of loading, in a sentence file, that change no result."""
+
+
+def find_sentence_file(transformer: Path) -> Path:
+    """Find the file that sentence-transformers reads of a transformer; it may be missing."""
+    files = [transformer / name for name in SENTENCE_FILES]
+    return next((file for file in files if present(file) and read_json(file)), files[0])
+
+
+def check_keys(
+    folder: Path, transformer: Path, modules: Sequence[tuple[str, Path]], *, config: bool
+) -> list[str]:
+    """Return the keys of a folder's files that no table has, each with its file.
+
+    `modules` are the kinds and folders of its modules; config.json is left out unless `config`. Raises
+    CheckpointError for a value that changes results and is not supported.
+    """
+    if present(transformer / ADAPTERS):
+        raise CheckpointError(
+            f"{transformer / ADAPTERS} describes adapters of peft, which are not read: merge them into the "
+            "weights (`merge_and_unload`), save the model again, and remove the file."
+        )
+    return [
+        f"{name} ({file})"
+        for file, table in _files(folder, transformer, modules, config=config)
+        for name in _unknown(file, table)
+    ]
+
+
+def _files(
+    folder: Path, transformer: Path, modules: Sequence[tuple[str, Path]], *, config: bool
+) -> Iterator[tuple[Path, Table]]:
+    if config:
+        yield transformer / "config.json", CONFIG
+    yield transformer / "tokenizer_config.json", TOKENIZER_CONFIG
+    yield transformer / "special_tokens_map.json", SPECIAL_TOKENS
+    if modules:
+        yield folder / "modules.json", MODULES
+        yield folder / "config_sentence_transformers.json", GENERAL
+        yield find_sentence_file(transformer), SENTENCE
+        yield from ((place / "config.json", MODULE[kind]) for kind, place in modules if kind != "Transformer")
+    else:
+        yield folder / "artifact.metadata", ARTIFACT
+
+
+def _unknown(file: Path, table: Table) -> list[str]:
+    if file.name != "modules.json":
+        content = read_json(file, optional=True)
+        unknown = unknown_keys(file, content, table)
+        for name in _TOKENIZER_ARGUMENTS if table is SENTENCE else ():
+            given = {key: value for key, value in (content.get(name) or {}).items() if key not in LOADING}
+            unknown += [f"{name}.{key}" for key in unknown_keys(file, given, TOKENIZER_CONFIG)]
+        return unknown
+    entries = read_json(file, kind=list)
+    return sorted({name for entry in entries for name in unknown_keys(file, entry, table)})

@@ -1,0 +1,69 @@
+"""What is made of a key in a file of a model folder."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+from model.errors import CheckpointError
+from model.files import shown
+
+Verdict = Literal["used", "harmless", "refused"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is made of a key.
+
+    `told` says what uses it, why it changes nothing, or why it is refused. A refused key may have one of the
+    values in `served`; `instead` is the way out for any other.
+    """
+
+    verdict: Verdict
+    told: str
+    served: tuple[object, ...] = ()
+    instead: str = ""
+
+
+Table = Mapping[str, Key]
+"""By the name of a key, in which `*` stands for any characters."""
+
+
+def used(by: str, *names: str) -> dict[str, Key]:
+    """Return the rows of keys that something reads."""
+    return dict.fromkeys(names, Key("used", by))
+
+
+def harmless(because: str, *names: str) -> dict[str, Key]:
+    """Return the rows of keys that change no result."""
+    return dict.fromkeys(names, Key("harmless", because))
+
+
+def refused(because: str, instead: str, *names: str, served: tuple[object, ...] = (None,)) -> dict[str, Key]:
+    """Return the rows of keys that may have only some values."""
+    return dict.fromkeys(names, Key("refused", because, served, instead))
+
+
+def unknown_keys(file: Path, content: Mapping[str, Any], table: Table) -> list[str]:
+    """Return the keys of a file that its table does not have; raises CheckpointError for refused values."""
+    unknown = []
+    for name, value in content.items():
+        key = find_key(name, table)
+        if key is None:
+            unknown.append(name)
+        elif key.verdict == "refused" and not _is_one_of(value, key.served):
+            raise CheckpointError(f"{file}: {name} is {shown(value)}; {key.told}: {key.instead}.")
+    return unknown
+
+
+def find_key(name: str, table: Table) -> Key | None:
+    """Return what is made of a key, None if the table does not have it."""
+    return table.get(name) or next(
+        (key for pattern, key in table.items() if "*" in pattern and fnmatchcase(name, pattern)), None
+    )
+
+
+def _is_one_of(value: object, served: Iterable[object]) -> bool:
+    """Compare with the types: 0 is not false."""
+    return any(type(value) is type(one) and value == one for one in served)
