@@ -56,7 +56,7 @@ def document_prompt(info: ModelInfo) -> str:
 
 
 class Best:
-    """The `count` texts with the largest scores so far; of equal scores, those with the smallest index.
+    """The `count` texts with the largest logits so far; of equal logits, those with the smallest index.
 
     Keeps their outputs alone: the maps of all texts could take gigabytes.
     """
@@ -66,22 +66,25 @@ class Best:
         self._count = count
         self._heap: list[tuple[float, int]] = []
 
-    def add(self, index: int, score: float, output: Output) -> None:
-        """Take the score of a text, and its output if it is among the best."""
-        heappush(self._heap, (score, -index))
+    def add(self, index: int, logit: float, output: Output) -> None:
+        """Take the logit of a text, and its output if it is among the best."""
+        heappush(self._heap, (logit, -index))
         self.outputs[index] = output
         if len(self._heap) > self._count:
             _, worst = heappop(self._heap)
             del self.outputs[-worst]
 
     def ranked(self) -> list[tuple[int, float]]:
-        """Return the indices and scores, best first."""
-        return [(-index, score) for score, index in sorted(self._heap, reverse=True)]
+        """Return the indices and logits, best first."""
+        return [(-index, logit) for logit, index in sorted(self._heap, reverse=True)]
 
 
-def ranked(scores: FloatArray, count: int) -> list[tuple[int, float]]:
-    """Return the indices and scores of the `count` best texts, best first, ties by index."""
-    order = np.argsort(-scores, kind="stable")[:count]
+def ranked(scores: FloatArray, count: int, *, logits: FloatArray | None = None) -> list[tuple[int, float]]:
+    """Return the indices and scores of the `count` best texts, best first, ties by index.
+
+    Scores that are computed of `logits` are ordered by them: above 17 every sigmoid in float32 is 1.
+    """
+    order = np.argsort(-(scores if logits is None else logits), kind="stable")[:count]
     return list(zip(order.tolist(), shortest(scores[order]), strict=True))
 
 
