@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from model.checkpoints.comparable import why_not_comparable
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.dense import read_dense
 from model.checkpoints.late_interaction import check_roles
@@ -48,6 +49,8 @@ class ModelFolder:
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
+    no_ranking: str | None = None
+    """Why texts cannot be ranked by its vectors, None if they can."""
 
     @property
     def head(self) -> HeadInfo | None:
@@ -111,6 +114,7 @@ class ModelFolder:
             default_task=task,
             head=head or self.head,
             similarity=self.layout.similarity,
+            no_ranking=self.no_ranking,
         )
 
 
@@ -151,7 +155,8 @@ def read_folder(path: Path, *, graph: bool = False) -> ModelFolder:
             )
     tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
-    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)
+    no_ranking = why_not_comparable(path, raw)
+    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense, no_ranking)
 
 
 def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path, Tokenizer]:

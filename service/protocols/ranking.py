@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from model.contract import FloatArray, ModelInfo, Output
+from model.contract import FloatArray, HeadInfo, ModelInfo, Output
 from model.errors import Unsupported
 from service.engine.engine import Engine
 from service.protocols.needed_head import choose_from
@@ -16,33 +16,31 @@ _DOCUMENT_PROMPTS = ("document", "passage")
 
 
 def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
-    """Return how a model ranks texts; raises Unsupported for one that sorts them into several classes.
+    """Return how a model ranks texts; raises Unsupported for one that does not.
 
-    The error names those of the served `engines` that rank texts.
+    The error says why, and names those of the served `engines` that rank texts.
     """
     method = _method_of(engine.info)
     if method is not None:
         return method
     names = [name for name, other in engines.items() if _method_of(other.info) is not None]
     others = f", or {choose_from(names)}" if names else ""
-    labels = 0 if engine.info.head is None else len(engine.info.head.labels)
-    raise Unsupported(
-        f'The model "{engine.name}" sorts texts into {labels} classes, which have no order: ask /predict for '
-        f"them{others}.",
-        field="model",
-    )
+    head = engine.info.head
+    if head is not None and head.kind == "classification":
+        reason = f"sorts texts into {len(head.labels)} classes, which have no order: ask /predict for them"
+    else:
+        reason = f"does not rank texts: {engine.info.no_ranking}"
+    raise Unsupported(f'The model "{engine.name}" {reason}{others}.', field="model")
 
 
 def _method_of(info: ModelInfo) -> Method | None:
     match info.head:
-        case None:
-            return "bi-encoder"
-        case head if head.kind == "classification":
-            return "cross-encoder" if len(head.labels) == 1 else None
-        case head if head.kind == "late_interaction":
+        case HeadInfo(kind="classification", labels=labels):
+            return "cross-encoder" if len(labels) == 1 else None
+        case HeadInfo(kind="late_interaction"):
             return "late-interaction"
         case _:
-            return "bi-encoder"
+            return "bi-encoder" if info.no_ranking is None else None
 
 
 def query_prompt(info: ModelInfo) -> str:
