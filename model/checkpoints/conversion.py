@@ -22,6 +22,9 @@ def no_weights(folder: Path) -> str:
     missing = f"{folder / 'model.safetensors'} is missing: only safetensors are read"
     found = [*sorted(p.name for p in folder.glob("*.bin")), *sorted(p.name for p in folder.glob("*.pt"))]
     if not found:
+        others = sorted(p.name for pattern in _OTHER_FORMATS for p in folder.glob(pattern))
+        if others:
+            return f"{missing}, not {others[0][:80]}: use a copy of the model that has safetensors."
         return f"{missing}; fetch the model again, with all its files."
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     pickled = f"{', '.join(name[:80] for name in found[:4])}{more}"
@@ -63,6 +66,8 @@ def of_the_hub(name: str, revision: str | None) -> str:
     return f"{commands}, {_WITH}, and HEADLIGHT_MODEL={own}"
 
 
+_OTHER_FORMATS = ("*.h5", "*.msgpack", "*.gguf", "*.ot", "*.ckpt*", "*.mlmodel")
+"""Weights that no command of transformers turns into safetensors any more."""
 _SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json")
 """The files of tokenizers that were saved without a tokenizer.json."""
 

@@ -170,6 +170,15 @@ def _read_tokenizer(folder: Path, model_type: str, *, graph: bool) -> tuple[Path
     return built
 
 
+def has_weights(path: Path) -> bool:
+    """Return whether a folder has safetensors of its encoder; of a broken one, those at its top count."""
+    try:
+        place = read_layout(path).transformer
+    except CheckpointError:
+        place = path
+    return any(place.glob("model.safetensors*"))
+
+
 def runs_with_torch(path: Path) -> bool:
     """Return whether a folder's encoder belongs to one of FAMILIES; also True if the folder is broken."""
     try:

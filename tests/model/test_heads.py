@@ -160,6 +160,14 @@ def test_a_pickled_linear_layer_is_converted_too(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path).folder.dense[0].weight.shape == (8, 32)
 
 
+@pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack", "model.Q8_0.gguf"])
+def test_weights_of_other_libraries_are_not_fetched_again(name: str, tmp_path: Path) -> None:
+    """They would be the same: another copy of the model is needed."""
+    write_bert(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    assert refusal(tmp_path).endswith(f", not {name}: use a copy of the model that has safetensors.")
+
+
 @pytest.mark.parametrize("left", ["nothing", "config.json"])
 def test_a_folder_with_neither_says_what_is_missing(left: str, tmp_path: Path) -> None:
     """No command can make weights or a vocabulary out of nothing."""
