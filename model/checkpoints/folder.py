@@ -29,6 +29,15 @@ from model.tokenization.tokenizer import TextTokenizer
 _DEFAULT_LENGTH = 512
 _ODD_TEXTS = ("a", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
 """An ordinary text, and one with characters that few vocabularies contain."""
+_ORDINARY = (
+    "hello world, the man and a boy in 2024",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z",
+    "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z 0 1 2 3 4 5 6 7 8 9",
+    "我们在北京学习中文 日本語のテキスト 안녕하세요",
+    "привет мир γεια σου مرحبا بالعالم नमस्ते",
+    "MKTAYIAKQRQISFVKSHFSRQ ACGTACGT",
+)
+"""Texts in many scripts, and of proteins: every vocabulary has a part of one of them."""
 _LONG = 2048
 
 
@@ -215,6 +224,17 @@ def _try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config:
         ) from error
     if not any(map(len, encodings)):
         raise CheckpointError(f"{file} makes no tokens from any text: replace it with the model's own file.")
+    ordinary = {
+        one
+        for encoding in tokenizer.encode(_ORDINARY)
+        for one, special in zip(encoding.token_ids, encoding.special, strict=True)
+        if not special
+    }
+    if len(ordinary) <= 1:
+        raise CheckpointError(
+            f"{file} makes the same token of everything in texts of eight scripts: its vocabulary is missing "
+            "or was read as that of another class; replace it with the model's own file."
+        )
     for encoding in encodings:
         if (problem := _fault(encoding, tokenizer.max_length, config)) is not None:
             raise CheckpointError(f"{file} {problem}: replace it with the model's own file.")
