@@ -37,10 +37,9 @@ Quantity = Literal[
     "1 - sentence cosine",
     "logits",
 ]
-"""The quantities that are compared. Differences are absolute, except for scores, value norms, summaries and
-logits: these are divided by the largest number if it is more than 1."""
+"""The quantities that are compared. Differences of attention are absolute; others are divided by the largest
+number, of hidden states by the largest of each, if it is more than 1: float32 has seven digits of it."""
 
-_RELATIVE = ("scores", "value norms", "summaries", "logits")
 _WEIGHTS: dict[Weights, Quantity] = {
     "probability": "attention",
     "score": "scores",
@@ -212,7 +211,9 @@ def _compare(want: Want, ours: Output, theirs: Output) -> Iterator[tuple[Quantit
         yield "sentence vectors", _distance("sentence vectors", ours.sentence, theirs.sentence)
         yield "1 - sentence cosine", _below_one(ours.sentence, theirs.sentence)
     if ours.tokens is not None:
-        yield "hidden states", _distance("hidden states", ours.tokens, theirs.tokens)
+        states = [None] * len(ours.tokens) if theirs.tokens is None else theirs.tokens
+        for one, other in zip(ours.tokens, states, strict=True):
+            yield "hidden states", _distance("hidden states", one, other)
     for name, logits in ours.heads.items():
         yield "logits", _distance("logits", logits, theirs.heads.get(name))
     if ours.attention is not None and want.attention is not None:
@@ -233,7 +234,7 @@ def _distance(what: Quantity, ours: FloatArray, theirs: FloatArray | None) -> fl
             return np.inf
         ours, theirs = ours[visible], theirs[visible]
     difference = float(np.abs(ours - theirs).max(initial=0.0))
-    unit = max(1.0, float(np.abs(ours).max(initial=0.0))) if what in _RELATIVE else 1.0
+    unit = 1.0 if what == "attention" else max(1.0, float(np.abs(ours).max(initial=0.0)))
     return difference / unit
 
 

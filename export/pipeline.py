@@ -26,6 +26,7 @@ from model.contract import Encoding
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
 from model.onnx.names import DTYPE_KEY, FORMAT, TASK_KEY
+from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 from model.pytorch.backend import TorchBackend
 
 Dtype = Literal["float32", "float16", "int8"]
@@ -88,6 +89,11 @@ def export(
     `task` is as for `choose_task`. Returns the comparison. Raises ExportError, ModelError or OSError; then
     `target` is unchanged.
     """
+    if dtype == "int8" and not has_exact_eight_bits():
+        raise ExportError(
+            f"The graph in eight bits cannot be compared here: {NO_VNNI}. Export it on a processor with "
+            "VNNI, or without --quantize int8."
+        )
     with step(f"Finding {source}"):
         folder = resolve(source)
     clear_remains(target)

@@ -295,7 +295,8 @@ class ModelInfo:
     then gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
     `default_task` is the one that sequences without a task run with, None if they run without an adapter.
     `head` is what the model predicts, None for a plain encoder. `similarity` is the function that its
-    sentence vectors are meant to be compared with.
+    sentence vectors are meant to be compared with; `no_ranking` is why texts cannot be ranked by them, None
+    if they can.
     """
 
     family: str
@@ -321,6 +322,7 @@ class ModelInfo:
     default_task: str | None = None
     head: HeadInfo | None = None
     similarity: Similarity = "cosine"
+    no_ranking: str | None = None
 
 
 class Backend(Protocol):

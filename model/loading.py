@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from model.checkpoints.folder import read_folder, runs_with_torch
+from model.checkpoints.folder import has_weights, read_folder, runs_with_torch
 from model.checkpoints.source import EMBEDDED, check_weights, resolve
 from model.contract import Backend
 from model.errors import CheckpointError, Unsupported
@@ -135,9 +135,8 @@ def _named_graph(source: str) -> Path | None:
 def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
     """Choose how to run the model at a path; raises CheckpointError if it cannot be run."""
     torch = find_spec("torch") is not None
-    # An exported folder has a graph instead of weights; other exporters put a graph beside the weights.
-    exported = graph is not None and graph.path.parent == path and not any(path.glob("model.safetensors*"))
-    checkpoint = path.is_dir() and not exported
+    # Some folders have a graph instead of weights; other exporters put a graph beside the weights.
+    checkpoint = path.is_dir() and (graph is None or has_weights(path))
     if kind == "auto" and torch and checkpoint and graph is not None and not runs_with_torch(path):
         return "onnx"
     if kind == "onnx" or (kind == "auto" and not (torch and checkpoint)):
@@ -147,7 +146,7 @@ def choose_kind(kind: Kind, path: Path, graph: OnnxFile | None) -> Kind:
         return "onnx"
     if not checkpoint:
         raise CheckpointError(
-            f"{path} is an exported graph without the weights that PyTorch needs: choose the backend onnx."
+            f"{path} has a graph without the weights that PyTorch needs: choose the backend onnx."
         )
     if not torch:
         raise CheckpointError(

@@ -58,3 +58,9 @@ test("The range of probabilities begins at 0, that of scores at the least", () =
   assert.deepEqual(rangeOf(Float32Array.of(-2, 1), true), [-2, 1]);
   assert.deepEqual(rangeOf(new Float32Array(), true), [0, 0]);
 });
+
+test("What a token does not see has no place on a scale", () => {
+  assert.deepEqual(rangeOf(Float32Array.of(-Infinity, -3, 2, -Infinity), true), [-3, 2]);
+  assert.deepEqual(rangeOf(Float32Array.of(-Infinity), true), [0, 0]);
+  assert.deepEqual(rangeOf(Float32Array.of(0.5, Infinity), false), [0, 0.5]);
+});

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Cache } from "../src/data/cache.js";
 import { rowOf } from "../src/data/maps.js";
-import { toHalf } from "../src/data/packed.js";
+import { asHalves, toHalf } from "../src/data/packed.js";
 import * as requests from "../src/data/requests.js";
 import { largest, weightText } from "../src/drawing/numbers.js";
 
@@ -61,4 +61,12 @@ test("The largest come first, and of equal ones the first", () => {
 
 test("A weight that is not 0 is not shown as 0", () => {
   assert.deepEqual([0, 1e-9, 0.00123, 0.4701, -12.34].map(weightText), ["0", "≈0", "0.00123", "0.470", "-12.3"]);
+});
+
+test("Maps that came in single precision are read by their numbers, not their bytes", () => {
+  const maps = { heads: [0], size: 2, halves: asHalves(Float32Array.of(1, 2, -Infinity, 70_000)) };
+  assert.deepEqual([...rowOf(maps, 0, 0, "from")], [1, 2]);
+  assert.deepEqual([...rowOf(maps, 0, 1, "from")], [-Infinity, Infinity]);
+  const halves = Uint16Array.of(toHalf(1));
+  assert.equal(asHalves(halves), halves);
 });

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.checkpoints.comparable import hidden_classifier
 from model.checkpoints.folder import ModelFolder, read_folder
-from model.checkpoints.prediction import find_kind, read_predictor, used_names
+from model.checkpoints.prediction import find_kind, has_classifier, read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear, StoredParts
 from model.errors import CheckpointError
 from model.families.family import Family, Part
-from model.files import shown
+from model.files import present, shown
 from model.heads.predictor import Predictor
 from model.tokenization.tokenizer import TextTokenizer
 
@@ -56,8 +57,11 @@ def load_checkpoint(path: Path, *, strict: bool = False) -> Checkpoint:
     folder = read_folder(path, strict=strict)
     found = list_tensors(folder.layout.transformer)
     folder = _with_frequencies(folder, found)
-    predictor = read_predictor(folder, _canonical(found, folder.family, folder.layout.transformer))
+    tensors = _canonical(found, folder.family, folder.layout.transformer)
+    predictor = read_predictor(folder, tensors)
     folder.check_head(predictor.info if predictor else None)
+    if predictor is None and not present(path / "modules.json") and has_classifier(folder.family, tensors):
+        folder = replace(folder, no_ranking=hidden_classifier(folder.raw.get("architectures")))
     encoder, stored = _load_encoder(folder, found, predictor)
     return Checkpoint(folder, encoder, predictor, stored)
 

@@ -4,12 +4,14 @@ Headlight never opens pickled weights, not even to list them: reading a pickle r
 """
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from model.files import present
+from model.errors import CheckpointError
+from model.files import present, read_json
 
-_ENCODER = "from transformers import AutoModel; AutoModel.from_pretrained({}).save_pretrained({!r})"
-_TOKENIZER = "from transformers import AutoTokenizer; AutoTokenizer.from_pretrained({}).save_pretrained({!r})"
+_SAVED = "from transformers import {0}; {0}.from_pretrained({1}).save_pretrained({2!r})"
 _DENSE = (
     "import torch; from safetensors.torch import save_file; "
     "save_file(torch.load({}, weights_only=True), {!r})"
@@ -22,6 +24,9 @@ def no_weights(folder: Path) -> str:
     missing = f"{folder / 'model.safetensors'} is missing: only safetensors are read"
     found = [*sorted(p.name for p in folder.glob("*.bin")), *sorted(p.name for p in folder.glob("*.pt"))]
     if not found:
+        others = sorted(p.name for pattern in _OTHER_FORMATS for p in folder.glob(pattern))
+        if others:
+            return f"{missing}, not {others[0][:80]}: use a copy of the model that has safetensors."
         return f"{missing}; fetch the model again, with all its files."
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     pickled = f"{', '.join(name[:80] for name in found[:4])}{more}"
@@ -37,7 +42,7 @@ def no_tokenizer(folder: Path, *, weights: bool) -> str:
     parts = [name for name in _SLOW if present(folder / name)]
     if not parts:
         return f"{missing}: fetch the model again, with all its files."
-    commands = [_command(_TOKENIZER, repr(str(folder)), str(folder))]
+    commands = [_command(_SAVED, _tokenizer_class(folder, parts[0]), repr(str(folder)), str(folder))]
     pickled = weights and any(folder.glob("*.bin")) and not any(folder.glob("*.safetensors*"))
     if pickled:
         commands.append(_encoder(folder))
@@ -55,21 +60,56 @@ def no_dense(folder: Path) -> str:
     return f"{missing}; to convert {pickled.name}, run {command}, on a machine with torch."
 
 
-def of_the_hub(name: str, revision: str | None) -> str:
-    """Return the commands that convert a hub model with no supported weights into a folder."""
+def of_the_hub(name: str, revision: str | None, fetched: Path) -> str:
+    """Return the commands that convert a hub model with no supported weights into a folder.
+
+    `fetched` has its other files.
+    """
     own = f"./{name.rpartition('/')[2]}"
     source = repr(name) if revision is None else f"{name!r}, revision={revision!r}"
-    commands = " and ".join(_command(program, source, own) for program in (_ENCODER, _TOKENIZER))
+    parts = next((part for part in _SLOW if present(fetched / part)), "")
+    classes = _model_class(fetched), _tokenizer_class(fetched, parts)
+    commands = " and ".join(_command(_SAVED, each, source, own) for each in classes)
     return f"{commands}, {_WITH}, and HEADLIGHT_MODEL={own}"
 
 
+_OTHER_FORMATS = ("*.h5", "*.msgpack", "*.gguf", "*.ot", "*.ckpt*", "*.mlmodel")
+"""Weights that no command of transformers turns into safetensors any more."""
 _SLOW = ("vocab.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model", "vocab.json")
 """The files of tokenizers that were saved without a tokenizer.json."""
 
 
+_OF_PIECES = tuple(f"{name}Tokenizer" for name in ("Albert", "Camembert", "DebertaV2", "T5", "XLMRoberta"))
+"""Classes that read a SentencePiece file: without one they make a tokenizer of a few special tokens."""
+
+
 def _encoder(folder: Path) -> str:
-    return _command(_ENCODER, repr(str(folder)), str(folder))
+    return _command(_SAVED, _model_class(folder), repr(str(folder)), str(folder))
 
 
-def _command(program: str, source: str, target: str) -> str:
-    return f"`python -c {shlex.quote(program.format(source, target))}`"
+def _model_class(folder: Path) -> str:
+    """Return the class that a checkpoint was saved from: AutoModel would leave out what it predicts with."""
+    listed = _read(folder / "config.json").get("architectures")
+    name = str(listed[0]) if isinstance(listed, list) and listed else ""
+    return name if name.isascii() and name.isidentifier() else "AutoModel"
+
+
+def _tokenizer_class(folder: Path, vocabulary: str) -> str:
+    """Return the class that reads a vocabulary; AutoTokenizer may take a class that reads another file."""
+    configs = (_read(folder / name) for name in ("tokenizer_config.json", "config.json"))
+    named = next((str(one["tokenizer_class"]) for one in configs if one.get("tokenizer_class")), None)
+    guessed = named is None or named.removesuffix("Fast") in _OF_PIECES
+    return "BertTokenizer" if vocabulary == "vocab.txt" and guessed else "AutoTokenizer"
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """Read a file whose faults are told elsewhere."""
+    try:
+        config: Mapping[str, Any] = read_json(file, optional=True)
+    except CheckpointError:
+        return {}
+    return config
+
+
+def _command(program: str, *values: str) -> str:
+    return f"`python -c {shlex.quote(program.format(*values))}`"

@@ -5,7 +5,7 @@ of releases before 4.0, `activation_fn` in the object `sentence_transformers` si
 modules.json, and `activation_fn` into config_sentence_transformers.json, which then goes first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,40 +14,51 @@ from model.errors import CheckpointError
 from model.files import present, read_json, shown
 
 _GENERAL = "config_sentence_transformers.json"
-_ACTIVATIONS: dict[str, ScoreFunction] = {
+_ONE_LABEL: dict[str, ScoreFunction | None] = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
     "torch.nn.modules.linear.Identity": "identity",
 }
+_SEVERAL_LABELS: dict[str, ScoreFunction | None] = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Softmax": "softmax",
+    "torch.nn.modules.linear.Identity": None,
+}
+"""With several labels, Identity is what sentence-transformers writes where no function was chosen."""
 
 
-def is_cross_encoder(folder: Path) -> bool:
-    """Return whether a folder with modules.json says that it is one; raises CheckpointError."""
-    return _general(folder).get("model_type") == "CrossEncoder"
+def is_cross_encoder(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether a folder or its config.json says that it is one; raises CheckpointError."""
+    return _general(folder).get("model_type") == "CrossEncoder" or any(_functions(folder, config))
 
 
-def read_activation(folder: Path, config: Mapping[str, Any]) -> ScoreFunction | None:
-    """Read how the only logit becomes a score; None if neither the folder nor its config.json says.
+def read_activation(folder: Path, config: Mapping[str, Any], labels: int) -> ScoreFunction | None:
+    """Read how logits become scores; None if neither the folder nor its config.json says.
 
     Raises CheckpointError for any other function.
     """
-    general = _general(folder) if is_cross_encoder(folder) else {}
-    nested = config.get("sentence_transformers")
+    known = _ONE_LABEL if labels == 1 else _SEVERAL_LABELS
+    for field, function in _functions(folder, config):
+        if not isinstance(function, str) or function not in known:
+            several = "one label" if labels == 1 else "several labels"
+            raise CheckpointError(
+                f"{field} is {shown(function)}; for a model with {several} it must be {' or '.join(known)}."
+            )
+        return known[function]
+    return None
+
+
+def _functions(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Yield the fields that name a function, and what they name, the one that counts first."""
+    general, nested = _general(folder), config.get("sentence_transformers")
+    if general.get("model_type") != "CrossEncoder":
+        general = {}
     nested = nested if isinstance(nested, dict) else {}
     named = {
         f"{_GENERAL}: activation_fn": general.get("activation_fn"),
         "sentence_transformers.activation_fn": nested.get("activation_fn"),
         "sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
     }
-    for field, function in named.items():
-        if function is None:
-            continue
-        if not isinstance(function, str) or function not in _ACTIVATIONS:
-            raise CheckpointError(
-                f"{field} is {shown(function)}; for a model with one label it must be "
-                f"{' or '.join(_ACTIVATIONS)}."
-            )
-        return _ACTIVATIONS[function]
-    return None
+    yield from ((field, function) for field, function in named.items() if function is not None)
 
 
 def _general(folder: Path) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from model.checkpoints.comparable import why_not_comparable
 from model.checkpoints.conversion import no_tokenizer
 from model.checkpoints.dense import read_dense, read_steps
 from model.checkpoints.late_interaction import check_roles
@@ -32,6 +33,15 @@ log = logging.getLogger(__name__)
 _DEFAULT_LENGTH = 512
 _ODD_TEXTS = ("a", "", "the 字 \U00012000 \u00e9 \U0001f642 \u0001 0")
 """An ordinary text, none, and one with characters that few vocabularies contain."""
+_ORDINARY = (
+    "hello world, the man and a boy in 2024",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z",
+    "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z 0 1 2 3 4 5 6 7 8 9",
+    "我们在北京学习中文 日本語のテキスト 안녕하세요",
+    "привет мир γεια σου مرحبا بالعالم नमस्ते",
+    "MKTAYIAKQRQISFVKSHFSRQ ACGTACGT",
+)
+"""Texts in many scripts, and of proteins: every vocabulary has a part of one of them."""
 _LONG = 2048
 _NAMED = 8
 """How many unknown keys a message names."""
@@ -54,6 +64,8 @@ class ModelFolder:
     layout: Layout
     token_dense: tuple[Dense, ...] = ()
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
+    no_ranking: str | None = None
+    """Why texts cannot be ranked by its vectors, None if they can."""
 
     @property
     def head(self) -> HeadInfo | None:
@@ -117,6 +129,7 @@ class ModelFolder:
             default_task=task,
             head=head or self.head,
             similarity=self.layout.similarity,
+            no_ranking=self.no_ranking,
         )
 
 
@@ -176,7 +189,8 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
             )
     tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
-    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense)
+    no_ranking = why_not_comparable(path, raw)
+    return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense, no_ranking)
 
 
 def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
@@ -196,6 +210,15 @@ def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
         path,
         named,
     )
+
+
+def has_weights(path: Path) -> bool:
+    """Return whether a folder has safetensors of its encoder; of a broken one, those at its top count."""
+    try:
+        place = read_layout(path).transformer
+    except CheckpointError:
+        place = path
+    return any(place.glob("model.safetensors*"))
 
 
 def runs_with_torch(path: Path) -> bool:
@@ -234,6 +257,17 @@ def _try_tokenizer(file: Path, tokenizer: TextTokenizer, layout: Layout, config:
         ) from error
     if not any(map(len, encodings)):
         raise CheckpointError(f"{file} makes no tokens from any text: replace it with the model's own file.")
+    ordinary = {
+        one
+        for encoding in tokenizer.encode(_ORDINARY)
+        for one, special in zip(encoding.token_ids, encoding.special, strict=True)
+        if not special
+    }
+    if len(ordinary) <= 1:
+        raise CheckpointError(
+            f"{file} makes the same token of everything in texts of eight scripts: its vocabulary is missing "
+            "or was read as that of another class; replace it with the model's own file."
+        )
     for encoding in encodings:
         if (problem := _fault(encoding, tokenizer.max_length, config)) is not None:
             raise CheckpointError(f"{file} {problem}: replace it with the model's own file.")

@@ -44,10 +44,11 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
     """
     kind = find_kind(folder.raw)
     table = None if kind is None else find_table(folder.family, kind)
-    if (kind != "classification" or table is None) and is_cross_encoder(folder.path):
+    if (kind != "classification" or table is None) and is_cross_encoder(folder.path, folder.raw):
         raise CheckpointError(
-            f"{folder.path}: config_sentence_transformers.json says CrossEncoder, and headlight runs those "
-            "whose architecture in config.json ends in ForSequenceClassification, of most families."
+            f"{folder.path} says that it is a CrossEncoder of sentence-transformers, and headlight runs "
+            "those whose architecture in config.json ends in ForSequenceClassification, of most families: "
+            "use the files as CrossEncoder saved them."
         )
     if kind is None or table is None or folder.layout.token_dense:
         return None
@@ -60,9 +61,9 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
         )
     try:
         layers = tuple(_layer(layer, stored, folder.raw) for layer in table.layers)
-        only = kind == "classification" and len(layers[-1].weight) == 1
-        activation = read_activation(folder.path, folder.raw) if only else None
-        info = _describe(kind, folder.raw, len(layers[-1].weight), activation)
+        outputs = len(layers[-1].weight)
+        chosen = read_activation(folder.path, folder.raw, outputs) if kind == "classification" else None
+        info = _describe(kind, folder.raw, outputs, chosen)
         pooling = table.pooling(folder.raw)
     except CheckpointError as error:
         raise CheckpointError(f"{folder.layout.transformer}: {error}") from error
@@ -73,6 +74,12 @@ def read_predictor(folder: ModelFolder, stored: Mapping[str, Stored]) -> Predict
 def find_table(family: Family, kind: HeadKind) -> PredictorTable | None:
     """Return the layers of a family's checkpoints that predict something, None if they cannot."""
     return LATE_INTERACTION if kind == "late_interaction" else family.predictors.get(kind)
+
+
+def has_classifier(family: Family, stored: Mapping[str, Stored]) -> bool:
+    """Whether a checkpoint has all weights of a classifier of texts, whatever its config.json says."""
+    table = find_table(family, "classification")
+    return table is not None and all(_stored(layer.weight, stored) for layer in table.layers)
 
 
 def used_names(family: Family, kind: HeadKind, stored: Mapping[str, Stored]) -> set[str]:
@@ -130,7 +137,7 @@ def _check_shapes(folder: ModelFolder, layers: tuple[Linear | LayerNorm, ...]) -
 def _describe(
     kind: HeadKind, config: Mapping[str, Any], outputs: int, activation: ScoreFunction | None
 ) -> HeadInfo:
-    """Describe a head; `activation` is what a cross-encoder's folder says of its only label."""
+    """Describe a head; `activation` is what a cross-encoder's folder says of its scores."""
     if kind in ("masked_words", "late_interaction"):
         return HeadInfo(kind, size=outputs)
     labels = _labels(config, outputs)
@@ -159,7 +166,7 @@ def _labels(config: Mapping[str, Any], outputs: int) -> tuple[str, ...]:
             f"id2label is {shown(given)}; it must map numbers to at most {_MOST_LABELS} names."
         )
     names = [given.get(str(i), given.get(i)) for i in range(outputs)]
-    if len(given) != outputs or not all(isinstance(name, str) for name in names):
+    if len(given) != outputs or not all(isinstance(name, str | int) for name in names):
         raise CheckpointError(
             f"id2label names {len(given)} labels, but the weights predict {outputs}: it must map each number "
             f"from 0 to {outputs - 1} to a name."

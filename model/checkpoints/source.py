@@ -57,7 +57,7 @@ def check_weights(source: str, fetched: Path) -> None:
     if not any(any(fetched.rglob(pattern)) for pattern in ("*.safetensors", "*.onnx")):
         raise CheckpointError(
             f"{source} has no safetensors on the hub, and headlight reads no other weights: convert pickled "
-            f"weights by {of_the_hub(*split_revision(source))}."
+            f"weights by {of_the_hub(*split_revision(source), fetched)}."
         )
 
 

@@ -17,8 +17,8 @@ def similarity_blocks(function: Similarity, first: FloatArray, second: FloatArra
     """Compare every row of `first` (M, E) with every row of `second` (N, E), all float32.
 
     Yields the rows of the result (M, N) in order, in float32 blocks (rows, N) of about STEP_PRODUCTS
-    products; each is computed when it is asked for. The cosine of a zero vector is 0; `euclidean` and
-    `manhattan` are negative distances.
+    products; each is computed when it is asked for. The cosine of a zero vector is 0, and none is rounded
+    beyond 1 or -1; `euclidean` and `manhattan` are negative distances.
     """
     if function == "cosine":
         first, second = finish(first, None, normalize=True), finish(second, None, normalize=True)
@@ -34,7 +34,10 @@ def similarities(function: Similarity, first: FloatArray, second: FloatArray) ->
 
 def _compare(function: Similarity, first: FloatArray, second: FloatArray) -> FloatArray:
     match function:
-        case "cosine" | "dot":
+        case "cosine":
+            cosines = first @ second.T
+            return np.clip(cosines, -1, 1, out=cosines)
+        case "dot":
             return first @ second.T
         case "euclidean":
             return _distances(first, second, _square, np.sqrt)

@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from model.arrays import Array, Operations, Places
 from model.contract import Aggregate, Weights
 from model.inspection.selection import HeadSelection
+
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 class LayerAttention(Protocol):
@@ -15,7 +19,10 @@ class LayerAttention(Protocol):
     """
 
     def scores(self, sequences: slice, heads: Places, rows: Places) -> Array:
-        """Scores before the softmax, (b, heads, rows, N), in a new array."""
+        """Scores before the softmax, (b, heads, rows, N), in a new array.
+
+        A key hidden from a query has the lowest float32, of which −Σ p log p is a number.
+        """
         ...
 
     def probabilities(self, sequences: slice, heads: Places, rows: Places) -> Array:
@@ -30,10 +37,12 @@ class LayerAttention(Protocol):
 def read_weights(
     layer: LayerAttention, kind: Weights, sequences: slice, heads: Places, rows: Places
 ) -> Array:
-    """Compute a block of weights of one kind, float32 (b, heads, rows, N)."""
+    """Compute a block of weights of one kind, float32 (b, heads, rows, N); scores of hidden keys are −inf."""
     match kind:
         case "score":
-            return layer.scores(sequences, heads, rows)
+            scores = layer.scores(sequences, heads, rows)
+            scores[scores <= _LOWEST] = -np.inf
+            return scores
         case "probability":
             return layer.probabilities(sequences, heads, rows)
         case "value_norm":

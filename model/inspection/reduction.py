@@ -64,11 +64,11 @@ def top_k(
 ) -> tuple[NDArray[np.int32], FloatArray, FloatArray]:
     """Find the k ≥ 1 largest values of each row, and the sum of the rest.
 
-    `p` (…, M) holds any finite numbers. `positions` (M,) names each column. `counts` (M,) is how often each
-    column is repeated in the row, at least once; once by default. k is clipped to the number of columns,
-    repeats included. Returns the positions of the largest (…, k) int32, largest first, ties by lower position
-    and then by lower column; their values (…, k); and the sum of the other values of the row (…), 0 if there
-    are none. A repeated column is ranked only once.
+    `p` (…, M) holds any numbers but NaN and ∞; −∞ adds nothing to the sum. `positions` (M,) names each
+    column. `counts` (M,) is how often each column is repeated in the row, at least once; once by default. k
+    is clipped to the number of columns, repeats included. Returns the positions of the largest (…, k) int32,
+    largest first, ties by lower position and then by lower column; their values (…, k); and the sum of the
+    other values of the row (…), 0 if there are none. A repeated column is ranked only once.
     """
     *leading, columns = p.shape
     often = np.ones(columns, np.int64) if counts is None else np.asarray(counts, np.int64)
@@ -92,7 +92,7 @@ def top_k(
             others = flat[part] * often.astype(np.float32)
             left = np.take_along_axis(flat[part], first, -1) * (often[first] - taken).astype(np.float32)
         np.put_along_axis(others, first, left, axis=-1)
-        residual[part] = others.sum(-1)
+        residual[part] = others.sum(-1, where=others > -np.inf)
     weights = np.take_along_axis(flat, found, axis=-1)
     shape = (*leading, k)
     return names[found].reshape(shape), weights.reshape(shape), residual.reshape(leading)

@@ -124,5 +124,5 @@ class ThumbnailCollector:
         one: NDArray[Any] = self._largest[index]
         for axis, places in enumerate(self._places):
             one = one if places is None else one.take(places, axis)
-        finite = bool(np.isfinite(one).all())
+        finite = bool((one < np.inf).all())  # −inf where no key is seen, and NaN is not below
         return Output(thumbnails=reduction.rounded(one, self._dtype), finite=finite)

@@ -18,9 +18,12 @@ from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
 from model.onnx.fetches import Fetches, choose_fetches
 from model.onnx.file import OnnxFile, check_whole
+from model.onnx.foreign import check_foreign, feed, with_own_pooling
 from model.onnx.grouping import group_lengths, padded_tokens
 from model.onnx.padded_batch import Arrays, PaddedBatch
+from model.onnx.precision import INT8, read_precision
 from model.onnx.session import CPU, Graph, Processor, choose_processor
+from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 from model.progress import Progress
 
 # Larger padded batches overflow the cores' own caches: a third slower (`benchmarks/README.md`).
@@ -71,8 +74,17 @@ class OnnxBackend:
         self._shared = opened(max(1, cores // self.lanes))
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
-        found = self._shared.metadata.get(graph.DTYPE_KEY, "float32")
-        if found == "int8" and not self._on_cpu:
+        if not self._exposes_attention:
+            folder = with_own_pooling(self._shared, folder)
+            self._folder = folder
+        precision = read_precision(file.path)
+        if self._on_cpu and precision.saturates and not has_exact_eight_bits():
+            raise CheckpointError(
+                f"{file.path} multiplies in eight bits, and {NO_VNNI}: run it on a processor with VNNI, or "
+                "use the graph in float32."
+            )
+        found = self._shared.metadata.get(graph.DTYPE_KEY, precision.name)
+        if found == INT8 and not self._on_cpu:
             raise Unsupported(
                 f"{file.path} has int8 products, which run only on CPUs: for CUDA, export it in float16.",
                 field="device",
@@ -163,7 +175,7 @@ class OnnxBackend:
         if self._exposes_attention:
             return run(padded.feed(layers), outputs)
         shared = self._shared
-        tokens = {name: array for name, array in padded.tokens().items() if name in shared.inputs}
+        tokens = feed(shared, padded.tokens())
         if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
             # A model with one segment uses it for both texts of a pair.
             tokens[graph.TOKEN_TYPE_IDS] = np.zeros_like(tokens[graph.TOKEN_TYPE_IDS])
@@ -177,7 +189,7 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
     config, path = folder.config, opened.path
     written = opened.metadata.get(graph.FORMAT_KEY)
     if written is None:
-        _check_foreign(opened, folder)
+        check_foreign(opened, folder)
         return
     if written != graph.FORMAT:
         raise CheckpointError(
@@ -199,25 +211,6 @@ def check_fits(opened: Graph, folder: ModelFolder) -> None:
                 f"{path} returns {name} with {found} components, but {_config(folder)} says {size}: the two "
                 "files do not belong together, export the model again."
             )
-
-
-def _check_foreign(opened: Graph, folder: ModelFolder) -> None:
-    """Check a graph of another exporter, which returns only the last hidden state."""
-    known = {graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS}
-    needed = {graph.INPUT_IDS, graph.ATTENTION_MASK}
-    given = [name for name in graph.LAST_HIDDEN_STATE if name in opened.outputs]
-    if not needed <= set(opened.inputs) <= known or not given:
-        raise CheckpointError(
-            f"{opened.path} takes {', '.join(opened.inputs)} and returns {', '.join(opened.outputs)}; a text "
-            f"encoder must take {', '.join(sorted(needed))} and return {graph.LAST_HIDDEN_STATE[0]}: export "
-            "the model with `headlight export`."
-        )
-    (size,) = opened.outputs[given[0]].shape[-1:] or [None]  # graphs may omit shapes
-    if isinstance(size, int) and size != folder.config.hidden_size:
-        raise CheckpointError(
-            f"{opened.path} returns hidden states with {size} components, but {_config(folder)} says "
-            f"{folder.config.hidden_size}: the two files do not belong together, export the model again."
-        )
 
 
 def _config(folder: ModelFolder) -> str:

@@ -8,6 +8,8 @@ from model.errors import CheckpointError
 from model.files import open_regular, present, read_json, reason
 
 GRAPH = "model.onnx"
+_OTHERS = tuple(f"model_{what}.onnx" for what in ("optimized", "fp16", "quantized", "int8", "uint8"))
+"""What exporters for Qdrant and transformers.js call graphs, the most exact first."""
 MANIFEST = "manifest.json"
 """Written beside an exported graph; `files` has the size in bytes and the SHA-256 of each file."""
 
@@ -24,15 +26,13 @@ def find_graph(source: Path) -> OnnxFile | None:
     """Find the graph of a folder, or of a path to an .onnx file; None if there is none.
 
     An exported folder has model.onnx beside its tokenizer; a sentence-transformers folder has
-    onnx/model.onnx.
+    onnx/model.onnx. Other names count only without it.
     """
     if source.is_file() and source.suffix == ".onnx":
         folder = source.parent
         return OnnxFile(source, folder.parent if folder.name == "onnx" else folder)
-    for path in (source / GRAPH, source / "onnx" / GRAPH):
-        if path.is_file():
-            return OnnxFile(path, source)
-    return None
+    places = (place / name for name in (GRAPH, *_OTHERS) for place in (source, source / "onnx"))
+    return next((OnnxFile(path, source) for path in places if path.is_file()), None)
 
 
 def check_whole(file: OnnxFile) -> None:

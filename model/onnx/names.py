@@ -21,6 +21,8 @@ TASK_KEY = "headlight.task"
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")
 """The names that other exporters give to the output of the last layer, (B, N, C)."""
+SENTENCE = "sentence_embedding"
+"""The name that they give to the vector of a text, (B, E), of a graph that pools."""
 
 
 def tokens(state: int) -> str:

@@ -290,18 +290,21 @@ def _lower_priority() -> None:
 
 
 def is_finite(output: Output) -> bool:
-    """Whether no number is NaN or infinite: those are failures, not outputs."""
+    """Whether no number is NaN or infinite: those are failures, not outputs.
+
+    Of maps, −inf is an output: the score of a key that is hidden from a query.
+    """
     if not output.finite:
         return False
     top, summary = output.top, output.summary
-    arrays = [output.sentence, output.tokens, output.attention, output.thumbnails, *output.heads.values()]
-    arrays += summary.values() if summary else ()
-    if top is not None:
-        arrays += [top.weights, top.residual]
+    maps = [output.attention, output.thumbnails, *((top.weights, top.residual) if top else ())]
+    arrays = [output.sentence, output.tokens, *output.heads.values(), *(summary.values() if summary else ())]
     # A sum of finite terms is finite unless it overflows: only then is every term checked. Arrays of other
     # types were checked before they were rounded.
     with np.errstate(invalid="ignore", over="ignore"):
         return all(
             a is None or a.dtype != np.float32 or np.isfinite(a.sum()) or bool(np.isfinite(a).all())
             for a in arrays
+        ) and all(
+            a is None or a.dtype != np.float32 or a.sum() < np.inf or bool((a < np.inf).all()) for a in maps
         )

@@ -56,7 +56,7 @@ class Labelling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextLabels:
-    """The `top_k` labels of the whole input, the largest score first, ties by label number."""
+    """The `top_k` labels of the whole input, the largest logit first, ties by label number."""
 
     head: HeadInfo
     top_k: int
@@ -69,7 +69,7 @@ class TextLabels:
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `labels` of the logits (labels,)."""
         found = scores(logits["logits"], self.head, raw=self.raw)
-        best = np.argsort(-found, kind="stable")[: self.top_k]
+        best = np.argsort(-logits["logits"], kind="stable")[: self.top_k]
         names = self.head.labels
         listed = [{"label": names[i], "score": found[i]} for i in best]
         return {"labels": written(listed)}, {}
@@ -90,7 +90,7 @@ class TokenLabels:
     def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
         """Make `token_labels` and `token_scores` of the logits (N, labels)."""
         found = scores(logits["token_logits"], self.head, raw=self.raw)
-        chosen = found.argmax(-1)
+        chosen = logits["token_logits"].argmax(-1)
         names = self.head.labels
         return (
             {"token_labels": [names[i] for i in chosen.tolist()]},

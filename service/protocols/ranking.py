@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from model.contract import FloatArray, ModelInfo, Output
+from model.contract import FloatArray, HeadInfo, ModelInfo, Output
 from model.errors import Unsupported
 from service.engine.engine import Engine
 from service.protocols.needed_head import choose_from
@@ -16,33 +16,31 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
-    """Return how a model ranks texts; raises Unsupported for one that sorts them into several classes.
+    """Return how a model ranks texts; raises Unsupported for one that does not.
 
-    The error names those of the served `engines` that rank texts.
+    The error says why, and names those of the served `engines` that rank texts.
     """
     method = _method_of(engine.info)
     if method is not None:
         return method
     names = [name for name, other in engines.items() if _method_of(other.info) is not None]
     others = f", or {choose_from(names)}" if names else ""
-    labels = 0 if engine.info.head is None else len(engine.info.head.labels)
-    raise Unsupported(
-        f'The model "{engine.name}" sorts texts into {labels} classes, which have no order: ask /predict for '
-        f"them{others}.",
-        field="model",
-    )
+    head = engine.info.head
+    if head is not None and head.kind == "classification":
+        reason = f"sorts texts into {len(head.labels)} classes, which have no order: ask /predict for them"
+    else:
+        reason = f"does not rank texts: {engine.info.no_ranking}"
+    raise Unsupported(f'The model "{engine.name}" {reason}{others}.', field="model")
 
 
 def _method_of(info: ModelInfo) -> Method | None:
     match info.head:
-        case None:
-            return "bi-encoder"
-        case head if head.kind == "classification":
-            return "cross-encoder" if len(head.labels) == 1 else None
-        case head if head.kind == "late_interaction":
+        case HeadInfo(kind="classification", labels=labels):
+            return "cross-encoder" if len(labels) == 1 else None
+        case HeadInfo(kind="late_interaction"):
             return "late-interaction"
         case _:
-            return "bi-encoder"
+            return "bi-encoder" if info.no_ranking is None else None
 
 
 def query_prompt(info: ModelInfo) -> str:
@@ -56,7 +54,7 @@ def document_prompt(info: ModelInfo) -> str:
 
 
 class Best:
-    """The `count` texts with the largest scores so far; of equal scores, those with the smallest index.
+    """The `count` texts with the largest logits so far; of equal logits, those with the smallest index.
 
     Keeps their outputs alone: the maps of all texts could take gigabytes.
     """
@@ -66,22 +64,25 @@ class Best:
         self._count = count
         self._heap: list[tuple[float, int]] = []
 
-    def add(self, index: int, score: float, output: Output) -> None:
-        """Take the score of a text, and its output if it is among the best."""
-        heappush(self._heap, (score, -index))
+    def add(self, index: int, logit: float, output: Output) -> None:
+        """Take the logit of a text, and its output if it is among the best."""
+        heappush(self._heap, (logit, -index))
         self.outputs[index] = output
         if len(self._heap) > self._count:
             _, worst = heappop(self._heap)
             del self.outputs[-worst]
 
     def ranked(self) -> list[tuple[int, float]]:
-        """Return the indices and scores, best first."""
-        return [(-index, score) for score, index in sorted(self._heap, reverse=True)]
+        """Return the indices and logits, best first."""
+        return [(-index, logit) for logit, index in sorted(self._heap, reverse=True)]
 
 
-def ranked(scores: FloatArray, count: int) -> list[tuple[int, float]]:
-    """Return the indices and scores of the `count` best texts, best first, ties by index."""
-    order = np.argsort(-scores, kind="stable")[:count]
+def ranked(scores: FloatArray, count: int, *, logits: FloatArray | None = None) -> list[tuple[int, float]]:
+    """Return the indices and scores of the `count` best texts, best first, ties by index.
+
+    Scores that are computed of `logits` are ordered by them: above 17 every sigmoid in float32 is 1.
+    """
+    order = np.argsort(-(scores if logits is None else logits), kind="stable")[:count]
     return list(zip(order.tolist(), shortest(scores[order]), strict=True))
 
 

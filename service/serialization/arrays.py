@@ -78,6 +78,7 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
 
     The rest declares `dtype`, `scale` and `max_error`, an upper bound on the difference between a number that
     a reader gets and the one computed in float32. It is 0.0 for float32; statistics are always float32.
+    `float32_arrays` names arrays that were to be float16 but have a number beyond its range.
     """
     items = list(items)
     exact = [
@@ -96,7 +97,11 @@ def pack(style: AnswerStyle, items: Iterable[Item], tokens: int) -> Packed:
         dtype, off = _stored_as(style, array, scale, is_map=is_map)
         error = max(error, off)
         stored.append(Stored(Member(name, dtype, array.shape), array, scale))
-    declared = {"dtype": style.dtype, "scale": scale, "max_error": error}
+    declared: dict[str, Any] = {"dtype": style.dtype, "scale": scale, "max_error": error}
+    if style.dtype == "float16" and (
+        kept := [one.member.name for one in stored if one.member.dtype == np.float32]
+    ):
+        declared["float32_arrays"] = kept
     usage = b',"usage":{"input_tokens":%d}}' % tokens
     if not style.listed:
         meta = orjson.dumps({**style.head, **items[0].columns, **declared})[:-1]
@@ -157,5 +162,10 @@ def _stored_as(
 
 
 def _largest(array: NDArray[Any]) -> float:
-    """Return the largest magnitude, without copying the array; 0.0 if it is empty."""
-    return max(float(array.max()), -float(array.min())) if array.size else 0.0
+    """Return the largest magnitude of a finite number; 0.0 if there is none. Does not copy a finite array."""
+    if not array.size:
+        return 0.0
+    low = float(array.min())
+    if low == -math.inf:  # the score of a key that is hidden from a query
+        low = float(array.min(where=array > -np.inf, initial=0))
+    return max(float(array.max(initial=0)), -low)

@@ -1,5 +1,6 @@
 """What folders of cross-encoders say of their scores."""
 
+import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -7,7 +8,7 @@ import pytest
 
 from model.checkpoints.checkpoint import load_checkpoint
 from model.errors import CheckpointError
-from tests.references.cross_encoder import IDENTITY, SIGMOID, Form, write_cross_encoder
+from tests.references.cross_encoder import IDENTITY, SIGMOID, SOFTMAX, Form, write_cross_encoder
 from tests.references.families import change_config, write_model
 from tests.support.families import SIZES
 
@@ -36,10 +37,25 @@ def test_modules_go_before_the_config(tmp_path: Path) -> None:
     assert activation_of(tmp_path) == "identity"
 
 
-def test_the_function_is_of_one_label(tmp_path: Path) -> None:
-    """Of several labels sentence-transformers returns logits; their scores are those of a classifier."""
-    write_cross_encoder(tmp_path, "Bert", "since 4.0", IDENTITY, num_labels=3, **SIZES)
-    assert activation_of(tmp_path) == "softmax"
+@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize(
+    ("function", "activation"), [(SIGMOID, "sigmoid"), (SOFTMAX, "softmax"), (IDENTITY, "softmax")]
+)
+def test_the_function_is_of_several_labels_too(
+    form: Form, function: str, activation: str, tmp_path: Path
+) -> None:
+    """Identity is what is written where none was chosen: then that of a classifier counts."""
+    write_cross_encoder(tmp_path, "Bert", form, function, num_labels=3, **SIZES)
+    assert activation_of(tmp_path) == activation
+
+
+def test_names_of_labels_may_be_numbers(tmp_path: Path) -> None:
+    """As transformers takes them."""
+    write_cross_encoder(tmp_path, "Bert", num_labels=3, **SIZES)
+    change_config(tmp_path, id2label={"0": 0, "1": 1, "2": 5})
+    predictor = load_checkpoint(tmp_path).predictor
+    assert predictor is not None
+    assert predictor.info.labels == ("0", "1", "5")
 
 
 @pytest.mark.parametrize(
@@ -59,13 +75,23 @@ def test_another_function_ends_the_start(form: Form, field: str, function: Any, 
     assert f"{field} is {function!r}; for a model with one label it must be {SIGMOID} or" in str(
         refused.value
     )
-
-
-def test_a_cross_encoder_without_a_classifier_ends_the_start(tmp_path: Path) -> None:
-    """Its scores come from modules that are not run: ranking by its vectors instead would be wrong."""
-    write_cross_encoder(tmp_path, "Bert", "with modules", SIGMOID, **SIZES)
-    write_model(tmp_path, "Bert", **SIZES)
-    with pytest.raises(
-        CheckpointError, match=r"says CrossEncoder, and headlight runs those whose architecture"
-    ):
+    write_cross_encoder(tmp_path, "Bert", form, function, num_labels=3, **SIZES)
+    with pytest.raises(CheckpointError, match=r"; for a model with several labels it must be torch\.nn"):
         load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("form", get_args(Form))
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForRanking"])
+def test_a_cross_encoder_of_another_architecture_ends_the_start(
+    form: Form, architecture: str, tmp_path: Path
+) -> None:
+    """With or without a classifier: ranking by its vectors would be wrong."""
+    write_cross_encoder(tmp_path, "Bert", form, SIGMOID, **SIZES)
+    kept = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    for classifier in (True, False):
+        if not classifier:
+            write_model(tmp_path, "Bert", **SIZES)
+            (tmp_path / "config.json").write_text(json.dumps(kept), encoding="utf-8")
+        change_config(tmp_path, architectures=[architecture])
+        with pytest.raises(CheckpointError, match=r"says that it is a CrossEncoder"):
+            load_checkpoint(tmp_path)

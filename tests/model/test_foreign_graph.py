@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.export import Dim
 
 from model.contract import Batch, SentenceWant, Want
+from model.errors import CheckpointError
 from model.loading import load_model
 from model.onnx import names as graph
 from model.onnx.backend import OnnxBackend
@@ -38,20 +39,42 @@ class LastState(torch.nn.Module):
         return self.model(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
 
 
-def write_foreign(folder: Path, inputs: int, output: str) -> None:
+class OwnVector(LastState):
+    """What is traced of an encoder of sentences: the first token's state, at unit length, and all."""
+
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> Any:
+        states = super().forward(ids, mask, segments)
+        return states, torch.nn.functional.normalize(states[:, 0])
+
+
+class OddVector(LastState):
+    """A vector that no pooling makes."""
+
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> Any:
+        states = super().forward(ids, mask, segments)
+        return states, states[:, 0] + states[:, -1]
+
+
+def write_foreign(
+    folder: Path,
+    inputs: int,
+    *outputs: str,
+    kind: type[LastState] = LastState,
+    dtype: torch.dtype = torch.int64,
+) -> None:
     """Save a small BERT, and beside it onnx/model.onnx with the first so many inputs."""
-    model = LastState(write_bert(folder)).eval()
+    model = kind(write_bert(folder)).eval()
     (folder / "onnx").mkdir()
     axes = {0: Dim("batch"), 1: Dim("length")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer's own
         torch.onnx.export(
             model,
-            tuple(torch.full((2, 7), fill) for fill in (5, 1, 0))[:inputs],
+            tuple(torch.full((2, 7), fill, dtype=dtype) for fill in (5, 1, 0))[:inputs],
             folder / "onnx/model.onnx",
             dynamo=True,
             input_names=INPUTS[:inputs],
-            output_names=[output],
+            output_names=outputs,
             dynamic_shapes=(axes,) * inputs,
             verbose=False,
         )
@@ -174,6 +197,30 @@ def test_without_segments_all_tokens_are_of_the_first(terse: Path) -> None:
     _, torch_backend = load_model(str(terse), kind="torch", device="cpu", dtype="float32")
     (theirs,) = torch_backend.run(first)
     assert relative_distance(ours.tokens, theirs.tokens) <= 1e-4
+
+
+def test_a_graph_that_pools_by_itself_is_followed(tmp_path: Path) -> None:
+    """It runs where there are no weights, and takes int32; the pooling is that of its vectors."""
+    folder = tmp_path / "pooling"
+    write_foreign(folder, 3, "token_embeddings", graph.SENTENCE, kind=OwnVector, dtype=torch.int32)
+    tokenizer, whole = load_model(str(folder), kind="torch", device="cpu", dtype="float32")
+    (folder / "model.safetensors").unlink()
+    (folder / "onnx/model.onnx").rename(folder / "onnx/model_quantized.onnx")
+    _, backend = load_model(str(folder), device="cpu")
+    assert (backend.info.backend, backend.info.dtype) == ("onnx", "float32")
+    assert (backend.info.pooling, backend.info.normalize) == (("cls",), True)
+    encodings = tokenizer.encode(TEXTS)
+    want = Want(SentenceWant(("cls",), (2,), normalize=True))
+    wants = [want] * len(TEXTS)
+    for one, other in zip(run(backend, encodings, wants), run(whole, encodings, wants), strict=True):
+        assert relative_distance(one.sentence, other.sentence) <= 1e-4
+
+
+def test_a_vector_that_no_pooling_makes_ends_the_start(tmp_path: Path) -> None:
+    """Other vectors than the graph's would be wrong."""
+    write_foreign(tmp_path / "odd", 2, "token_embeddings", graph.SENTENCE, kind=OddVector)
+    with pytest.raises(CheckpointError, match=r"returns sentence_embedding, which is none of the poolings"):
+        load_model(str(tmp_path / "odd"), kind="onnx", device="cpu")
 
 
 def test_memory_is_given_back_in_between(published: Path) -> None:

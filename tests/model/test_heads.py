@@ -1,5 +1,6 @@
 """A BERT that was trained for something is served for its encoder, and the log says what is left out."""
 
+import json
 import logging
 import re
 import shlex
@@ -18,6 +19,7 @@ from model.loading import load_model
 from tests.model.test_layout import BEFORE, write, write_modules
 from tests.references.checkpoints import Reference, write_bert
 from tests.references.comparing import relative_distance
+from tests.references.families import change_config
 from tests.support.product import run, want_all
 from tests.support.serving import ROOT
 
@@ -143,8 +145,32 @@ def test_pickled_weights_alone_take_one_line(tmp_path: Path) -> None:
     pickle_weights(tmp_path, "pytorch_model.bin")
     sentence = refusal(tmp_path)
     assert "only safetensors are read; to convert the pickled weights (pytorch_model.bin), run" in sentence
-    assert "AutoModel" in sentence
+    assert "from transformers import BertModel; BertModel.from_pretrained" in sentence
     assert len(commands(sentence)) == 1
+
+
+def test_the_commands_name_the_classes_of_the_folder(tmp_path: Path) -> None:
+    """Of its architecture, so that what it predicts with is kept; of a vocab.txt that no family reads."""
+    write_bert(tmp_path, architecture="BertForSequenceClassification")
+    take_vocabulary_apart(tmp_path, "AlbertTokenizer")
+    pickle_weights(tmp_path, "pytorch_model.bin")
+    tokenizer, weights = commands(refusal(tmp_path))
+    assert "from transformers import BertTokenizer; BertTokenizer.from_pretrained" in tokenizer
+    assert "BertForSequenceClassification; BertForSequenceClassification.from_pretrained" in weights
+    change_config(tmp_path, architectures=["os; import x"])
+    assert "from transformers import AutoModel; AutoModel.from_pretrained" in refusal(tmp_path)
+
+
+def test_a_tokenizer_that_knows_nothing_ends_the_start(tmp_path: Path) -> None:
+    """As those saved from a file that their class does not read: five tokens, and [UNK] for all else."""
+    write_bert(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    made = json.loads(file.read_text(encoding="utf-8"))
+    special = {token["content"] for token in made["added_tokens"]} | {made["model"]["unk_token"]}
+    vocabulary = made["model"]["vocab"]
+    made["model"]["vocab"] = {token: number for token, number in vocabulary.items() if token in special}
+    file.write_text(json.dumps(made), encoding="utf-8")
+    assert "makes the same token of everything" in refusal(tmp_path)
 
 
 def test_a_pickled_linear_layer_is_converted_too(tmp_path: Path) -> None:
@@ -158,6 +184,14 @@ def test_a_pickled_linear_layer_is_converted_too(tmp_path: Path) -> None:
     pickle_weights(tmp_path / "2_Dense", "pytorch_model.bin")
     assert obey(refusal(tmp_path)) == 1
     assert load_checkpoint(tmp_path).folder.dense[0].size(32) == 8
+
+
+@pytest.mark.parametrize("name", ["tf_model.h5", "flax_model.msgpack", "model.Q8_0.gguf"])
+def test_weights_of_other_libraries_are_not_fetched_again(name: str, tmp_path: Path) -> None:
+    """They would be the same: another copy of the model is needed."""
+    write_bert(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / name)
+    assert refusal(tmp_path).endswith(f", not {name}: use a copy of the model that has safetensors.")
 
 
 @pytest.mark.parametrize("left", ["nothing", "config.json"])

@@ -27,6 +27,9 @@ CONTENTS = {
     "both": ["config.json", "model.safetensors", "onnx/model.onnx"],
     "beside": ["config.json", "model.safetensors", "model.onnx"],
     "shards": ["config.json", "model.safetensors.index.json", "model.onnx"],
+    "nested": ["config.json", "onnx/model.onnx"],
+    "pickled": ["config.json", "pytorch_model.bin", "onnx/model_quantized.onnx"],
+    "qdrant": ["config.json", "model_optimized.onnx"],
     "empty": [],
 }
 """What is in a folder; `both` is how sentence-transformers publishes some of its models."""
@@ -57,7 +60,7 @@ LayOut = Callable[[str], tuple[Path, OnnxFile | None]]
 TORCH, ONNX = "torch", "onnx"
 NO_GRAPH = "has no model.onnx: `headlight export MODEL FOLDER`"
 NEITHER = "has no model.onnx, and PyTorch is not installed to run its checkpoint: `headlight export"
-NO_WEIGHTS = "is an exported graph without the weights that PyTorch needs: choose the backend onnx"
+NO_WEIGHTS = "has a graph without the weights that PyTorch needs: choose the backend onnx"
 NO_TORCH = "the torch backend needs it: `pip install torch"
 
 
@@ -77,6 +80,8 @@ NO_TORCH = "the torch backend needs it: `pip install torch"
         ("beside", "torch", TORCH, NO_TORCH),
         ("beside", "onnx", ONNX, ONNX),
         ("shards", "auto", TORCH, ONNX),
+        *((what, "auto", ONNX, ONNX) for what in ("nested", "pickled", "qdrant")),
+        *((what, "torch", NO_WEIGHTS, NO_WEIGHTS) for what in ("nested", "pickled", "qdrant")),
         ("file", "auto", ONNX, ONNX),
         ("file", "torch", NO_WEIGHTS, NO_WEIGHTS),
         ("file", "onnx", ONNX, ONNX),
@@ -105,6 +110,11 @@ def test_what_runs_a_model_follows_from_what_is_there(
 def test_the_graph_of_a_folder_is_found_where_exporters_put_it(lay_out: LayOut, tmp_path: Path) -> None:
     """At its top or in onnx/, the former first; a file that is named belongs to the folder around it."""
     nested = OnnxFile(tmp_path / "onnx/model.onnx", tmp_path)
+    (tmp_path / "model_quantized.onnx").touch()
+    assert find_graph(tmp_path) == OnnxFile(tmp_path / "model_quantized.onnx", tmp_path)
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx/model_optimized.onnx").touch()
+    assert find_graph(tmp_path) == OnnxFile(tmp_path / "onnx/model_optimized.onnx", tmp_path)
     assert lay_out("both")[1] == nested
     assert find_graph(nested.path) == nested
     (tmp_path / "model.onnx").touch()

@@ -45,6 +45,15 @@ def test_a_vector_is_at_no_distance_of_itself(function: Similarity) -> None:
     assert np.array_equal(found, found.T)
 
 
+def test_no_cosine_is_beyond_one() -> None:
+    """Rounding alone makes 1.0000002 of the product of unit vectors."""
+    vectors = np.random.default_rng(3).standard_normal((300, 384)).astype(np.float32)
+    products = REFERENCES["cosine"](torch.from_numpy(vectors), torch.from_numpy(vectors))
+    assert products.max() > 1, "nothing is rounded beyond 1 here"
+    found = similarities("cosine", np.concatenate([vectors, -vectors]), vectors)
+    assert (float(found.min()), float(found.max())) == (-1.0, 1.0)
+
+
 def test_a_vector_of_zeros_is_similar_to_nothing() -> None:
     """Its cosine is 0, not NaN."""
     assert not similarities("cosine", np.zeros((2, 8), np.float32), np.ones((3, 8), np.float32)).any()

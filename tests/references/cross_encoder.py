@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 Form = Literal["before 4.0", "since 4.0", "with modules"]
 
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+SOFTMAX = "torch.nn.modules.activation.Softmax"
 TRANSFORMER = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.Transformer"}
 
 

@@ -135,6 +135,24 @@ def test_half_precision_is_as_near_as_declared(array: Any) -> None:
         assert off <= already["max_error"]
 
 
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_arrays_that_half_precision_cannot_hold_are_named(format_name: Any) -> None:
+    """They stay float32; −inf, the score of a key that is not seen, is a number of both types."""
+    hidden = np.array([[1.0, -np.inf], [-np.inf, -3.0]], np.float32)
+    large = np.array([1e5, 1.0], np.float32)
+    style = AnswerStyle("m", format_name, "float16", unit=False)
+    arrays, meta = read(style, item(0, attention=hidden), item(1, attention=large, embedding=large / 10))
+    assert {name: array.dtype.name for name, array in arrays.items() if name != "meta"} == {
+        "0.attention": "float16",
+        "1.attention": "float32",
+        "1.embedding": "float16",
+    }
+    assert meta["float32_arrays"] == ["1.attention"]
+    assert np.array_equal(arrays["0.attention"], hidden)
+    _, fitting = read(style, item(0, attention=hidden))
+    assert "float32_arrays" not in fitting
+
+
 def test_the_error_of_an_answer_is_that_of_its_worst_array() -> None:
     """One bound for all, exact arrays beside others included."""
     big, one = np.full(3, 1000.3, dtype=np.float32), np.ones(2, dtype=np.float32)

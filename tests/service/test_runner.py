@@ -80,16 +80,18 @@ def test_a_number_that_is_not_finite_fails_its_request_alone() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_each_array_of_an_output_is_looked_at(value: float) -> None:
-    """One number anywhere is enough; large finite ones are fine."""
+    """One number anywhere is enough; large finite ones are fine, and in maps −inf, which is no score."""
     bad, good = np.ones((2, 3), np.float32), np.full((2, 3), 3e38, np.float32)
     bad[1, 2] = value
     keys = np.zeros((2, 3), np.int32)
     assert is_finite(Output(good, good, good, Top(keys, good, good), {"entropy": good}))
     assert not is_finite(Output(bad))
     assert not is_finite(Output(good, bad))
-    assert not is_finite(Output(good, attention=bad))
-    assert not is_finite(Output(good, top=Top(keys, bad, good)))
-    assert not is_finite(Output(good, top=Top(keys, good, bad)))
+    of_map = value == -np.inf
+    assert is_finite(Output(good, attention=bad)) == of_map
+    assert is_finite(Output(good, thumbnails=bad)) == of_map
+    assert is_finite(Output(good, top=Top(keys, bad, good))) == of_map
+    assert is_finite(Output(good, top=Top(keys, good, bad))) == of_map
     assert not is_finite(Output(good, summary={"entropy": good, "self": bad}))
     assert not is_finite(Output(good, heads={"chunks": bad}))
 

@@ -68,6 +68,11 @@ export function halvesOf(float16: string): Uint16Array {
   return new Uint16Array(Uint8Array.from(atob(float16), (character) => character.charCodeAt(0)).buffer);
 }
 
+/** Numbers in half precision; as they came, unless one is beyond its range: then the service sends all in float32. */
+export function asHalves(numbers: Uint16Array | Float32Array): Uint16Array {
+  return numbers instanceof Uint16Array ? numbers : Uint16Array.from(numbers, toHalf);
+}
+
 function packedMaps({ shape, data }: Tensor): PackedTensor {
   const bytes = new Uint8Array(Uint16Array.from(data, toHalf).buffer);
   let binary = "";

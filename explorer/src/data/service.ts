@@ -8,6 +8,7 @@ import { FILE, JSON_ONLY, unpack } from "../../../client/js/src/calls.js";
 import type { AttentionOptions, Info, Inputs } from "../../../client/js/src/index.js";
 import { type Connection, fetchWhole, type Wire } from "../../../client/js/src/sending.js";
 import { type Labels, readLayer } from "./maps.js";
+import { asHalves } from "./packed.js";
 import type { Answer, Similarities, TextFields } from "./source.js";
 
 const NPZ = "application/x-npz";
@@ -35,7 +36,7 @@ export abstract class ServiceSource {
     return this.#ask(
       wireOf("/attention", FILE, inputs, options),
       options.signal,
-      (item, { axes }) => readLayer({ ...item, axes } as Labels, item["attention"].data),
+      (item, { axes }) => readLayer({ ...item, axes } as Labels, asHalves(item["attention"].data)),
       true,
     );
   }

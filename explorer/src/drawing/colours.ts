@@ -109,13 +109,13 @@ export function paint(
   }
 }
 
-/** The least and the largest of numbers; of probabilities the least is 0. */
+/** The least and the largest of finite numbers; of probabilities the least is 0. What is not seen has the score −∞. */
 export function rangeOf(weights: Float32Array, signed: boolean): [low: number, high: number] {
   let low = signed ? Infinity : 0;
   let high = signed ? -Infinity : 0;
   for (const weight of weights) {
-    if (weight < low) low = weight;
-    if (weight > high) high = weight;
+    if (weight < low && weight > -Infinity) low = weight;
+    if (weight > high && weight < Infinity) high = weight;
   }
   return low <= high ? [low, high] : [0, 0];
 }

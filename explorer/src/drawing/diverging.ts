@@ -11,7 +11,7 @@ const ENDS: Record<"light" | "dark", { ground: Colour; below: Colour; above: Col
 export function divergingAt(difference: number, most: number, dark: boolean): [number, number, number] {
   const { ground, below, above } = ENDS[dark ? "dark" : "light"];
   // A root: small differences are to be seen too.
-  const share = most > 0 ? Math.sqrt(Math.min(Math.abs(difference) / most, 1)) : 0;
+  const share = most > 0 && !Number.isNaN(difference) ? Math.sqrt(Math.min(Math.abs(difference) / most, 1)) : 0;
   const end = difference < 0 ? below : above;
   return [0, 1, 2].map((c) => Math.round(ground[c]! + share * (end[c]! - ground[c]!))) as [number, number, number];
 }
@@ -29,9 +29,9 @@ export function paintDiverging(
   }
 }
 
-/** The largest size of numbers, 0 for none. */
+/** The largest size of finite numbers, 0 for none. */
 export function largestSize(numbers: Float32Array): number {
   let most = 0;
-  for (const number of numbers) most = Math.max(most, Math.abs(number));
+  for (const number of numbers) if (Number.isFinite(number)) most = Math.max(most, Math.abs(number));
   return most;
 }

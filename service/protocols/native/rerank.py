@@ -101,7 +101,8 @@ class RerankResponse(BaseModel):
     method: Method = Field(description="How the model ranks texts.")
     axes: list[str] | None = Field(None, description="The axes of maps, with `attention`.")
     data: list[RankedItem] | list[RankedPair] = Field(
-        description="The largest score first, ties by index; with maps if `attention` asks for some."
+        description="The largest score first, that of the largest logit among equal ones, then by index; "
+        "with maps if `attention` asks for some."
     )
     usage: Usage
 
@@ -148,8 +149,9 @@ async def _cross_encoder(exchange: Exchange, body: RerankRequest, head: HeadInfo
     wants = [replace(plan.want(encoding), heads=(LogitsWant(),)) for encoding in encodings]
     delivery = exchange.delivery(answer.style, Work.of(encodings), answer.size)
     result = await exchange.run(delivery, encodings, wants)
-    found = scores(_logits(result.outputs), head, raw=body.raw_scores)
-    return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count))
+    logits = _logits(result.outputs)
+    found = scores(logits, head, raw=body.raw_scores)
+    return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count, logits=logits))
 
 
 async def _with_attention(
@@ -171,11 +173,12 @@ async def _with_attention(
     best = Best(answer.count)
 
     def take(index: int, output: Output) -> None:
-        (score,) = shortest(scores(_logits([output]), head, raw=body.raw_scores))
-        best.add(index, score, replace(output, heads={}))
+        best.add(index, float(_logits([output])[0]), replace(output, heads={}))
 
     await exchange.run_each(delivery, encodings, [view.want for view in views], take)
-    items = (answer.item(i, score, views[i], best.outputs[i]) for i, score in best.ranked())
+    order, logits = zip(*best.ranked(), strict=True)
+    found = shortest(scores(np.array(logits, np.float32), head, raw=body.raw_scores))
+    items = (answer.item(i, score, views[i], best.outputs[i]) for i, score in zip(order, found, strict=True))
     return await delivery.deliver(items)
 
 

@@ -1,0 +1,137 @@
+"""What a graph computes with, read from its file: ONNX Runtime tells nothing of weights and operators.
+
+An ONNX file is a protocol buffer: fields of a number and a type, of which only those on the way to operators
+and weights are read here (onnx.proto: ModelProto.graph = 7, GraphProto.node = 1 and .initializer = 5,
+NodeProto.op_type = 4, TensorProto.dims = 1, .data_type = 2 and .raw_data = 9). Others are skipped, and of
+weights only those of signed eight bits are read.
+"""
+
+import math
+import mmap
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model.errors import CheckpointError
+from model.files import open_regular, reason
+
+INT8 = "int8"
+_GRAPH, _NODE, _INITIALIZER, _OPERATOR, _DIMS, _TYPE, _RAW = 7, 1, 5, 4, 1, 2, 9
+_FLOATS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
+_SIGNED = 3
+_EIGHT_BITS = frozenset(
+    ("MatMulInteger", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "QLinearMatMul", "QAttention")
+) | {"QuantizeLinear"}
+_FOUR_BITS = frozenset(("MatMulNBits", "MatMulBnb4"))
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+_LEAST = 1024
+"""Numbers of a weight: smaller tensors are constants."""
+_SEVEN_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What most products of a graph are computed in: float32, float16, bfloat16, int8 or int4.
+
+    `saturates` says that sums of eight-bit products are exact only with VNNI: weights are signed, and larger
+    than seven bits, or lie in another file.
+    """
+
+    name: str
+    saturates: bool = False
+
+
+def read_precision(path: Path) -> Precision:
+    """Read the precision of a graph; raises CheckpointError for a file that cannot be read."""
+    operators: set[str] = set()
+    numbers: Counter[str] = Counter()
+    saturates = False
+    with open_regular(path) as descriptor:
+        try:
+            with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+                for number, start, end in _parts(content):
+                    if number == _NODE:
+                        operators.update(_operator(content, start, end))
+                    elif number == _INITIALIZER:
+                        kind, size, raw = _tensor(content, start, end)
+                        if size >= _LEAST and kind in _FLOATS:
+                            numbers[_FLOATS[kind]] += size
+                        elif size >= _LEAST and kind == _SIGNED and not saturates:
+                            saturates = raw is None or _is_large(content, raw)
+        except (ValueError, IndexError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged or is not an ONNX file: {reason(error)}.") from error
+    if operators & _FOUR_BITS:
+        return Precision("int4")
+    if operators & _EIGHT_BITS:
+        return Precision(INT8, saturates)
+    return Precision(numbers.most_common(1)[0][0] if numbers else "float32")
+
+
+def _parts(content: mmap.mmap) -> Iterator[tuple[int, int, int]]:
+    """Yield the fields of the graph."""
+    for number, start, end in _fields(content, 0, len(content)):
+        if number == _GRAPH:
+            yield from _fields(content, start, end)
+
+
+def _operator(content: mmap.mmap, start: int, end: int) -> Iterator[str]:
+    yield from (content[a:b].decode() for number, a, b in _fields(content, start, end) if number == _OPERATOR)
+
+
+def _tensor(content: mmap.mmap, start: int, end: int) -> tuple[int, int, tuple[int, int] | None]:
+    """Return the type of a tensor, its size, and where its numbers are; None if they are elsewhere."""
+    kind, dims, raw = 0, [], None
+    for number, first, last in _fields(content, start, end):
+        if number == _TYPE:
+            kind, _ = _varint(content, first)
+        elif number == _RAW:
+            raw = first, last
+        elif number == _DIMS:
+            place = first
+            while place < last:  # one number, or several that are packed
+                size, place = _varint(content, place)
+                dims.append(size)
+    return kind, math.prod(dims), raw
+
+
+def _is_large(content: mmap.mmap, raw: tuple[int, int]) -> bool:
+    weights = np.frombuffer(content[slice(*raw)], np.int8)
+    return bool((weights < -_SEVEN_BITS).any() or (weights > _SEVEN_BITS).any())
+
+
+def _fields(content: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the fields of a message: number, and where its value begins and ends; raises ValueError."""
+    place = start
+    while place < end:
+        tag, place = _varint(content, place)
+        number, kind = tag >> 3, tag & 7
+        first = place
+        if kind == _VARINT:
+            _, place = _varint(content, place)
+        elif kind == _BYTES:
+            size, first = _varint(content, place)
+            place = first + size
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            place += 8 if kind == _EIGHT_BYTES else 4
+        else:
+            raise ValueError(f"a field of the type {kind}")
+        if place > end:
+            raise ValueError("a field that is longer than the file")
+        yield number, first, place
+
+
+def _varint(content: mmap.mmap, place: int) -> tuple[int, int]:
+    """Read an integer of seven bits a byte; returns it, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = content[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("an integer of more than 64 bits")
