@@ -22,18 +22,19 @@ from service.workers.supervisor import Supervisor
 
 log = logging.getLogger("service")
 
+_PROGRAMS = {"export": "export", "convert": "export.convert"}
 _KEY_SETTINGS = (f"{PREFIX}API_KEYS", f"{PREFIX}API_KEYS_FILE")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Serve until a signal ends the process; returns an exit code if the service does not start.
 
-    `headlight export …` is `python -m export …`.
+    `headlight export …` is `python -m export …`, and `headlight convert …` is `python -m export.convert …`.
     """
-    if list(arguments[:1]) == ["export"]:
+    if arguments and arguments[0] in _PROGRAMS:
         # A separate program, which replaces this process. With -P, Python imports nothing from the current
         # directory.
-        command = [sys.executable, "-P", "-m", "export", *arguments[1:]]
+        command = [sys.executable, "-P", "-m", _PROGRAMS[arguments[0]], *arguments[1:]]
         os.execv(sys.executable, command)  # noqa: S606
     try:
         settings = read_settings(arguments)

@@ -10,6 +10,7 @@ from service.setting_help import default, placeholder
 
 _USAGE = """headlight [--SETTING VALUE ...]
        headlight export MODEL OUT_DIR [options]
+       headlight convert FOLDER OUT_DIR [options]
        headlight --version"""
 
 _DESCRIPTION = """\
@@ -18,7 +19,8 @@ environment variable in brackets; the flag takes precedence.
 """
 _EXPORT = """\
 `headlight export MODEL OUT_DIR` exports a model as an ONNX graph, which is served without PyTorch; see
-`headlight export --help`.
+`headlight export --help`. `headlight convert FOLDER OUT_DIR` copies a folder with pickled weights, with the
+same weights as safetensors.
 """
 
 

@@ -30,7 +30,9 @@ def no_weights(folder: Path) -> str:
         return f"{missing}; fetch the model again, with all its files."
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     pickled = f"{', '.join(name[:80] for name in found[:4])}{more}"
-    return f"{missing}; to convert the pickled weights ({pickled}), run {_encoder(folder)}, {_WITH}."
+    own = f"`headlight convert {shlex.quote(str(folder))} OUT_DIR`, on a machine with torch"
+    other = f"{_encoder(folder)}, {_WITH}"
+    return f"{missing}; to convert the pickled weights ({pickled}), run {own}; or {other}."
 
 
 def no_tokenizer(folder: Path, *, weights: bool) -> str:

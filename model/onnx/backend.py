@@ -21,7 +21,7 @@ from model.onnx.file import OnnxFile, check_whole
 from model.onnx.foreign import check_foreign, feed, with_own_pooling
 from model.onnx.grouping import group_lengths, padded_tokens
 from model.onnx.padded_batch import Arrays, PaddedBatch
-from model.onnx.precision import INT8, read_precision
+from model.onnx.precision import INT8, Precision, read_precision
 from model.onnx.session import CPU, Graph, Processor, choose_processor
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 from model.progress import Progress
@@ -77,13 +77,7 @@ class OnnxBackend:
         if not self._exposes_attention:
             folder = with_own_pooling(self._shared, folder)
             self._folder = folder
-        precision = read_precision(file.path)
-        if self._on_cpu and precision.saturates and not has_exact_eight_bits():
-            raise CheckpointError(
-                f"{file.path} multiplies in eight bits, and {NO_VNNI}: run it on a processor with VNNI, or "
-                "use the graph in float32."
-            )
-        found = self._shared.metadata.get(graph.DTYPE_KEY, precision.name)
+        found = read_dtype(self._shared, file, on_cpu=self._on_cpu)
         if found == INT8 and not self._on_cpu:
             raise Unsupported(
                 f"{file.path} has int8 products, which run only on CPUs: for CUDA, export it in float16.",
@@ -182,6 +176,21 @@ class OnnxBackend:
         output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
         states = run(tokens, [output])[output]
         return padded.choose_states(layers, states.astype(np.float32, copy=False))
+
+
+def read_dtype(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> str:
+    """Return what a graph computes in, as it says or as its file shows.
+
+    Raises CheckpointError for eight bits whose sums would saturate on this processor.
+    """
+    told = opened.metadata.get(graph.DTYPE_KEY)
+    precision = read_precision(file.path) if told is None else Precision(told, saturates=told == INT8)
+    if precision.saturates and on_cpu and not has_exact_eight_bits():
+        raise CheckpointError(
+            f"{file.path} multiplies in eight bits, and {NO_VNNI}: run it on a processor with VNNI, or use "
+            "the graph in float32."
+        )
+    return precision.name
 
 
 def check_fits(opened: Graph, folder: ModelFolder) -> None:
