@@ -107,9 +107,9 @@ CASES: dict[str, tuple[Damage, str]] = {
         edit(ST, prompts={"query": 5}),
         "the prompt 'query' is 5; it must be a valid Unicode text",
     ),
-    "a prompt that is null": (
-        edit(ST, prompts={"query": None}),
-        "the prompt 'query' is None; it must be a valid Unicode text",
+    "a prompt that is a number": (
+        edit(ST, prompts={"query": 7}),
+        "the prompt 'query' is 7; it must be a valid Unicode text",
     ),
     "a prompt of megabytes": (
         edit(ST, prompts={"query": "the " * 10**6}),
