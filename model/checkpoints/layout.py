@@ -192,8 +192,9 @@ def _level(folder: Path) -> str:
     output = config.get("module_output_name")
     if level not in ("sentence_embedding", "token_embeddings") or output not in (None, level):
         raise CheckpointError(
-            f"{file}: module_input_name is {shown(level)} and module_output_name {shown(output)}; a Normalize "
-            "is served of sentence_embedding or token_embeddings to itself: write it so, or use another model."
+            f"{file}: module_input_name is {shown(level)} and module_output_name {shown(output)}; a "
+            "Normalize is served of sentence_embedding or token_embeddings to itself: write it so, or use "
+            "another model."
         )
     return str(level)
 

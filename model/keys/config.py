@@ -39,7 +39,7 @@ CONFIG: Table = {
     ),
     **used(
         "what is predicted",
-        *("classifier_pooling", "classifier_activation", "pooler_hidden_act", "num_labels"),
+        *("classifier_pooling", "classifier_activation", "pooler_hidden_act", "num_labels", "_num_labels"),
     ),
     **used(
         "adapters for tasks",
@@ -90,6 +90,7 @@ CONFIG: Table = {
     ),
     **harmless(
         "already in the weights, and which tensors there are",
+        *("tie_weights_", "num_memory_blocks", "padding_idx", "scalable_attention"),
         *("tie_word_embeddings", "tie_encoder_decoder", "sinusoidal_pos_embds", "legacy", "decoder_bias"),
         *("classifier_bias", "logn_attention_clip1", "vocab_list", "esmfold_config", "emb_pooler"),
     ),

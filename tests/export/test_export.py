@@ -122,8 +122,11 @@ def test_an_export_says_what_it_does_and_how_to_serve_it(run: Run) -> None:
 
 def moved(layout: Layout, folder: Path) -> dict[str, Any]:
     """A layout, its folders named from where the model lies."""
-    dense = [place.relative_to(folder) for place in layout.weighted]
-    return {**vars(layout), "transformer": layout.transformer.relative_to(folder), "dense": dense}
+    named = {
+        name: [(kind, place.relative_to(folder)) for kind, place in getattr(layout, name)]
+        for name in ("steps", "modules")
+    }
+    return {**vars(layout), "transformer": layout.transformer.relative_to(folder), **named}
 
 
 def test_the_folder_has_all_that_the_model_s_has_but_the_transformer_s_weights(run: Run) -> None:

@@ -107,10 +107,6 @@ CASES: dict[str, tuple[Damage, str]] = {
         edit(ST, prompts={"query": 5}),
         "the prompt 'query' is 5; it must be a valid Unicode text",
     ),
-    "a prompt that is null": (
-        edit(ST, prompts={"query": None}),
-        "the prompt 'query' is None; it must be a valid Unicode text",
-    ),
     "a prompt of megabytes": (
         edit(ST, prompts={"query": "the " * 10**6}),
         "the prompt 'query' has 4000000 characters; the limit is 10000",

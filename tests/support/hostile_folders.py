@@ -228,8 +228,13 @@ def header(change: Callable[[dict[str, Any]], object]) -> Damage:
 
 
 def shards(weight_map: Any) -> Damage:
-    """Write an index beside the weights."""
-    return lambda folder: write(folder, "model.safetensors.index.json", {"weight_map": weight_map})
+    """Write an index in the place of the weights."""
+
+    def damage(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        write(folder, "model.safetensors.index.json", {"weight_map": weight_map})
+
+    return damage
 
 
 def two_of_each(folder: Path) -> None:
