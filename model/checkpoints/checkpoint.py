@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.checkpoints.comparable import hidden_classifier
+from model.checkpoints.cross_encoder import hidden_classifier
 from model.checkpoints.folder import ModelFolder, read_folder
 from model.checkpoints.prediction import find_kind, has_classifier, read_predictor, used_names
 from model.checkpoints.weights import FLOATS, Stored, list_tensors, read_tensors

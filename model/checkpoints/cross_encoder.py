@@ -3,6 +3,8 @@
 How a logit becomes a score is in a field of config.json: `sbert_ce_default_activation_function` in folders
 of releases before 4.0, `activation_fn` in the object `sentence_transformers` since then. Later releases write
 modules.json, and `activation_fn` into config_sentence_transformers.json, which then goes first.
+
+And whether a folder that is none says that its vectors may be compared, to rank texts by them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +14,12 @@ from typing import Any
 from model.contract import ScoreFunction
 from model.errors import CheckpointError
 from model.files import present, read_json, shown
+
+_ENCODERS = ("Model", "Encoder", "ForMaskedLM", "ForPreTraining")
+"""How the names of architectures end whose vectors are of sentences, or of the words that they are made of.
+
+Encoders of sentences are often saved under the name of what they were trained for first.
+"""
 
 _GENERAL = "config_sentence_transformers.json"
 _ONE_LABEL: dict[str, ScoreFunction | None] = {
@@ -67,3 +75,33 @@ def _general(folder: Path) -> Mapping[str, Any]:
         return {}
     config: Mapping[str, Any] = read_json(folder / _GENERAL, optional=True)
     return config
+
+
+def why_not_comparable(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """Return why texts cannot be ranked by a folder's vectors, as the end of a sentence; None if they can.
+
+    A folder with modules.json makes sentence vectors, whatever its transformer is called.
+    """
+    listed = config.get("architectures")
+    if present(folder / "modules.json") or not isinstance(listed, list) or not listed:
+        return None
+    if not str(listed[0]).endswith(_ENCODERS):
+        return (
+            f"config.json says {shown(listed[0])}, which is no encoder of sentences; if its vectors are to "
+            "be compared, add the modules.json of sentence-transformers"
+        )
+    labels = config.get("id2label")
+    if isinstance(labels, dict) and len(labels) == 1:
+        return (
+            f"config.json names one label, as that of a cross-encoder does, but says {shown(listed[0])}: use "
+            "the original files, whose architecture ends in ForSequenceClassification"
+        )
+    return None
+
+
+def hidden_classifier(architectures: object) -> str:
+    """Return the reason for a folder whose weights have a classifier that its config.json does not name."""
+    return (
+        f"its weights have a classifier, but architectures in config.json is {shown(architectures)}: name "
+        "there the class that has it, which ends in ForSequenceClassification"
+    )

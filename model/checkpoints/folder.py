@@ -7,8 +7,8 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from model.checkpoints.comparable import why_not_comparable
 from model.checkpoints.conversion import no_tokenizer
+from model.checkpoints.cross_encoder import why_not_comparable
 from model.checkpoints.dense import read_dense, read_steps
 from model.checkpoints.late_interaction import check_roles
 from model.checkpoints.layout import Layout, read_layout
