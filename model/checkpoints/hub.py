@@ -13,7 +13,7 @@ from typing import Any
 
 from model.errors import CheckpointError
 from model.files import present, read_json, reason
-from model.keys.files import ADAPTERS, SENTENCE_FILES
+from model.keys.files import ADAPTERS, OTHER_GRAPHS, SENTENCE_FILES
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,6 @@ _SMALL = (
 """What a folder is read by, beside its weights; the others say which weights there are."""
 _EXPORTED = ("model.onnx", "model.onnx.data", "prediction.safetensors")
 """The graph of an exported folder, and what it predicts with, which are beside its tokenizer."""
-_GRAPH = ("onnx/model.onnx", "onnx/model.onnx_data", "onnx/model.onnx.data")
-"""Of possibly many graphs of another exporter, the one to run."""
 _REPORT_S = 10.0
 
 
@@ -48,11 +46,21 @@ def fetch_model(name: str, revision: str | None, *, graph: bool) -> Path:
         _fetch(name, commit, [folder + file for folder in map(glob.escape, folders) for file in _SMALL])
     weights = [] if graph else [_below(first, "model.safetensors")]
     dense = [_below(folder, "model.safetensors") for folder in others]
-    place = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_GRAPH if graph else ())])
+    place = _fetch(name, commit, [*weights, *dense, *_EXPORTED, *(_graph("model.onnx") if graph else ())])
     if weights and not present(place / first / "model.safetensors"):
         shards = [_below(first, file) for file in _shards(place / first)]
         place = _fetch(name, commit, shards) if shards else place
+    # Of possibly many graphs of another exporter, only the one to run.
+    for file in OTHER_GRAPHS if graph else ():
+        if any(place.glob("*.onnx")) or any(place.glob("onnx/*.onnx")):
+            break
+        place = _fetch(name, commit, _graph(file))
     return place
+
+
+def _graph(file: str) -> tuple[str, ...]:
+    """Return where the graph of this name may be, and weights beside it."""
+    return tuple(f"{folder}{file}{part}" for folder in ("", "onnx/") for part in ("", "_data", ".data"))
 
 
 def _modules(place: Path) -> Iterator[str]:

@@ -32,6 +32,8 @@ FILES: dict[str, Table] = {
 _TOKENIZER_ARGUMENTS = ("processor_kwargs", "tokenizer_args")
 ADAPTERS = "adapter_config.json"
 
+OTHER_GRAPHS = tuple(f"model_{what}.onnx" for what in ("optimized", "fp16", "quantized", "int8", "uint8"))
+"""What exporters for Qdrant and transformers.js call graphs, the most exact first."""
 
 LOADING = (
     *("revision", "token", "cache_dir", "local_files_only", "trust_remote_code", "subfolder", "use_fast"),

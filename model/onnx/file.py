@@ -6,10 +6,9 @@ from pathlib import Path
 
 from model.errors import CheckpointError
 from model.files import open_regular, present, read_json, reason
+from model.keys.files import OTHER_GRAPHS
 
 GRAPH = "model.onnx"
-_OTHERS = tuple(f"model_{what}.onnx" for what in ("optimized", "fp16", "quantized", "int8", "uint8"))
-"""What exporters for Qdrant and transformers.js call graphs, the most exact first."""
 MANIFEST = "manifest.json"
 """Written beside an exported graph; `files` has the size in bytes and the SHA-256 of each file."""
 
@@ -31,7 +30,7 @@ def find_graph(source: Path) -> OnnxFile | None:
     if source.is_file() and source.suffix == ".onnx":
         folder = source.parent
         return OnnxFile(source, folder.parent if folder.name == "onnx" else folder)
-    places = (place / name for name in (GRAPH, *_OTHERS) for place in (source, source / "onnx"))
+    places = (place / name for name in (GRAPH, *OTHER_GRAPHS) for place in (source, source / "onnx"))
     return next((OnnxFile(path, source) for path in places if path.is_file()), None)
 
 

@@ -117,13 +117,22 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         thread.join()
 
 
-def load(hub: Hub, source: str, home: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+LOAD = (
+    "import sys; from model.errors import ModelError; from model.loading import load_model\n"
+    "try: print(load_model(sys.argv[1], device='cpu', dtype='float32')[1].info.layers)\n"
+    "except ModelError as error: print(error); sys.exit(1)"
+)
+LIST_GRAPHS = (
+    "import sys; from model.checkpoints.source import resolve\n"
+    "place = resolve(sys.argv[1], graph=True)\n"
+    "print(*sorted(file.relative_to(place).as_posix() for file in place.rglob('*.onnx*')))"
+)
+
+
+def load(
+    hub: Hub, source: str, home: Path, program: str = LOAD, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """Load a model in a process of its own, as the library reads its environment once."""
-    program = (
-        "import sys; from model.errors import ModelError; from model.loading import load_model\n"
-        "try: print(load_model(sys.argv[1], device='cpu', dtype='float32')[1].info.layers)\n"
-        "except ModelError as error: print(error); sys.exit(1)"
-    )
     kept = {name: value for name, value in os.environ.items() if name != "HF_TOKEN"}
     environment = {**kept, "HF_HUB_OFFLINE": "0", "HF_HOME": str(home), "HF_ENDPOINT": hub.url, **variables}
     command = [sys.executable, "-c", program, source]
@@ -249,6 +258,40 @@ def test_only_files_that_are_read_are_fetched(hub: Hub, large: Path, tmp_path: P
     assert len(shards) > 1
     assert shards | {"modules.json", "1_Pooling/config.json", "0_Transformer/tokenizer.json"} <= names
     assert not names & {*UNNEEDED}
+
+
+@pytest.mark.parametrize(
+    ("there", "fetched"),
+    [
+        (
+            [
+                "onnx/model_int8.onnx",
+                "onnx/model_quantized.onnx",
+                "onnx/model_quantized.onnx_data",
+                "model_O4.onnx",
+            ],
+            "onnx/model_quantized.onnx onnx/model_quantized.onnx_data",
+        ),
+        (
+            ["model_optimized.onnx", "model_optimized.onnx.data"],
+            "model_optimized.onnx model_optimized.onnx.data",
+        ),
+        (["onnx/model.onnx", "onnx/model_fp16.onnx"], "onnx/model.onnx"),
+        (["model_O4.onnx"], ""),
+    ],
+)
+def test_of_many_graphs_the_one_to_run_is_fetched(
+    hub: Hub, there: list[str], fetched: str, tmp_path: Path
+) -> None:
+    """Under any of the names that a folder's graph may have, the most exact one, with its weights."""
+    folder = tmp_path / "graphs"
+    write_bert(folder)
+    for name in there:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"a graph")
+    hub.folders["org/graphs"] = folder
+    done = load(hub, "org/graphs", tmp_path / "home", LIST_GRAPHS)
+    assert (done.returncode, done.stdout.strip()) == (0, fetched), done.stderr
 
 
 def test_without_a_terminal_the_log_says_how_far_a_download_is(hub: Hub, tmp_path: Path) -> None:
