@@ -33,11 +33,12 @@ def full() -> Iterator[Service]:
 
 def test_a_full_dev_shm_kills_no_process(full: Service) -> None:
     """Both workers answer requests and scrapes, the numbers are right, and no file is there that was not."""
-    before = workers(full)
+    before, answered_requests = workers(full), 'headlight_requests_total{route="/encode",status="200"}'
     for i in range(1, 21):
         with full.new_client() as client:
             answered(client.post("/encode", json=TEXT))
-        assert full.metrics()['headlight_requests_total{route="/encode",status="200"}'] == i
+        full.wait_for_metric(answered_requests, i)  # the other process may not have counted it yet
+        assert full.metrics()[answered_requests] == i
     assert post(full, {"inputs": []}).status_code == 422
     assert workers(full) == before
     assert full.metrics()["headlight_ready{}"] == 1
