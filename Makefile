@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 TARGET ?= cpu
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE_OPTIONS ?=
+# For `make test-thorough`: which files.
+THOROUGH ?= tests
 # For `make test-deploy`: which tests to run, which parts `tests/deploy/install.sh` installs, all by default, and options
 # for pytest.
 DEPLOY_TESTS ?= tests/deploy tests/explorer
@@ -23,7 +25,7 @@ CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(w
 # Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
 QUICK_CLIENTS := openai cohere huggingface_hub voyageai tritonclient
 
-.PHONY: serve check test test-alone test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
+.PHONY: serve check test test-thorough test-alone test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -38,9 +40,11 @@ test: check
 	$(BIN)/pytest -n 2 --dist loadfile --durations=10 -m "not deploy and not alone and not thorough and not repeated"
 
 # The rest: more of the same with other backends, and what is timed so closely that nothing else may run beside it.
-test-rest: $(VENV)/.test
-	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy and not repeated"
+test-rest: test-thorough
 	@$(MAKE) test-alone
+
+test-thorough: $(VENV)/.test
+	$(BIN)/pytest -n 2 --dist loadfile -m "thorough and not alone and not deploy and not repeated" $(THOROUGH)
 
 # Only files that contain the mark are collected, because to collect all of them takes ten seconds.
 test-alone: $(VENV)/.test

@@ -92,7 +92,7 @@ def test_a_model_that_keeps_the_interpreter_while_it_loads_ends_the_start(proces
 @both
 def test_a_start_in_time_is_not_ended_later(processes: int) -> None:
     """The limit is one of the start alone, and no process that watched it is left."""
-    limit_s = 30
+    limit_s = 15
     start = time.monotonic()
     with serve(processes=processes, start_timeout_s=limit_s) as service:
         time.sleep(max(0.0, start + limit_s + 1.5 - time.monotonic()))
