@@ -19,6 +19,8 @@ from tests.support.serving import JSON, NDJSON, NPZ, Json, Service, post, reques
 pytestmark = pytest.mark.alone
 
 HELD_S = 0.01
+SQUARES, SQUARES_S = 200_000, 0.012
+"""A sum of so many squares, and how long it takes on the processor that HELD_S is for."""
 GOOD = b'{"inputs": "a", "dimensions": 2}'
 BODY = 2 * 2**20 - 1000
 HEAD = 60_000
@@ -31,6 +33,13 @@ def ticking() -> Iterator[Service]:
     with serve(module="tests.support.ticking", log_level="error") as started:
         started.encode("warm")
         yield started
+
+
+def slowness() -> float:
+    """How much longer than expected the processor takes at the moment, at least 1."""
+    start = time.perf_counter()
+    sum(i * i for i in range(SQUARES))
+    return max(1.0, (time.perf_counter() - start) / SQUARES_S)
 
 
 def held(service: Service) -> float:
@@ -54,13 +63,17 @@ def get(path: str) -> bytes:
 
 
 def assert_never_held(service: Service, ask: Callable[[], None]) -> None:
-    """No turn during a request is long; the best of five requests, since others run here."""
+    """No turn during a request is long; the best of five requests, since others run here.
+
+    On processors that are slow, or slow at the moment, it may take as much longer as anything else.
+    """
     turns = []
     for _ in range(5):
+        slow = slowness()
         held(service)
         ask()
         time.sleep(0.02)
-        turns.append(held(service))
+        turns.append(held(service) / slow)
         if turns[-1] < HELD_S:
             break
     assert min(turns) < HELD_S, turns
