@@ -167,12 +167,12 @@ class Turns:
         self._charge(self._client(name), seconds)
 
     def timed(self, client: Callable[[], str], work: Coroutine[Any, Any, T]) -> "Timed[T]":
-        """Return a coroutine that does the work of a request, and charges its steps to the client."""
-        return Timed(self, client, work)
+        """Return a coroutine that does the work of a request, and charges its steps to the client.
 
-    def began(self) -> None:
-        """Record that a request is being served."""
+        The request is being served from here on, until the coroutine ends.
+        """
         self._served += 1
+        return Timed(self, client, work)
 
     def ended(self, seconds: float) -> None:
         """Record that a request has been served, and how long it took on the event loop."""
@@ -258,14 +258,13 @@ class Turns:
 class Timed(Coroutine[Any, Any, T]):
     """A request's coroutine whose steps are charged to a client, who may become known while it runs."""
 
-    __slots__ = ("_began", "_client", "_seconds", "_turns", "_work")
+    __slots__ = ("_client", "_seconds", "_turns", "_work")
 
     def __init__(self, turns: Turns, client: Callable[[], str], work: Coroutine[Any, Any, T]) -> None:
         self._turns = turns
         self._client = client
         self._work = work
         self._seconds = 0.0
-        self._began = False
 
     def send(self, value: Any) -> Any:
         """Run to the next point where it waits."""
@@ -289,9 +288,6 @@ class Timed(Coroutine[Any, Any, T]):
 
     def _run(self, resume: Callable[..., Any], *arguments: Any) -> Any:
         start, ended = time.perf_counter(), True
-        if not self._began:
-            self._began = True
-            self._turns.began()
         try:
             waits_for = resume(*arguments)
             ended = False
