@@ -6,9 +6,8 @@ They run on one vector per text, whichever backend ran the encoder.
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from model.activations import ACTIVATIONS
+from model.arrays import NUMPY
 from model.contract import FloatArray
 from model.heads.vectors import finish
 
@@ -65,9 +64,7 @@ class LayerNorm:
 
     def __call__(self, vectors: FloatArray) -> FloatArray:
         """Map vectors (B, in) to (B, in), in float32."""
-        centred = vectors - vectors.mean(-1, keepdims=True)
-        deviation = np.sqrt((centred * centred).mean(-1, keepdims=True) + np.float32(self.epsilon))
-        return centred / deviation * self.weight + self.bias
+        return NUMPY.layer_norm(vectors, self.weight, self.bias, self.epsilon)
 
 
 @dataclass(frozen=True)

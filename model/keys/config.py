@@ -69,14 +69,8 @@ CONFIG: Table = {
         *("seq_classif_dropout", "summary_*", "pooler_dropout", "dropout_rate", "initializer_range"),
         *("initializer_factor", "initializer_cutoff_factor", "gradient_checkpointing", "attn_pdrop"),
         *("embd_pdrop", "resid_pdrop", "lora_dropout_p", "lora_main_params_trainable"),
-        *(
-            "classifier_regularization",
-            "sparse_prediction",
-            "sparse_pred_ignore_index",
-            "router_aux_loss_coef",
-            "use_reentrant",
-        ),
-        *("moe_resid_pdrop", "use_reentrant"),
+        *("classifier_regularization", "sparse_prediction", "sparse_pred_ignore_index"),
+        *("router_aux_loss_coef", "use_reentrant", "moe_resid_pdrop"),
         *("cls_dropout", "net_structure_type", "down_scale_factor", "gap_size"),
     ),
     **harmless(
@@ -99,14 +93,8 @@ CONFIG: Table = {
         *("_name_or_path", "name_or_path", "transformers_version", "_commit_hash", "custom_pipelines"),
         *("finetuning_task", "task_specific_params", "label2id", "directionality"),
         *("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"),
-        *(
-            "pooler_type",
-            "pooler_hidden_size",
-            "model_max_length",
-            "matryoshka_dimensions",
-            "task_instructions",
-        ),
-        *("adapters", "*_token"),
+        *("pooler_type", "pooler_hidden_size", "model_max_length", "matryoshka_dimensions"),
+        *("task_instructions", "adapters", "*_token"),
     ),
     **harmless(
         "only for generated texts, or of a decoder",
@@ -118,12 +106,7 @@ CONFIG: Table = {
         *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences"),
         *("output_scores", "return_dict_in_generate", "remove_invalid_values", "suppress_tokens"),
         *("exponential_decay_length_penalty", "begin_suppress_tokens", "prefix", "scale_attn_weights"),
-        *(
-            "scale_attn_by_inverse_layer_idx",
-            "reorder_and_upcast_attn",
-            "dense_act_fn",
-            "scale_decoder_outputs",
-            "is_gated_act",
-        ),
+        *("scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "dense_act_fn"),
+        *("scale_decoder_outputs", "is_gated_act"),
     ),
 }

@@ -7,7 +7,8 @@ vocabulary without one is not guessed at. Results are the same as transformers'.
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,8 @@ def find_tokenizer(
     if not present(file):
         return _build(folder, name, settings)
     tokenizer = read_tokenizer(file)
-    try:
+    with _naming(folder):
         return file, _adapt(tokenizer, folder, "" if keeps else name, settings)
-    except CheckpointError as error:
-        named = str(error).startswith(str(folder))
-        raise error if named else CheckpointError(f"{folder / _SETTINGS}: {error}") from error
 
 
 def _adapt(tokenizer: Tokenizer, folder: Path, name: str, settings: Settings) -> Tokenizer:
@@ -114,21 +112,29 @@ def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer
             )
     tokens = read_special_tokens(folder, settings, kind.defaults)
     try:
-        tokenizer = kind.build(folder, settings, tokens)
-        if tokenizer is None:
-            return None
-        tokens.add_to(tokenizer)
-        tokenizer.post_processor = kind.surround(tokenizer, settings, tokens)
-    except (KeyboardInterrupt, SystemExit):
+        with _naming(folder):
+            tokenizer = kind.build(folder, settings, tokens)
+            if tokenizer is None:
+                return None
+            tokens.add_to(tokenizer)
+            tokenizer.post_processor = kind.surround(tokenizer, settings, tokens)
+    except (KeyboardInterrupt, SystemExit, CheckpointError):
         raise
-    except CheckpointError as error:
-        named = str(error).startswith(str(folder))
-        raise error if named else CheckpointError(f"{file}: {error}") from error
     except BaseException as error:  # the library raises bare Exception, and its panics not even that
         files = " and ".join(str(folder / name) for name in kind.files)
         raise CheckpointError(f"{files} make no tokenizer: {reason(error)}; {_OWN}.") from error
     log.info("%s has no tokenizer.json: built a %s from %s", folder, name, " and ".join(kind.files))
     return folder / kind.files[0], tokenizer
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Have errors that name no file of a folder name the one with its settings."""
+    try:
+        yield
+    except CheckpointError as error:
+        named = str(error).startswith(str(folder))
+        raise error if named else CheckpointError(f"{folder / _SETTINGS}: {error}") from error
 
 
 # ---------------------------------------------------------------------------------------- WordPiece

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from model.contract import Encoding
 from model.tokenization.tokenizer import TextTokenizer
-from tests.support.folder_tokenizers import build_tokenizer
+from tests.support.folder_tokenizers import build_tokenizer, train_byte_pairs
 
 LIMIT = 100_000
 BLOCKS = (
@@ -169,16 +169,8 @@ def test_special_tokens_from_each_of_their_files(word_pieces: list[str], tmp_pat
 def byte_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the vocab.json and merges.txt of RoBERTa's kind."""
     folder = tmp_path_factory.mktemp("byte_pairs")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=2000,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([*TEXTS[::3], "the men and women beat it's naïve café strasse"], trainer)
-    tokenizer.model.save(str(folder))
+    texts = [*TEXTS[::3], "the men and women beat it's naïve café strasse"]
+    train_byte_pairs(texts, 2000).model.save(str(folder))
     return folder
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import transformers
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import TextTokenizer
-from tests.support.folder_tokenizers import build_tokenizer
+from tests.support.folder_tokenizers import build_tokenizer, train_byte_pairs
 from tests.support.folder_tokenizers import find as find_tokenizer
 
 TEXTS = (
@@ -105,16 +105,7 @@ def test_settings_of_word_pieces(
 @pytest.fixture(scope="module")
 def byte_pairs() -> Tokenizer:
     """Pairs of bytes in the form of RoBERTa."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    return tokenizer
+    return train_byte_pairs(TEXTS, 400)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """The tokenizer of a folder, as a model's folder is read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from model.families.tokenizers import find_tokenizer_class, keeps_tokenizer
 from model.files import read_json
@@ -20,3 +21,17 @@ def find(folder: Path, config: dict[str, Any], settings: dict[str, Any]) -> tupl
     """Find the tokenizer of a folder with this config.json and tokenizer_config.json."""
     name = find_tokenizer_class(folder, config, settings)
     return find_tokenizer(folder, name, settings, keeps=keeps_tokenizer(config))
+
+
+def train_byte_pairs(texts: Sequence[str], size: int) -> Tokenizer:
+    """Train pairs of bytes in the form of RoBERTa, at most `size` tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
