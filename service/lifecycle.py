@@ -14,6 +14,7 @@ from model.errors import ModelError
 from service.clients.addresses import Peers
 from service.clients.company import Company
 from service.clients.keys import Keys, open_key_file
+from service.clients.presence import Presence
 from service.clients.slow_readers import Readers
 from service.clients.turns import Turns
 from service.endpoints import Endpoints
@@ -107,7 +108,8 @@ class ServiceState:
         """Set by a signal: when the process must have exited, in `time.monotonic` seconds."""
         self.memory = Memory(ANSWERS * settings.max_response_bytes, self.column)
         self.peers = Peers(settings.proxies)
-        self.turns = Turns(yields=siblings is None)
+        self.presence = Presence(self.column)
+        self.turns = Turns(self.presence, yields=siblings is None)
         self._overload = Overload(self.turns)
         self.company = Company()
         self.readers = Readers()

@@ -8,22 +8,23 @@ what else has arrived, so it never stands still for long, however many requests 
 
 To read requests and to begin them are two lines: in each turn some of both is done. So whatever cannot be
 served is refused at once, and refusals leave time for those that are served.
+
+Between turns the cores are free for what is computed only if nothing else wants them. So a client whose
+requests are refused, or need no model, rests after each of them while other clients send requests: else a
+flood of them would take the cores from the passes of all, however short each turn is.
 """
 
 import asyncio
-import heapq
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from itertools import count
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from service.clients.line import Client, Line, Step
+from service.clients.presence import Presence
 
 T = TypeVar("T")
-
-Step = Callable[[], None]
-"""Takes a fraction of a millisecond, and raises nothing."""
 
 TURN_S = 0.0003
 """A turn ends after the first step of reading that reaches this many seconds."""
@@ -38,77 +39,49 @@ _YIELD_S, _SWITCH_S = 0.00003, 0.0005
 _BEGIN_S = 0.005
 # What a request is taken to take at least: before any has ended, nothing is known.
 _LEAST_S = 0.0003
+# After a request that no queue took, a client rests for this many times as long as that took, and at most for
+# so long. Then it has a fifth of the event loop: a client beside forty connections that send unknown fields
+# waits twice as long for its answers as alone, and 13 times as long if they never rest.
+_REST, _LONGEST_REST_S = 4.0, 0.25
+# What reading a request takes, besides what serving it takes (measured).
+_READ_S = 0.0001
 # Of the average time that a request takes on the event loop.
 _WEIGHT = 0.05
 # Clients whose recent use is remembered, at least.
 _REMEMBERED = 4096
 
 
-class _Client:
-    __slots__ = ("name", "tag")
+class Served(Protocol):
+    """A request that is being served."""
 
-    def __init__(self, name: str, tag: float) -> None:
-        self.name = name
-        self.tag = tag
-        """Its virtual start time: how much of the event loop it has used, on the scale of the clock."""
-
-
-class _Line:
-    """Steps that wait, those of each client in order of arrival."""
-
-    def __init__(self) -> None:
-        self.steps: dict[_Client, deque[Step]] = {}
-        self.waiting = 0
-        self._order: list[tuple[float, int, _Client]] = []
-        """A heap of the clients, by tag."""
-        self._serial = count()
-
-    def append(self, client: _Client, step: Step) -> None:
-        steps = self.steps.get(client)
-        if steps is None:
-            steps = self.steps[client] = deque()
-            self._push(client)
-        steps.append(step)
-        self.waiting += 1
-
-    def take(self) -> tuple[_Client, Step]:
-        """Remove the oldest step of the client that has used the loop least."""
-        while True:
-            tag, _, client = heapq.heappop(self._order)
-            if client.tag <= tag:
-                break
-            self._push(client)  # it was charged meanwhile
-        steps = self.steps[client]
-        step = steps.popleft()
-        self.waiting -= 1
-        if steps:
-            self._push(client)
-        else:
-            del self.steps[client]
-        return client, step
-
-    def _push(self, client: _Client) -> None:
-        heapq.heappush(self._order, (client.tag, next(self._serial), client))
+    client: str
+    """Who is charged for it; known for certain once its key is checked."""
+    queued: bool
+    """Whether a model's queue has taken it."""
 
 
 class Turns:
     """The work that waits for the event loop. Used on the event loop only.
 
-    `yields` says whether it gives way to other threads between turns. Where several processes share the
-    cores, one that gave way would lose its core to another.
+    `presence` knows which clients the whole service has. `yields` says whether it gives way to other threads
+    between turns. Where several processes share the cores, one that gave way would lose its core to another.
     """
 
-    def __init__(self, *, yields: bool = False) -> None:
+    def __init__(self, presence: Presence | None = None, *, yields: bool = False) -> None:
+        self._presence = presence or Presence()
         self._yields = yields
         self.on_turn: Step = lambda: None
         """Called in every turn: the event loop makes progress."""
         self.held_bytes = 0
         """Bytes that connections hold until they are read."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, Client] = {}
         self._forget_at = _REMEMBERED
-        self._reading, self._beginning = _Line(), _Line()
-        self._probes = _Line()
+        self._reading, self._beginning = Line(), Line()
+        self._probes = Line()
+        self._lines = (self._probes, self._beginning, self._reading)
+        self._wakes: asyncio.TimerHandle | None = None
+        """Goes off when the first client has rested, if nothing else is to be done before."""
         self._clock = self._latest = 0.0
         """The virtual time: of the client that went last, and the latest of any."""
         self._scheduled = False
@@ -126,7 +99,7 @@ class Turns:
     @property
     def waiting(self) -> int:
         """How many steps wait, of requests that are not served yet."""
-        return self._reading.waiting + self._beginning.waiting + self._probes.waiting
+        return sum([line.waiting for line in self._lines])
 
     def wait_s(self, name: str) -> float:
         """Estimate how long another request of a client would wait until it is begun, in seconds."""
@@ -142,7 +115,7 @@ class Turns:
         """
         self._schedule()
         client = self._client(name)
-        if later or self._reading.waiting or self._read_s >= TURN_S:
+        if later or self._reading.ready or self._read_s >= TURN_S or client.rests:
             self._append(self._reading, client, step)
         else:
             self._read(client, step)
@@ -151,7 +124,7 @@ class Turns:
         """Begin to serve a request, in a task of its own: now or in another turn, as `read` does."""
         self._schedule()
         client = self._client(name)
-        if self._beginning.waiting or not self._may_begin:
+        if self._beginning.ready or not self._may_begin or client.rests:
             self._append(self._beginning, client, step)
         else:
             self._begun += 1
@@ -166,18 +139,27 @@ class Turns:
         """Charge a client for time that the event loop has spent on it."""
         self._charge(self._client(name), seconds)
 
-    def timed(self, client: Callable[[], str], work: Coroutine[Any, Any, T]) -> "Timed[T]":
-        """Return a coroutine that does the work of a request, and charges its steps to the client.
+    def timed(self, served: Served, work: Coroutine[Any, Any, T]) -> "Timed[T]":
+        """Return a coroutine that does the work of a request, and charges its steps to its client.
 
         The request is being served from here on, until the coroutine ends.
         """
         self._served += 1
-        return Timed(self, client, work)
+        return Timed(self, served, work)
 
-    def ended(self, seconds: float) -> None:
+    def ended(self, served: Served, seconds: float) -> None:
         """Record that a request has been served, and how long it took on the event loop."""
+        if not served.queued:
+            self.rest(served.client, _READ_S + seconds)
         self._served -= 1
         self._request_s += (seconds - self._request_s) * (_WEIGHT if self._request_s else 1.0)
+
+    def rest(self, name: str, seconds: float) -> None:
+        """Have a client rest after a request that took the loop so long and no queue, unless it is alone."""
+        if self._presence.has_others(name):
+            client, now = self._client(name), time.monotonic()
+            rested = max(client.rests_until, now) + _REST * seconds
+            client.rests_until = min(rested, now + _LONGEST_REST_S)
 
     @property
     def _may_begin(self) -> bool:
@@ -195,21 +177,29 @@ class Turns:
         self._scheduled, self._read_s, self._begun = False, 0.0, 0
         try:
             self.on_turn()
-            if self._probes.waiting:
-                self._take(self._probes)[1]()
-            while self._beginning.waiting and self._may_begin:
+            if taken := self._take(self._probes):
+                taken[1]()
+            while self._may_begin and (taken := self._take(self._beginning)):
                 self._begun += 1
-                self._take(self._beginning)[1]()
-            while self._reading.waiting and self._read_s < TURN_S:
-                self._read(*self._take(self._reading))
+                taken[1]()
+            while self._read_s < TURN_S and (taken := self._take(self._reading)):
+                self._read(*taken)
         finally:
-            if self.waiting:
+            if any(line.ready for line in self._lines):
                 self._schedule()
+            elif self.waiting:
+                self._schedule_after_rest()
             self._yield_if_crowded()
+
+    def _schedule_after_rest(self) -> None:
+        if self._wakes is not None:
+            self._wakes.cancel()
+        rested = min(line.rests_until for line in self._lines) - time.monotonic()
+        self._wakes = asyncio.get_running_loop().call_later(max(0.0, rested), self._schedule)
 
     def _yield_if_crowded(self) -> None:
         """Let other threads run between two turns."""
-        if self._yields and self._reading.waiting and self._served:
+        if self._yields and self._reading.ready and self._served:
             if not self._switch_s:
                 self._switch_s = sys.getswitchinterval()
                 sys.setswitchinterval(_SWITCH_S)
@@ -218,39 +208,40 @@ class Turns:
             sys.setswitchinterval(self._switch_s)
             self._switch_s = 0.0
 
-    def _take(self, line: _Line) -> tuple[_Client, Step]:
-        client, step = line.take()
-        self._clock = max(self._clock, client.tag)
-        return client, step
+    def _take(self, line: Line) -> tuple[Client, Step] | None:
+        taken = line.take()
+        if taken is not None:
+            self._clock = max(self._clock, taken[0].tag)
+        return taken
 
-    def _read(self, client: _Client, step: Step) -> None:
+    def _read(self, client: Client, step: Step) -> None:
         start = time.perf_counter()
         step()
         seconds = time.perf_counter() - start
         self._read_s += seconds
         self._charge(client, seconds)
 
-    def _charge(self, client: _Client, seconds: float) -> None:
+    def _charge(self, client: Client, seconds: float) -> None:
         client.tag = max(client.tag, self._clock) + seconds
         self._latest = max(self._latest, client.tag)
         if not self.waiting:
             self._clock = self._latest  # no client has to wait for another, so all are equal again
 
-    def _append(self, line: _Line, client: _Client, step: Step) -> None:
+    def _append(self, line: Line, client: Client, step: Step) -> None:
         client.tag = max(client.tag, self._clock)
         line.append(client, step)
 
-    def _client(self, name: str) -> _Client:
+    def _client(self, name: str) -> Client:
         client = self._clients.get(name)
         if client is None:
             if len(self._clients) >= self._forget_at:
                 self._forget()
-            client = self._clients[name] = _Client(name, self._clock)
+            client = self._clients[name] = Client(name, self._clock)
         return client
 
     def _forget(self) -> None:
         """Forget clients of whom nothing waits."""
-        waiting = {*self._reading.steps, *self._beginning.steps, *self._probes.steps}
+        waiting = {client for line in self._lines for client in line.steps}
         self._clients = {client.name: client for client in waiting}
         self._forget_at = max(_REMEMBERED, 2 * len(self._clients))
 
@@ -258,11 +249,11 @@ class Turns:
 class Timed(Coroutine[Any, Any, T]):
     """A request's coroutine whose steps are charged to a client, who may become known while it runs."""
 
-    __slots__ = ("_client", "_seconds", "_turns", "_work")
+    __slots__ = ("_seconds", "_served", "_turns", "_work")
 
-    def __init__(self, turns: Turns, client: Callable[[], str], work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, turns: Turns, served: Served, work: Coroutine[Any, Any, T]) -> None:
         self._turns = turns
-        self._client = client
+        self._served = served
         self._work = work
         self._seconds = 0.0
 
@@ -295,6 +286,6 @@ class Timed(Coroutine[Any, Any, T]):
         finally:
             seconds = time.perf_counter() - start
             self._seconds += seconds
-            self._turns.charge(self._client(), seconds)
+            self._turns.charge(self._served.client, seconds)
             if ended:
-                self._turns.ended(self._seconds)
+                self._turns.ended(self._served, self._seconds)

@@ -74,9 +74,9 @@ class Engine:
 
     With `max_batch_tokens` None the budget is measured; `largest_request` is the maximum number of tokens in
     one request, and `max_queue_tokens` None means room for four of those. With `timeout_s` None, requests
-    must be answered in half a minute, or in twice the time that the longest text takes if that is more.
-    A pass that makes no progress for `still_s` seconds is abandoned. `device` is shared by the engines that
-    run on it, `column` with the other processes of the service, if there are any.
+    must be answered in half a minute, or in twice the time of the longest text if that is more. A pass that
+    makes no progress for `still_s` seconds is abandoned. `device` is shared by the engines that run on it,
+    `column` with the service's other processes.
     """
 
     def __init__(
@@ -276,6 +276,7 @@ class Engine:
             start = time.perf_counter()
             outputs = self._at_once.run(encodings, wants)
             if outputs is not None:
+                permit.queued = True
                 return Result(outputs, *self._record_stages(0.0, time.perf_counter() - start))
         job = self._enqueue(encodings, wants, permit)
         try:
@@ -366,12 +367,12 @@ class Engine:
             for i, (encoding, want, length) in enumerate(zip(encodings, wants, lengths, strict=True))
         ]
         self._queue.add(sequences, expected=self._expected_tokens(permit.body_bytes) > 0)
+        permit.queued = True
         return job
 
     def _count_stages(self, job: Job) -> tuple[float, float]:
         """Record how long a finished job waited and ran; returns both in seconds."""
-        finished = job.finished or job.enqueued
-        return self._record_stages(job.waited_s, finished - job.enqueued - job.waited_s)
+        return self._record_stages(job.waited_s, (job.finished or job.enqueued) - job.enqueued - job.waited_s)
 
     def _record_stages(self, queue_s: float, compute_s: float) -> tuple[float, float]:
         self._metrics.stage("queue", self.name, queue_s)
@@ -387,14 +388,12 @@ class Engine:
                 throughput.budget = measure_budget(self.name, self._backend, self._tokenizer, self._lanes)
         agree(self._column, self.name, throughput)
         self.longest_s = throughput.speed.seconds(self.info.max_length)
-        self.timeout_s = self._given_timeout_s or max(_TIMEOUT_S, 2 * self.longest_s)
-        self._queue.timeout_s = self.timeout_s
+        timeout_s = self._given_timeout_s or max(_TIMEOUT_S, 2 * self.longest_s)
+        self.timeout_s = self._queue.timeout_s = timeout_s
+        most = self.info.max_length
         log.info(
             "%s: a text of %d tokens takes about %.2g s; requests must be answered within %.3g s",
-            self.name,
-            self.info.max_length,
-            self.longest_s,
-            self.timeout_s,
+            *(self.name, most, self.longest_s, timeout_s),
         )
         if self.longest_s > self.timeout_s:
             log.warning("%s: long texts cannot be answered in that time and will be refused", self.name)

@@ -34,3 +34,5 @@ class Permit:
     """Whether it comes back after a refusal, when it was told to."""
     retry: Retry | None = None
     """When it should come back: it was refused because of the load."""
+    queued: bool = False
+    """Whether a model's queue has taken it, or it was run at once."""

@@ -37,7 +37,9 @@ WORK = 12
 """How long it would take the service to run what waits in its queues and runs, in nanoseconds."""
 RETURNS, WHOLE_RETURNS = 13, 14
 """Until when refused requests were told to come back, in milliseconds and in whole seconds."""
-_FIXED = 16
+LAST_CLIENT, LAST_SEEN, PREVIOUS_CLIENT, PREVIOUS_SEEN = 15, 16, 17, 18
+"""The two clients that sent something last, as hashes, and when."""
+_FIXED = 20
 
 # What processes agree on for each model, before the service opens.
 BUDGET = 0

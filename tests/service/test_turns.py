@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from service.clients.turns import TURN_S, Turns
+from service.engine.permit import Permit
 from tests.support.engines import perform
 
 
@@ -89,7 +90,7 @@ def test_no_more_requests_are_begun_in_a_turn_than_take_five_milliseconds(
     async def work() -> None:
         turns, log = Turns(), list[str]()
         if takes_s is not None:
-            turns.ended(takes_s)
+            turns.ended(Permit("a", queued=True), takes_s)
         for i in range(100):
             turns.begin(f"client {i}", step(log, "begin", 0.0))
         assert len(log) == most
@@ -127,7 +128,7 @@ def test_what_tasks_use_is_charged_too() -> None:
         turns, log = Turns(), list[str]()
         for _ in range(100):
             turns.read("other", step(log, "other"))
-        await asyncio.ensure_future(turns.timed(lambda: "costly", costly()))
+        await asyncio.ensure_future(turns.timed(Permit("costly", queued=True), costly()))
         for _ in range(10):
             turns.read("costly", step(log, "costly"))
         for _ in range(10):
@@ -225,10 +226,10 @@ def test_a_task_returns_and_raises_what_it_did() -> None:
 
     async def work() -> None:
         turns = Turns()
-        assert await asyncio.ensure_future(turns.timed(lambda: "a", answer())) == "answer"
+        assert await asyncio.ensure_future(turns.timed(Permit("a", queued=True), answer())) == "answer"
         with pytest.raises(ValueError, match="what happened"):
-            await asyncio.ensure_future(turns.timed(lambda: "a", fail()))
-        task = asyncio.ensure_future(turns.timed(lambda: "a", wait()))
+            await asyncio.ensure_future(turns.timed(Permit("a", queued=True), fail()))
+        task = asyncio.ensure_future(turns.timed(Permit("a", queued=True), wait()))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -246,7 +247,7 @@ def test_the_wait_is_known_before_it_is_over() -> None:
     async def work() -> None:
         turns = Turns()
         for _ in range(5):
-            await asyncio.ensure_future(turns.timed(lambda: "a", costly()))
+            await asyncio.ensure_future(turns.timed(Permit("a", queued=True), costly()))
         assert turns.wait_s("a") == 0.0
         for _ in range(102):
             turns.begin("flood", lambda: None)
@@ -276,7 +277,7 @@ def test_a_crowded_loop_gives_way_to_threads_while_requests_are_served(yields: b
     async def work() -> None:
         turns, ended = Turns(yields=yields), asyncio.get_running_loop().create_future()
         usual = sys.getswitchinterval()
-        served = asyncio.create_task(turns.timed(lambda: "a", asyncio.wait_for(ended, 20)))
+        served = asyncio.create_task(turns.timed(Permit("a", queued=True), asyncio.wait_for(ended, 20)))
         await asyncio.sleep(0)
         for _ in range(20):
             turns.read("b", step([], "read"))

@@ -9,7 +9,7 @@ from typing import Any, cast
 from service.clients.addresses import client_of, peer_address
 from service.clients.company import FEW
 from service.clients.slow_readers import Reader, unread
-from service.http.connections.door import Answered, Door, Refused
+from service.http.connections.door import REFUSAL_S, Answered, Door, Refused
 from service.http.connections.joined_writes import JoinedWrites
 from service.http.connections.parsing import Parsing, Reading
 from service.http.connections.response_head import header_lines, response_head
@@ -41,8 +41,7 @@ class Protocol(Parsing):
         super().__init__(*arguments, state=state, **options)
         self._door = door
         self._patience_s = state.settings.patience_s
-        self._used = False
-        self._unanswered = False
+        self._used = self._unanswered = False
         self._unwanted_bytes = 0
         self._refusal: Problem | None = None
         self._told: Told | None = None
@@ -130,6 +129,7 @@ class Protocol(Parsing):
             context = open_context(scope, state.peers)
             known = context.identify(state.keys)
             self._client = context.permit.client
+        state.presence.note(self._client)
         # A client that does not read is refused by the app, which waits for it.
         if (
             known
@@ -172,6 +172,7 @@ class Protocol(Parsing):
             self._closing = True
             further += _CLOSE
         self.transport.write(b"".join((refused.head, further, b"\r\n", refused.body)))
+        self._turns.rest(self._client, REFUSAL_S)
         self._state.metrics.request(refused.route, refused.status, 0.0)
         self._idle_since = time.monotonic()
 
@@ -196,7 +197,7 @@ class Protocol(Parsing):
             endpoint = self._state.endpoints.find(cycle.scope["path"], cycle.scope["method"])
             self._state.metrics.request(UNMATCHED if endpoint is None else endpoint.label, CLIENT_GONE, 0.0)
             return
-        work = self._turns.timed(lambda: context.permit.client, cycle.run_asgi(app))
+        work = self._turns.timed(context.permit, cycle.run_asgi(app))
         task = self.loop.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

@@ -1,0 +1,149 @@
+"""Clients whose requests are refused, or need no model, rest while others send requests."""
+
+import asyncio
+import time
+from functools import partial
+
+from service.clients.presence import PRESENT_S, Presence
+from service.clients.turns import Turns
+from service.engine.permit import Permit
+from service.sharing.board import Board
+from tests.support.engines import perform
+
+REQUEST_S = 0.005
+
+
+async def request(turns: Turns, client: str, *, queued: bool = False) -> float:
+    """Read a request, serve it in `REQUEST_S` of the event loop; returns when it was read."""
+    read = asyncio.get_running_loop().create_future()
+    turns.read(client, lambda: read.set_result(time.monotonic()))
+    when: float = await asyncio.wait_for(read, 10)
+
+    async def serve() -> None:
+        until = time.perf_counter() + REQUEST_S
+        while time.perf_counter() < until:
+            pass
+
+    await asyncio.ensure_future(turns.timed(Permit(client, queued=queued), serve()))
+    return when
+
+
+async def pause(turns: Turns, client: str, *, queued: bool = False) -> float:
+    """How long after the end of a client's request the next one is read, in seconds."""
+    await request(turns, client, queued=queued)
+    ended = time.monotonic()
+    return await request(turns, client, queued=queued) - ended
+
+
+def test_a_client_rests_after_what_took_no_queue_if_others_are_there() -> None:
+    """A flood of refusals leaves the cores to the passes of other clients."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns = Turns(presence)
+        presence.note("flood")
+        presence.note("other")
+        assert await pause(turns, "flood") >= 3 * REQUEST_S
+
+    perform(work)
+
+
+def test_a_client_that_is_alone_never_rests() -> None:
+    """Nobody gains by its resting."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns = Turns(presence)
+        presence.note("other")
+        await asyncio.sleep(1.5 * PRESENT_S)
+        presence.note("flood")
+        assert await pause(turns, "flood") < REQUEST_S
+
+    perform(work)
+
+
+def test_work_for_a_model_needs_no_rest() -> None:
+    """The queue of a model shares that fairly already, and a rest would waste the model's time."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns = Turns(presence)
+        presence.note("heavy")
+        presence.note("other")
+        assert await pause(turns, "heavy", queued=True) < REQUEST_S
+
+    perform(work)
+
+
+def test_others_do_not_wait_for_a_client_that_rests() -> None:
+    """Its steps wait; those of others are done in their turns, at once if nothing else waits."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns = Turns(presence)
+        presence.note("flood")
+        presence.note("other")
+        turns.rest("flood", 1.0)
+        done = list[str]()
+        turns.read("flood", lambda: done.append("flood"))
+        turns.begin("flood", lambda: done.append("begun"))
+        turns.probe("other", lambda: done.append("probe"))
+        turns.read("other", lambda: done.append("read"))
+        turns.begin("other", lambda: done.append("begin"))
+        assert done == ["read", "begin"]
+        await asyncio.sleep(0)
+        assert done == ["read", "begin", "probe"]
+        # A rest has an end, after which everything is done though nothing else arrives.
+        until = time.monotonic() + 5
+        while turns.waiting and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        assert done[3:] == ["begun", "flood"]
+
+    perform(work)
+
+
+def test_a_longer_rest_of_one_client_delays_no_other() -> None:
+    """Each of those that rest has its own time, also if that is moved while it waits."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns, done = Turns(presence), dict[str, float]()
+        presence.note("a")
+        presence.note("b")
+        turns.rest("a", 0.005)
+        turns.rest("b", 0.010)
+        for client in ("a", "b"):
+            turns.read(client, partial(done.__setitem__, client, 0.0))
+        turns.rest("a", 1.0)
+        while "b" not in done:
+            await asyncio.sleep(0.001)
+        assert "a" not in done
+        await asyncio.sleep(0.3)
+        assert not turns.waiting
+
+    perform(work)
+
+
+def test_presence_is_that_in_all_processes() -> None:
+    """The flood may be on one process, and the client that suffers on another."""
+    board = Board(2, ["model"])
+    first, second = Presence(board.column(0)), Presence(board.column(1))
+    first.note("a")
+    second.note("a")
+    assert not first.has_others("a")
+    assert first.has_others("b")
+    second.note("b")
+    assert first.has_others("a")
+    assert second.has_others("a")
+    time.sleep(1.2 * PRESENT_S)
+    second.note("a")
+    assert not first.has_others("a")
+
+
+def test_what_is_seen_between_two_requests_counts() -> None:
+    """A client that sends many requests does not hide the one before it."""
+    presence = Presence()
+    presence.note("polite")
+    for _ in range(3):
+        presence.note("flood")
+    assert presence.has_others("flood")
