@@ -7,12 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.endpoints import Endpoint, ErrorRenderer, Handler
-from service.http.json_body import MAX_VALUES
 from service.http.negotiation import FORMATS
-from service.http.request_body import SPLIT, TooManyValues, read_body
+from service.http.request_body import TooManyValues, read_body
 from service.http.request_context import context_of
-from service.protocols.bert import errors as bert
-from service.protocols.bert.encode import FEWER_TOKENS, MAX_TOKENS, encode
 from service.protocols.native.fields import MAX_IDS
 from service.protocols.tei import errors as tei
 from service.protocols.tei.predict import predict
@@ -23,26 +20,16 @@ from service.protocols.tei.tokens import decode, tokenize
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Another contract of a path: that of a body with any of these `fields` and without the field `unless`.
-
-    Native requests have none of the `fields`, or need that one.
-    """
+    """Another contract of a path: that of a body with any of these `fields`, which native requests lack."""
 
     fields: frozenset[str]
     handler: Handler
     render_error: ErrorRenderer
     protocol: str
-    unless: str | None = None
-    most_numbers: int = MAX_IDS
-    """How many items its list may have where they are numbers, if that is more than inputs."""
-    most_values: int = MAX_VALUES
-    """How many values its body may have, besides a few for each input."""
-    fewer_values: str = SPLIT
-    """What to do about more."""
 
     def has(self, fields: Container[str]) -> bool:
         """Whether a body with these fields is of this contract."""
-        return any(name in fields for name in self.fields) and self.unless not in fields
+        return any(name in fields for name in self.fields)
 
 
 def _tei(handler: Handler, *fields: str) -> Dialect:
@@ -50,18 +37,6 @@ def _tei(handler: Handler, *fields: str) -> Dialect:
 
 
 DIALECTS: dict[str, tuple[Dialect, ...]] = {
-    "/encode": (
-        Dialect(
-            frozenset(("texts",)),
-            encode,
-            bert.render_error,
-            "bert",
-            unless="inputs",
-            most_numbers=0,
-            most_values=MAX_TOKENS,
-            fewer_values=FEWER_TOKENS,
-        ),
-    ),
     "/predict": (_tei(predict, "parameters", "truncation_direction"),),
     "/rerank": (_tei(rerank, "return_text", "truncation_direction"),),
     "/similarity": (_tei(similarity, "inputs"),),
@@ -77,15 +52,13 @@ def serve_dialects(endpoint: Endpoint, protocols: Set[str]) -> Endpoint:
     if not dialects:
         return endpoint
     formats = getattr(endpoint.request, "formats", tuple(FORMATS))
-    most_numbers = max(dialect.most_numbers for dialect in dialects)
-    most_values = max(dialect.most_values for dialect in dialects)
 
     async def handle(request: Request) -> Response:
         try:
-            body = await read_body(request, formats, most_numbers, most_values)
+            body = await read_body(request, formats, MAX_IDS)
         except TooManyValues as problem:
-            dialect = _choose(dialects, problem.fields, request)
-            raise problem if dialect is None else problem.advise(dialect.fewer_values) from None
+            _choose(dialects, problem.fields, request)
+            raise
         fields = body.value if isinstance(body.value, dict) else {}
         dialect = _choose(dialects, fields, request)
         return await (endpoint if dialect is None else dialect).handler(request)

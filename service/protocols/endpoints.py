@@ -5,7 +5,6 @@ from collections.abc import Set
 from service.endpoints import Endpoints
 from service.explorer import page
 from service.protocols import documentation, operations
-from service.protocols.bert import routes as bert
 from service.protocols.cohere import routes as cohere
 from service.protocols.dialects import serve_dialects
 from service.protocols.native import decode, predict, rerank, routes, similarity, tokenize
@@ -15,7 +14,7 @@ from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
 _NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
-_OTHERS = (tei, openai, cohere, oip, bert)
+_OTHERS = (tei, openai, cohere, oip)
 
 
 def select_endpoints(protocols: Set[str], *, explorer: bool = True) -> Endpoints:

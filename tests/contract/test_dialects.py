@@ -19,7 +19,6 @@ def contract(answer: Any) -> str:
     if isinstance(answer, list):
         return "tei"
     for name, fields in (
-        ("bert", {"result", "results", "status"}),
         ("voyage", {"object", "data", "model", "usage"}),
         ("cohere", {"results", "meta", "id"}),
     ):
@@ -32,7 +31,6 @@ def contract(answer: Any) -> str:
     ("path", "body", "expected"),
     [
         ("/encode", {"inputs": TEXT}, "native"),
-        ("/encode", {"id": 1, "texts": [TEXT]}, "bert"),
         ("/rerank", {**RANKER, "texts": RANKED}, "native"),
         ("/rerank", {**RANKER, "texts": RANKED, "raw_scores": True}, "native"),
         ("/rerank", {**RANKER, "texts": RANKED, "return_text": False}, "tei"),
