@@ -203,8 +203,8 @@ def from_model_error(error: ModelError) -> Problem:
 def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Problem:
     """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `schema` is that of the body, which may have a valid one as `example`; objects within it have schemas of
-    their own.
+    `schema` is that of the body, which may have a valid one as `example`, and as `of_tei` the route for those
+    of text-embeddings-inference; objects within it have schemas of their own.
     """
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
@@ -216,6 +216,8 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     if unknown:
         other = _field_error(faults[unknown], schema)
         sentence += f"; {other['field']} {other['detail']}"
+    if faults[unknown]["type"] == "extra_forbidden" and (route := getattr(schema, "of_tei", None)):
+        sentence += f"; clients of text-embeddings-inference use {route}"
     return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
 
 

@@ -42,18 +42,6 @@ _MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
-class TooManyValues(Problem):
-    """The 422 of a body of more values than a request may have; `fields` are its lists and objects."""
-
-    def __init__(self, error: TooManyValuesError, limit: int, way_out: str) -> None:
-        super().__init__(
-            "invalid-request",
-            f"The body has about {error.actual} values and the limit is {limit}: {way_out}.",
-            members={"field": "body", "limit": limit, "actual": error.actual},
-        )
-        self.fields = error.fields
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedRequest(Generic[RequestT]):
     """A valid request body, and how to encode the response."""
@@ -163,7 +151,11 @@ async def parse_body(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
         ) from None
     except TooManyValuesError as error:
-        raise TooManyValues(error, max_values, way_out) from None
+        raise Problem(
+            "invalid-request",
+            f"The body has about {error.actual} values and the limit is {max_values}: {way_out}.",
+            members={"field": "body", "limit": max_values, "actual": error.actual},
+        ) from None
     return Body(parsed.value, parsed.lengths, transient)
 
 

@@ -53,6 +53,7 @@ class RerankRequest(ModelRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
+    of_tei: ClassVar[str] = "/tei/rerank"
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     query: NonEmptyText = Field(description="What the texts are ranked for.")
