@@ -62,7 +62,8 @@ def test_the_address_decides(tei: Service, path: str, body: Json, expected: str)
 @pytest.mark.parametrize("path", ["/embeddings", "/tei/embeddings", "/tei/v1/embeddings"])
 def test_text_embeddings_inference_has_openai_s_embeddings(tei: Service, path: str) -> None:
     """The same answers and the same errors, at its addresses."""
-    for body in ({"input": TEXT, "model": "mini"}, {"input": []}):
+    bodies: tuple[Json, ...] = ({"input": TEXT, "model": "mini"}, {"input": []})
+    for body in bodies:
         found, expected = (post(tei, body, route, X_Request_ID="a") for route in (path, "/v1/embeddings"))
         assert (found.status_code, found.json()) == (expected.status_code, expected.json())
 
