@@ -53,7 +53,9 @@ class RerankRequest(ModelRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
-    of_tei: ClassVar[str] = "/tei/rerank"
+    elsewhere: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("return_text", "truncation_direction"), "/tei/rerank"
+    )
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     query: NonEmptyText = Field(description="What the texts are ranked for.")

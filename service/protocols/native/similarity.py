@@ -35,7 +35,7 @@ class SimilarityRequest(TaskRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"texts": ["a text", "another"]}'
-    of_tei: ClassVar[str] = "/tei/similarity"
+    elsewhere: ClassVar[dict[str, str]] = {"inputs": "/tei/similarity"}
     formats: ClassVar[tuple[Format, ...]] = ("json", "npz", "safetensors")
 
     source: StrictStr | None = Field(
