@@ -1,12 +1,17 @@
 """Haystack's embedders and ranker for text-embeddings-inference."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import httpx
 
 from tests.references.comparing import distance
 from tests.references.cross_encoder import SIGMOID, CrossEncoder, write_cross_encoder
 from tests.support.clients import AT_ONCE, KEY, answers, needs, refusals
 from tests.support.families import SIZES
 from tests.support.serving import Service, serve
+from tests.support.stand_in import Received, Reply, stand_in
 from tests.support.tei import QUERY, RANKED
 
 NAME = "haystack"
@@ -84,9 +89,27 @@ def test_sparse_embeddings_are_native_ones(tei_words: Service) -> None:
     ]
 
 
+@contextmanager
+def at_its_own_address(service: Service) -> Iterator[str]:
+    """An ingress that puts `/tei` before each path: the ranker drops that of its URL."""
+
+    def forward(received: Received) -> Reply:
+        headers = {name: value for name, value in received.headers.items() if name == "authorization"}
+        url = f"{service.url}/tei{received.path}"
+        answer = httpx.post(url, json=received.body, headers=headers, timeout=60, trust_env=False)
+        kept = {
+            name: value for name, value in answer.headers.items() if name in ("content-type", "retry-after")
+        }
+        return Reply(answer.status_code, [answer.content], kept)
+
+    with stand_in(forward) as ingress:
+        yield ingress.url
+
+
 def test_documents_are_ranked_as_by_the_cross_encoder(tei_ranking: Service, tei_ranker: CrossEncoder) -> None:
-    """At the base URL of the contract, without further options."""
-    found = answers(NAME, RERANK, url=f"{tei_ranking.url}/tei", query=QUERY, texts=RANKED)
+    """Where the contract has an address of its own, since it always posts to `/rerank`."""
+    with at_its_own_address(tei_ranking) as url:
+        found = answers(NAME, RERANK, url=url, query=QUERY, texts=RANKED)
     scores = tei_ranker.predict(QUERY, RANKED).tolist()
     assert [index for index, _ in found] == sorted(range(len(RANKED)), key=lambda i: -scores[i])
     assert distance([score for _, score in found], sorted(scores, reverse=True)) <= 1e-5
@@ -94,7 +117,8 @@ def test_documents_are_ranked_as_by_the_cross_encoder(tei_ranking: Service, tei_
 
 def test_an_error_says_what_the_service_says(tei_ranking: Service) -> None:
     """It is raised, not taken for an answer."""
-    assert "422" in answers(NAME, ERROR, url=f"{tei_ranking.url}/tei")
+    with at_its_own_address(tei_ranking) as url:
+        assert "422" in answers(NAME, ERROR, url=url)
 
 
 CROWDED = (
@@ -124,8 +148,11 @@ def test_a_key_opens_and_a_full_queue_is_waited_for(tmp_path: Path) -> None:
         tmp_path / "ranker", "Bert", "with modules", SIGMOID, num_labels=1, **shape
     ).folder
     texts = [f"{'the boy beats the man. ' * 30}{'a ' * i}" for i in range(32)]
-    with serve(model=folder, api_keys=KEY, max_queue_tokens=6000, threads=1) as busy:
-        found = answers(NAME, CROWDED, url=f"{busy.url}/tei", key=KEY, texts=texts)
+    with (
+        serve(model=folder, api_keys=KEY, max_queue_tokens=6000, threads=1) as busy,
+        at_its_own_address(busy) as url,
+    ):
+        found = answers(NAME, CROWDED, url=url, key=KEY, texts=texts)
         refused = refusals(busy)
     assert found["wrong key"][0] == "RuntimeError"
     assert "401" in found["wrong key"][1]
