@@ -68,9 +68,8 @@ def build_openapi(app: FastAPI, version: str, endpoints: Endpoints, *, keys: boo
     for unused in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(unused, None)
     for endpoint in endpoints:
-        if endpoint.summary is not None:
-            for operation in schema["paths"][endpoint.documented_path].values():
-                _describe(operation, endpoint, keys=keys)
+        for operation in schema["paths"].get(endpoint.documented_path, {}).values():
+            _describe(operation, endpoint, keys=keys)
     return schema
 
 

@@ -377,7 +377,7 @@ def test_a_service_that_loads_is_unhealthy() -> None:
 
 def test_every_route_asks_for_a_key_but_those_of_health() -> None:
     """A 401 in its form, also of what only tells; the header says what kind of key."""
-    health = {"/tei/health", "/tei/ping", "/tei", "/tei/", "/ping"}
+    health = {"/tei/health", "/tei/ping", "/tei/", "/ping"}
     assert {one.path for one in ENDPOINTS if not one.guarded} == health
     with serve(api_keys="key-0123456789abcdef") as guarded:
         for endpoint in ENDPOINTS:

@@ -70,7 +70,7 @@ _PREFIXED: tuple[_Route, ...] = (
 _WHAT_THE_MODEL_DOES = "What the model does: embed, label or rank"
 _OF_MODEL = ("/", "/invocations", PREFIX + "/", PREFIX + "/invocations")
 _OPERATIONS = {
-    "/health": (PREFIX + "/health", PREFIX + "/ping", PREFIX, PREFIX + "/", "/ping"),
+    "/health": (PREFIX + "/health", PREFIX + "/ping", PREFIX + "/", "/ping"),
     "/info": (PREFIX + "/info",),
 }
 """The addresses here of operational endpoints; only the first of each is described in the OpenAPI schema."""
