@@ -91,7 +91,6 @@ def _accepted(post: Callable[..., bytes]) -> dict[str, bytes]:
             },
         ),
         "oip": post(f"/v2/models/{MODEL}/infer", {"inputs": [tensor]}),
-        "bert": post("/encode", {"id": 1, "texts": _MIXED, "is_tokenized": False}),
     }
 
 

@@ -17,7 +17,7 @@ from model.onnx.file import MANIFEST
 # Files to copy, if they exist, from the model's folder, the transformer's, and each other module's.
 _GENERAL = (
     *("modules.json", "config_sentence_transformers.json", "artifact.metadata"),
-    *("LICENSE", "LICENSE.txt", "NOTICE", "stopwords.txt"),
+    *("LICENSE", "LICENSE.txt", "NOTICE"),
 )
 _TRANSFORMER = (
     "config.json",

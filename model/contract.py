@@ -34,8 +34,8 @@ STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 """The statistics that a summary computes for each head, in this order; `docs/api.md` defines them."""
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len", "weighted_mean", "last"]
 """How the hidden states of a sequence become one vector; several modes are concatenated."""
-HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction", "keywords"]
-"""What a model predicts from the last hidden state, or from attention (`keywords`): see `docs/models.md`."""
+HeadKind = Literal["classification", "token_classification", "masked_words", "late_interaction"]
+"""What a model predicts from the last hidden state: see `docs/models.md`."""
 ScoreFunction = Literal["softmax", "sigmoid", "identity"]
 """How logits become scores."""
 Role = Literal["query", "document"]

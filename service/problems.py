@@ -203,8 +203,8 @@ def from_model_error(error: ModelError) -> Problem:
 def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Problem:
     """Name the first invalid field and one unknown field, say how to fix them, and list up to ten.
 
-    `schema` is that of the body, which may have a valid one as `example`; objects within it have schemas of
-    their own.
+    `schema` is that of the body, which may have a valid one as `example`, and as `elsewhere` the routes for
+    fields of text-embeddings-inference; objects within it have schemas of their own.
     """
     faults = error.errors(include_url=False)
     # A missing field may be present under a wrong name, which is then the actual mistake.
@@ -213,9 +213,11 @@ def from_validation_error(error: ValidationError, schema: type[BaseModel]) -> Pr
     listed = [{"field": first["field"], "detail": first["detail"]}]
     listed += [_brief_error(details, schema) for details in faults[1:_LISTED]]
     sentence = f"{first['field']} {first.pop('detail')}"
+    other = _field_error(faults[unknown], schema) if unknown else first
     if unknown:
-        other = _field_error(faults[unknown], schema)
         sentence += f"; {other['field']} {other['detail']}"
+    if route := getattr(schema, "elsewhere", {}).get(other["field"]):
+        sentence += f"; clients of text-embeddings-inference use {route}"
     return Problem("invalid-request", f"{sentence}.", members={**first, "errors": listed})
 
 

@@ -29,7 +29,7 @@ def parse_models(value: str) -> dict[str, str]:
     return models
 
 
-PROTOCOLS = ("tei", "openai", "cohere", "oip", "bert")
+PROTOCOLS = ("tei", "openai", "cohere", "oip")
 """The protocols of other servers: the values of `Endpoint.protocol` besides `native`."""
 
 

@@ -24,7 +24,6 @@ from model.files import read_json, reason, shown
 from model.heads.dense import Dense, First, Step, UnitLength
 from model.keys.files import check_keys
 from model.tokenization.building import find_tokenizer
-from model.tokenization.keywords import KeywordFinder
 from model.tokenization.roles import RoleTokenizer
 from model.tokenization.tokenizer import TextTokenizer
 
@@ -70,9 +69,9 @@ class ModelFolder:
     @property
     def head(self) -> HeadInfo | None:
         """What the model predicts without a head among its weights."""
-        if self.token_dense:
-            return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
-        return None if self.tokenizer.keywords is None else HeadInfo("keywords")
+        if not self.token_dense:
+            return None
+        return HeadInfo("late_interaction", size=len(self.token_dense[-1].bias))
 
     def check_head(self, predicts: HeadInfo | None) -> None:
         """Raise CheckpointError if modules need a prediction that the weights do not have."""
@@ -187,7 +186,6 @@ def read_folder(path: Path, *, graph: bool = False, strict: bool = False) -> Mod
                 slow=tokenizer.slow,
                 side=tokenizer.side,
             )
-    tokenizer.keywords = KeywordFinder.read(path, whole)
     _try_tokenizer(source, tokenizer, layout, config)
     no_ranking = why_not_comparable(path, raw)
     return ModelFolder(path, model_type, raw, config, tokenizer, dense, layout, token_dense, no_ranking)

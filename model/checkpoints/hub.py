@@ -21,8 +21,7 @@ _SMALL = (
     *("config.json", "modules.json", "config_sentence_transformers.json", *SENTENCE_FILES),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "spm.model"),
-    *("stopwords.txt", ADAPTERS),
-    *("model.safetensors.index.json", "manifest.json", "artifact.metadata"),
+    *(ADAPTERS, "model.safetensors.index.json", "manifest.json", "artifact.metadata"),
 )
 """What a folder is read by, beside its weights; the others say which weights there are."""
 _EXPORTED = ("model.onnx", "model.onnx.data", "prediction.safetensors")

@@ -18,7 +18,6 @@ from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
-from model.tokenization.keywords import KeywordFinder
 from model.tokenization.long_text import Columns, LongTexts, Room, enough_room
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
@@ -104,8 +103,6 @@ class TextTokenizer:
         self.subwords = Subwords.of(tokenizer)
         self.roles: dict[Role, RoleTokenizing] = {}
         """How queries and documents are tokenized, of a model for late interaction."""
-        self.keywords: KeywordFinder | None = None
-        """What finds keywords, of a model whose attention weighs them."""
         self._whole = tokenizer
         self.slow = slow or SlowPatterns()
         """Its expressions for which some texts take too long."""

@@ -98,7 +98,6 @@ class Engine:
         self.stuck = 0
         self.info = backend.info
         self.subwords = tokenizer.subwords
-        self.keywords = tokenizer.keywords
         self._tokenizer = tokenizer
         self._backend = backend
         self._metrics = metrics

@@ -7,8 +7,7 @@ refused anyway, for their length or another error.
 """
 
 import asyncio
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,22 +25,16 @@ MAX_VALUES = 32 * 1024
 _SMALL_BYTES = 128 * 1024
 _MAX_CONTAINERS = 64
 _MAX_DEPTH = 1024  # orjson's
-# The name of a field, before its value: only that of a schema, which is short, counts.
-_NAME = re.compile(rb'"(\w+)"\s*:\s*\Z')
-_NAME_BYTES = 64
 
 Array = npt.NDArray[np.generic]
 
 
 class TooManyValuesError(Exception):
-    """A body has at least `actual` values outside its long top-level lists, so it matches no schema.
+    """A body has at least `actual` values outside its long top-level lists, so it matches no schema."""
 
-    `fields` are those of its fields that are lists or objects.
-    """
-
-    def __init__(self, actual: int, fields: Collection[str] = ()) -> None:
+    def __init__(self, actual: int) -> None:
         super().__init__(f"The body has about {actual} values.")
-        self.actual, self.fields = actual, frozenset(fields)
+        self.actual = actual
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +103,8 @@ def _cut(body: bytes, max_items: int, max_values: int) -> tuple[bytes, Sequence[
             pieces.append(body[done : places[first]])
             done = int(places[end])
     if values - removed > max_values:
-        raise TooManyValuesError(values, _names(body, places[begins].tolist()))
+        raise TooManyValuesError(values)
     return b"".join([*pieces, body[done:]]), lengths
-
-
-def _names(body: bytes, begins: Sequence[int]) -> Sequence[str]:
-    """Return the names of the fields whose values begin at these places."""
-    found = (_NAME.search(body[max(0, begin - _NAME_BYTES) : begin]) for begin in begins)
-    return [name[1].decode() for name in found if name is not None]
 
 
 def _structure(body: bytes) -> tuple[Array, Array]:

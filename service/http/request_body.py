@@ -42,23 +42,6 @@ _MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
-class TooManyValues(Problem):
-    """The 422 of a body of more values than a request may have; `fields` are its lists and objects."""
-
-    def __init__(self, error: TooManyValuesError, limit: int, way_out: str) -> None:
-        self.error, self.limit = error, limit
-        super().__init__(
-            "invalid-request",
-            f"The body has about {error.actual} values and the limit is {limit}: {way_out}.",
-            members={"field": "body", "limit": limit, "actual": error.actual},
-        )
-        self.fields = error.fields
-
-    def advise(self, way_out: str) -> "TooManyValues":
-        """Return the same problem with another way out."""
-        return TooManyValues(self.error, self.limit, way_out)
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedRequest(Generic[RequestT]):
     """A valid request body, and how to encode the response."""
@@ -75,8 +58,7 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
 
     A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
     `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they
-    are numbers instead of inputs; as `most_values`, how many values a body may have besides a few for each
-    input, and as `fewer_values`, what to do about more.
+    are numbers instead of inputs; and as `fewer_values`, what to do about a body of too many values.
 
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
@@ -84,9 +66,8 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
     most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
     context = context_of(request.scope)
-    most_values = getattr(schema, "most_values", MAX_VALUES)
     way_out = getattr(schema, "fewer_values", SPLIT)
-    body = context.body or await read_body(request, formats, most_numbers, most_values, way_out)
+    body = context.body or await read_body(request, formats, most_numbers, way_out)
     listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
     raw, count = _count(body, state.settings, listed, most_numbers)
     chosen = choose_format(request, formats)
@@ -111,20 +92,19 @@ async def read_body(
     request: Request,
     formats: tuple[Format, ...],
     most_numbers: int,
-    most_values: int = MAX_VALUES,
     way_out: str = SPLIT,
 ) -> Body:
     """Read the body of a request as JSON, and keep it for `read_request`.
 
-    For routes where the body says which schema it has: `formats`, `most_numbers` and `most_values` are the
-    most that any of them has. Raises as `read_request` does, but for what a schema says.
+    For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
+    them has. Raises as `read_request` does, but for what a schema says.
     """
     state: ServiceState = request.app.state.service
     state.check_ready()
     _check_content(request)
     choose_format(request, formats)
     content = await receive_body(request)
-    body = await parse_body(request, content, most_numbers, most_values, way_out)
+    body = await parse_body(request, content, most_numbers, way_out=way_out)
     context_of(request.scope).body = body
     return body
 
@@ -171,7 +151,11 @@ async def parse_body(
             "malformed-json", f"The body is not valid JSON: {error}.", members={"field": "body"}
         ) from None
     except TooManyValuesError as error:
-        raise TooManyValues(error, max_values, way_out) from None
+        raise Problem(
+            "invalid-request",
+            f"The body has about {error.actual} values and the limit is {max_values}: {way_out}.",
+            members={"field": "body", "limit": max_values, "actual": error.actual},
+        ) from None
     return Body(parsed.value, parsed.lengths, transient)
 
 

@@ -1,13 +1,12 @@
 """All endpoints: those of each protocol, and the operational ones."""
 
 from collections.abc import Set
+from dataclasses import replace
 
 from service.endpoints import Endpoints
 from service.explorer import page
 from service.protocols import documentation, operations
-from service.protocols.bert import routes as bert
 from service.protocols.cohere import routes as cohere
-from service.protocols.dialects import serve_dialects
 from service.protocols.native import decode, predict, rerank, routes, similarity, tokenize
 from service.protocols.oip import routes as oip
 from service.protocols.openai import routes as openai
@@ -15,16 +14,21 @@ from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
 _NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
-_OTHERS = (tei, openai, cohere, oip, bert)
+_OTHERS = (tei, openai, cohere, oip)
+# text-embeddings-inference has OpenAI's embeddings, too.
+_TEI_EMBEDDINGS = tuple(
+    replace(openai.EMBEDDINGS, path=path, summary=None, route=openai.EMBEDDINGS.path, protocol="tei")
+    for path in ("/embeddings", tei.PREFIX + "/embeddings", tei.PREFIX + "/v1/embeddings")
+)
 
 
 def select_endpoints(protocols: Set[str], *, explorer: bool = True) -> Endpoints:
     """Build the table: the native endpoints, the operational ones, those of other protocols, the explorer."""
-    native = [endpoint for module in _NATIVE for endpoint in module.ENDPOINTS]
-    others = [endpoint for module in _OTHERS for endpoint in module.ENDPOINTS]
+    native = (endpoint for module in _NATIVE for endpoint in module.ENDPOINTS)
+    others = (*(endpoint for module in _OTHERS for endpoint in module.ENDPOINTS), *_TEI_EMBEDDINGS)
     return Endpoints(
         [
-            *(serve_dialects(endpoint, protocols) for endpoint in native),
+            *native,
             *(endpoint for endpoint in others if endpoint.protocol in protocols),
             *operations.ENDPOINTS,
             *documentation.ENDPOINTS,

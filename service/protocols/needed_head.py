@@ -46,9 +46,5 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
         return choose_from(having)
     if kinds == ("late_interaction",):
         return "no served model has one; serve a folder of PyLate or of Stanford's ColBERT"
-    if "keywords" in kinds:
-        return "no served model has one; serve a SPLADE model, or a folder with a stopwords.txt for BM42"
-    endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds if kind in _CHECKPOINTS)
-    if not endings:
-        return "no served model has one"
+    endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds)
     return f"no served model has one; serve a checkpoint whose architecture in config.json ends in {endings}"

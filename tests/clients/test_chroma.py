@@ -22,10 +22,10 @@ print(json.dumps([vector.tolist() for vector in embed(given["texts"])]))
 
 
 def test_embeddings_are_native_vectors(tei: Service) -> None:
-    """On its own route, and on the bare address."""
+    """At its own route, at the base URL, and at the root."""
     texts = ["A man is eating.", "Someone eats."]
     expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
-    for path in ("/embed", ""):
+    for path in ("/tei/embed", "/tei", ""):
         assert distance(answers(NAME, PROGRAM, url=tei.url + path, texts=texts), expected) <= 2e-6
 
 

@@ -1,4 +1,4 @@
-"""`InferenceClient` of huggingface_hub, on its own address of a service as on its routes."""
+"""`InferenceClient` of huggingface_hub, at the base URL of its contract as at its routes."""
 
 import re
 
@@ -52,7 +52,7 @@ print(json.dumps(asyncio.run(ask())))
 """
 
 
-@pytest.mark.parametrize("path", ["", "/", "/embed", "/tei", "/tei/embed"])
+@pytest.mark.parametrize("path", ["", "/", "/embed", "/tei", "/tei/", "/tei/embed"])
 def test_features_are_native_vectors(tei: Service, path: str) -> None:
     """A bare address is common; a token of the Hub is sent along, and does no harm."""
     expected = [item["embedding"] for item in tei.encode(TEXTS, normalize=True)["data"]]
@@ -63,7 +63,7 @@ def test_features_are_native_vectors(tei: Service, path: str) -> None:
 def test_every_option_of_features_has_its_effect(tei: Service) -> None:
     """Cut on the left, not normalised, of fewer dimensions."""
     options = {"truncate": True, "truncation_direction": "left", "normalize": False, "dimensions": 16}
-    found = answers(NAME, EMBED, url=tei.url, texts=LONG + " end", options=options)
+    found = answers(NAME, EMBED, url=f"{tei.url}/tei", texts=LONG + " end", options=options)
     native = tei.encode(LONG + " end", truncation_side="left", normalize=False, dimensions=16)
     assert distance(found, [native["data"][0]["embedding"]]) <= 2e-6
 
@@ -71,10 +71,10 @@ def test_every_option_of_features_has_its_effect(tei: Service) -> None:
 def test_the_async_client_has_the_same_vectors(tei: Service) -> None:
     """Its twin, over another HTTP client."""
     expected = [item["embedding"] for item in tei.encode(TEXTS, normalize=True)["data"]]
-    assert distance(answers(NAME, ASYNC, url=tei.url, texts=TEXTS), expected) <= 2e-6
+    assert distance(answers(NAME, ASYNC, url=f"{tei.url}/tei", texts=TEXTS), expected) <= 2e-6
 
 
-@pytest.mark.parametrize("path", ["/", "/similarity"])
+@pytest.mark.parametrize("path", ["/", "/tei", "/tei/similarity"])
 def test_similarities_are_native_ones(tei: Service, path: str) -> None:
     """One sentence with all, itself included."""
     native = post(tei, {"source": TEXTS[0], "texts": TEXTS}, "/similarity").json()
@@ -88,18 +88,18 @@ def test_labels_and_entities_are_native_ones(tei_moods: Service, tei_names: Serv
     native = [
         [one["label"], one["score"]] for one in post(tei_moods, body, "/predict").json()["data"][0]["labels"]
     ]
-    assert answers(NAME, LABELS, url=tei_moods.url, top_k=None) == native
-    assert answers(NAME, LABELS, url=tei_moods.url + "/predict", top_k=1) == native[:1]
+    assert answers(NAME, LABELS, url=f"{tei_moods.url}/tei", top_k=None) == native
+    assert answers(NAME, LABELS, url=f"{tei_moods.url}/tei/predict", top_k=1) == native[:1]
     body = {"inputs": "Ada Lovelace lived in London.", "aggregation": "simple"}
     entities = post(tei_names, body, "/predict").json()["data"][0]["entities"]
-    assert answers(NAME, ENTITIES, url=tei_names.url) == [
+    assert answers(NAME, ENTITIES, url=f"{tei_names.url}/tei") == [
         [one["label"], one["text"], one["start"], one["end"], one["score"]] for one in entities
     ]
 
 
 def test_an_error_is_the_library_s_own(tei: Service) -> None:
     """With the status and the sentence of the service."""
-    status, kind, sentence = answers(NAME, ERROR, url=tei.url, text=LONG)
+    status, kind, sentence = answers(NAME, ERROR, url=f"{tei.url}/tei", text=LONG)
     assert (status, kind) == (422, "Validation")
     assert "422" in sentence
 
@@ -133,8 +133,8 @@ def test_its_token_is_the_key_of_the_service() -> None:
     """Where keys are set, a right one opens, and any other is an error of the library."""
     key = "key-0123456789abcdef"
     with serve(api_keys=key) as guarded:
-        assert answers(NAME, KEYED, url=guarded.url, key=key) == [1, 384]
-        assert answers(NAME, KEYED, url=guarded.url, key="hf_of_the_hub") == 401
+        assert answers(NAME, KEYED, url=f"{guarded.url}/tei", key=key) == [1, 384]
+        assert answers(NAME, KEYED, url=f"{guarded.url}/tei", key="hf_of_the_hub") == 401
 
 
 def test_the_example_of_the_document_prints_what_it_shows(tei: Service) -> None:

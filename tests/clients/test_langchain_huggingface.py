@@ -25,7 +25,7 @@ print(json.dumps({
 def test_embeddings_are_native_vectors(tei: Service) -> None:
     """Documents and a query, sync and async; it replaces line breaks by spaces."""
     expected = [item["embedding"] for item in tei.encode(["A man\nis eating.", "é"], normalize=True)["data"]]
-    found = answers(NAME, PROGRAM, url=tei.url, texts=["A man\nis eating.", "é"])
+    found = answers(NAME, PROGRAM, url=f"{tei.url}/tei", texts=["A man\nis eating.", "é"])
     assert distance(found["documents"], expected) <= 2e-6
     assert distance(found["async"], expected) <= 2e-6
     assert distance([found["query"]], expected[:1]) <= 2e-6

@@ -31,7 +31,7 @@ HUB = """
 import asyncio, litellm
 url, texts = given["url"], given["texts"]
 # Without an `input_type` it asks the Hub what the model is for.
-embed = {"api_base": url + "/embed", "api_key": "any", "input_type": "embed"}
+embed = {"api_base": url + "/tei/embed", "api_key": "any", "input_type": "embed"}
 vectors = lambda found: [one["embedding"] for one in found.data]
 print(json.dumps([
     vectors(litellm.embedding("huggingface/any", texts, **embed)),
@@ -61,8 +61,10 @@ def test_documents_are_ranked(tei: Service, tei_ranker: CrossEncoder) -> None:
 
 
 def test_documents_are_ranked_in_the_hub_s_protocol(tei_ranking: Service, tei_ranker: CrossEncoder) -> None:
-    """Its body says which contract it is of."""
-    assert_ranked(answers(NAME, HUB_RERANK, url=tei_ranking.url, query=QUERY, texts=RANKED), tei_ranker)
+    """At the base URL of the contract."""
+    assert_ranked(
+        answers(NAME, HUB_RERANK, url=f"{tei_ranking.url}/tei", query=QUERY, texts=RANKED), tei_ranker
+    )
 
 
 def assert_ranked(found: list[tuple[int, float]], ranker: CrossEncoder) -> None:

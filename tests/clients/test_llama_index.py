@@ -32,7 +32,7 @@ print(json.dumps([[given["texts"].index(one.node.text), one.score] for one in be
 
 
 def test_embeddings_are_native_vectors(tei: Service) -> None:
-    """Texts and a query, sync and async, at the address and under the prefix."""
+    """Texts and a query, sync and async, at the base URL of the contract and at the root."""
     texts = ["A man is eating.", "Someone eats."]
     expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
     for url in (tei.url, f"{tei.url}/tei"):
@@ -45,7 +45,7 @@ def test_embeddings_are_native_vectors(tei: Service) -> None:
 def test_the_best_nodes_are_those_of_the_cross_encoder(
     tei_ranking: Service, tei_ranker: CrossEncoder
 ) -> None:
-    """Under the prefix: what it sends is a legal native request, too. Its token is bare, and ignored."""
+    """At the base URL of the contract. Its token is bare, and ignored."""
     found = answers(NAME, RERANK, url=f"{tei_ranking.url}/tei", query=QUERY, texts=RANKED, **BARE)
     scores = tei_ranker.predict(QUERY, RANKED).tolist()
     best = sorted(range(len(RANKED)), key=lambda i: -scores[i])[:2]

@@ -5,13 +5,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import mmh3
 import numpy as np
 import pytest
 import torch
 
 from tests.contract.test_openai import assert_error
-from tests.references import bm42
 from tests.references.checkpoints import MINILM, SUITED
 from tests.references.comparing import distance, relative_distance
 from tests.references.late_interaction import SIZE, LateInteraction, write_pylate
@@ -52,24 +50,11 @@ def colbert(tmp_path_factory: pytest.TempPathFactory) -> LateInteraction:
 
 
 @pytest.fixture(scope="session")
-def keywords(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A folder with stop words, and its model in `transformers`."""
-    folder = tmp_path_factory.mktemp("models") / "keywords"
-    return folder, bm42.write_bm42(folder, **SUITED)
-
-
-@pytest.fixture(scope="session")
-def served(
-    kept: Kept,
-    backend: str,
-    splade: tuple[Path, Any],
-    colbert: LateInteraction,
-    keywords: tuple[Path, Any],
-) -> Service:
-    """All of them, and with PyTorch the embedded model, which has no head."""
+def served(kept: Kept, backend: str, splade: tuple[Path, Any], colbert: LateInteraction) -> Service:
+    """Both of them, and with PyTorch the embedded model, which has no head."""
 
     def start() -> AbstractContextManager[Service]:
-        sources = {"splade": splade[0], "colbert": colbert.folder, "keywords": keywords[0]}
+        sources = {"splade": splade[0], "colbert": colbert.folder}
         models = [f"{name}={kept.folder(folder, backend)}" for name, folder in sources.items()]
         return serve(model=",".join(models + [MINILM] * (backend != "onnx")), threads=1, **native(backend))
 
@@ -114,40 +99,6 @@ def test_every_format_has_the_same_words(served: Service) -> None:
     lines = post(served, body, accept=NDJSON).text.splitlines()
     found = sorted((json.loads(line) for line in lines[:-1]), key=lambda item: int(item["index"]))
     assert [item["sparse"]["token_ids"] for item in found] == [i["sparse"]["token_ids"] for i in plain]
-
-
-def test_keywords_are_weighed_as_bm42_does(served: Service, keywords: tuple[Path, Any]) -> None:
-    """Largest first, beside the vectors of the same pass, in every format; in a query each counts 1."""
-    texts = [*TEXTS, "the man runs, running: a runner [boy] 字 boy boy"]
-    answer = served.encode(texts, outputs=["sparse", "sentence"], model="keywords")
-    plain = served.encode(texts, model="keywords")
-    queries = served.encode(texts, outputs=["sparse"], role="query", model="keywords")
-    for item, alone, query in zip(answer["data"], plain["data"], queries["data"], strict=True):
-        sparse, expected = item["sparse"], bm42.weights_of(keywords[1], item["token_ids"], item["tokens"])
-        found = dict(zip(sparse["token_ids"], sparse["weights"], strict=True))
-        assert found.keys() == expected.keys()
-        assert all(abs(found[key] - expected[key]) <= 1e-5 for key in found)
-        assert sparse["weights"] == sorted(sparse["weights"], reverse=True)
-        assert [abs(mmh3.hash(stem)) for stem in sparse["tokens"]] == sparse["token_ids"]
-        assert distance(item["embedding"], alone["embedding"]) <= 2e-6
-        assert "attention" not in item
-        assert dict.fromkeys(found, 1.0) == dict(
-            zip(query["sparse"]["token_ids"], query["sparse"]["weights"], strict=True)
-        )
-    assert answer["data"][-1]["sparse"]["tokens"].count("run") == 1
-    (one,) = served.encode(texts[-1], outputs=["sparse"], model="keywords", top_k=2)["data"]
-    assert one["sparse"]["tokens"] == answer["data"][-1]["sparse"]["tokens"][:2]
-    body = {"inputs": texts, "outputs": ["sparse"], "model": "keywords"}
-    arrays, meta = read_npz(post(served, body, accept=NPZ).content)
-    for i, item in enumerate(answer["data"]):
-        assert arrays[f"{i}.sparse_ids"].tolist() == item["sparse"]["token_ids"]
-        assert meta["data"][i]["sparse"] == {"tokens": item["sparse"]["tokens"]}
-
-
-def test_the_words_of_a_splade_model_have_no_role(served: Service) -> None:
-    """Its queries and documents are weighed alike."""
-    body = {"inputs": "a", "outputs": ["sparse"], "role": "query", "model": "splade"}
-    assert_problem(post(served, body), 422, "unsupported", field="role")
 
 
 def test_vectors_of_a_role_are_those_of_late_interaction(served: Service, colbert: LateInteraction) -> None:
@@ -242,8 +193,9 @@ def test_a_query_too_long_for_its_role_is_refused_with_that_limit(
     ("body", "field", "detail"),
     [
         ({"top_k": 3}, "top_k", 'has no effect without "sparse" in outputs'),
-        ({"role": "query"}, "role", 'set "outputs" to one of them'),
-        ({"role": "query", "outputs": ["tokens", "sentence"]}, "role", 'set "outputs" to one of them'),
+        ({"role": "query"}, "role", 'set "outputs" to ["tokens"]'),
+        ({"role": "query", "outputs": ["sparse"]}, "role", 'set "outputs" to ["tokens"]'),
+        ({"role": "query", "outputs": ["tokens", "sentence"]}, "role", 'set "outputs" to ["tokens"]'),
         ({"role": "query", "outputs": ["tokens"], "layers": [0]}, "layers", "must be [-1] with role"),
         ({"role": "query", "outputs": ["tokens"], "inputs": [["a", "b"]]}, "role", "inputs has pairs"),
         ({"role": "passage", "outputs": ["tokens"]}, "role", "must be 'query' or 'document'"),
@@ -263,8 +215,8 @@ def test_options_without_effect_are_refused(
     [
         (
             {"outputs": ["sparse"], "model": "colbert"},
-            'The model "colbert" has no masked_words head or keywords head, which "sparse" in outputs needs: '
-            "choose from splade, keywords.",
+            'The model "colbert" has no masked_words head, which "sparse" in outputs needs: '
+            "choose from splade.",
         ),
         (
             {"outputs": ["tokens"], "role": "query", "model": "splade"},

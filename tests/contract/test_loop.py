@@ -104,12 +104,6 @@ def infer(*tensors: Json | bytes, **more: object) -> bytes:
     return request_bytes(INFER, head + octets, [f"{LENGTH}: {len(head)}"])
 
 
-def tokens(one: str) -> bytes:
-    """As many tokens as a body of bert-as-service may have, in one text too many."""
-    text = f"[{','.join([one] * 254)}]"
-    return f'{{"id":1,"texts":[{",".join([text] * 257)}],"is_tokenized":true}}'.encode()
-
-
 COSTLY: dict[str, tuple[bytes, int]] = {
     "chunks of one byte": (in_chunks_of_one(b'{"model": "%s"}' % (b"a" * 300_000)), 422),
     "pairs": (request_bytes(body=filled('["a","b"]')), 413),
@@ -164,8 +158,6 @@ COSTLY: dict[str, tuple[bytes, int]] = {
         400,
     ),
     "values of two tensors": (infer(ids([[[]] * 128] * 256), ids([[[]] * 128] * 256, "attention_mask")), 400),
-    "tokens of texts": (request_bytes(body=tokens('"##abcdefghijklmnopqrst"')), 400),
-    "tokens that are none": (request_bytes(body=tokens("[]")), 400),
     "inputs to infer": (infer(*[{}] * 30_000), 400),
     "outputs to infer": (infer(text("a"), outputs=[{}] * 30_000), 400),
     "options to infer": (infer(text("a"), parameters={str(i): i for i in range(30_000)}), 200),

@@ -51,8 +51,7 @@ STATUSES: dict[str, tuple[int, ...]] = {
     "/": (307, 405),
     **dict.fromkeys(["/livez", "/metrics", "/openapi.json", "/docs"], (200,)),
     "/explorer": (200, 304, 307, 404),
-    **dict.fromkeys(["/info", "/status/client"], (200, 401)),
-    "/status/server": (200, 401, 503),
+    "/info": (200, 401),
     **dict.fromkeys(["/readyz", "/health"], (200, 503)),
     "unmatched": (404,),
 }

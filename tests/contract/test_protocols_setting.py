@@ -2,7 +2,6 @@
 
 import pytest
 
-from service.protocols.dialects import DIALECTS
 from service.protocols.endpoints import ENDPOINTS
 from service.setting_values import PROTOCOLS
 from tests.support.serving import Service, assert_problem, post, serve
@@ -29,15 +28,13 @@ def test_all_are_served_by_default(service: Service) -> None:
     """Each protocol of the table, and the setting names each."""
     assert others(service) == set(PROTOCOLS)
     assert {endpoint.protocol for endpoint in ENDPOINTS} - {"native"} == set(PROTOCOLS)
-    assert {dialect.protocol for some in DIALECTS.values() for dialect in some} <= set(PROTOCOLS)
 
 
 def test_some_are_served() -> None:
-    """Only those that are named; a body of another is then native, and wrong."""
+    """Only those that are named."""
     with serve(protocols="openai, cohere") as some:
         assert others(some) == {"openai", "cohere"}
-        problem = assert_problem(post(some, TEI, "/similarity"), 422, "invalid-request")
-        assert problem["field"] == "texts"
+        assert_problem(post(some, TEI, "/tei/similarity"), 404, "not-found")
         assert some.http.post("/", json={"inputs": "a"}).status_code == 405
         assert "/tei" not in some.http.get("/metrics").text
 

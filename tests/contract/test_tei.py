@@ -104,6 +104,23 @@ def test_an_answer_reports_its_work(tei: Service) -> None:
     assert int(headers["x-compute-tokens"]) == tei.encode([TEXT, "é🙂"])["usage"]["input_tokens"]
 
 
+@pytest.mark.parametrize(
+    ("service", "path", "body", "characters"),
+    [
+        ("tei", "/embed", {"inputs": ["é🙂", "abc"]}, 5),
+        ("tei_moods", "/tei/predict", {"inputs": ["é🙂", "abc"]}, 5),
+        ("tei_ranking", "/tei/rerank", {"query": "é🙂", "texts": ["abc", "d"]}, 2 * 2 + 4),
+        ("tei", "/tei/similarity", {"inputs": {"source_sentence": "é🙂", "sentences": ["abc", "d"]}}, 6),
+    ],
+)
+def test_characters_are_counted_as_there(
+    request: pytest.FixtureRequest, service: str, path: str, body: Any, characters: int
+) -> None:
+    """In code points; those of a query once for each text, those of a source once."""
+    response = post(request.getfixturevalue(service), body, path)
+    assert response.headers["x-compute-characters"] == str(characters)
+
+
 # ------------------------------------------------------------------------------- labels and rankings
 
 
@@ -128,13 +145,13 @@ def test_labels_are_those_of_the_pipeline(tei: Service, tei_classifier: Classifi
 def test_the_form_of_the_hub_has_all_labels(tei: Service, tei_classifier: Classifier) -> None:
     """Its client reads element 0 of the list, so that a text's labels are in a list of their own."""
     body: Json = {"inputs": "the man", "model": "labels", "parameters": {}}
-    ((*labels,),) = ask(tei, "/predict", **body)
+    ((*labels,),) = ask(tei, "/tei/predict", **body)
     assert len(labels) == 3
-    assert ask(tei, "/predict", **body | {"parameters": {"top_k": 1}}) == [labels[:1]]
-    logits = ask(tei, "/predict", **body | {"parameters": {"function_to_apply": "none"}})
+    assert ask(tei, "/tei/predict", **body | {"parameters": {"top_k": 1}}) == [labels[:1]]
+    logits = ask(tei, "/tei/predict", **body | {"parameters": {"function_to_apply": "none"}})
     expected = tei_classifier.scores("the man", "none")
     assert distance([one["score"] for one in logits[0]], [one["score"] for one in expected]) <= 1e-5
-    refused = post(tei, body | {"parameters": {"function_to_apply": "sigmoid"}}, "/predict")
+    refused = post(tei, body | {"parameters": {"function_to_apply": "sigmoid"}}, "/tei/predict")
     assert_error(refused, 422, "Validation", "function_to_apply")
 
 
@@ -156,7 +173,7 @@ def test_entities_have_the_names_of_the_hub(tei: Service) -> None:
     assert [one["word"] for one in found] == ["Ada Lovelace", "London"]
 
 
-@pytest.mark.parametrize("path", ["/tei/rerank", "/rerank", "/", "/tei"])
+@pytest.mark.parametrize("path", ["/tei/rerank", "/", "/tei", "/tei/", "/invocations", "/tei/invocations"])
 def test_texts_are_ranked_as_by_the_cross_encoder(
     tei_ranking: Service, tei_ranker: CrossEncoder, path: str
 ) -> None:
@@ -181,7 +198,7 @@ def test_what_is_no_reranker_says_so(tei: Service) -> None:
     assert_error(post(tei, {"inputs": "a"}, "/tei/predict"), 424, "Backend")
 
 
-@pytest.mark.parametrize("path", ["/similarity", "/tei/similarity", "/", "/tei"])
+@pytest.mark.parametrize("path", ["/tei/similarity", "/", "/tei"])
 def test_similarities_are_cosines(tei: Service, path: str) -> None:
     """Those of the native route; of a sentence with itself 1."""
     inputs = {"source_sentence": TEXT, "sentences": [TEXT, *TEXTS]}
@@ -202,7 +219,7 @@ def test_tokens_say_where_they_are_in_bytes(tei: Service) -> None:
     assert [(one["start"], one["stop"]) for one in tokens] == [(None, None), (0, 2), (3, 4), (None, None)]
     assert [one["text"] for one in tokens] == ["[CLS]", "é", "b", "[SEP]"]
     assert [one["special"] for one in tokens] == [True, False, False, True]
-    ((first, second),) = ask(tei, "/tokenize", inputs=["é b"], add_special_tokens=False)
+    ((first, second),) = ask(tei, "/tei/tokenize", inputs=["é b"], add_special_tokens=False)
     assert [first, second] == tokens[1:3]
 
 
@@ -218,32 +235,33 @@ def test_tokens_of_a_prompt_count_as_text(tei: Service) -> None:
 def test_ids_become_text(tei: Service) -> None:
     """Of one list or of several, with and without special tokens."""
     ids = tei.encode("hello world")["data"][0]["token_ids"]
-    assert ask(tei, "/decode", ids=ids) == ["hello world"]
+    assert ask(tei, "/tei/decode", ids=ids) == ["hello world"]
     assert ask(tei, "/tei/decode", ids=[ids, ids[1:2]]) == ["hello world", "hello"]
-    assert ask(tei, "/decode", ids=ids, skip_special_tokens=False) == ["[CLS] hello world [SEP]"]
+    assert ask(tei, "/tei/decode", ids=ids, skip_special_tokens=False) == ["[CLS] hello world [SEP]"]
 
 
-# ------------------------------------------------------------------------------ one path, two contracts
+# ----------------------------------------------------------------------------------- native routes
 
 
 @pytest.mark.parametrize(
-    ("path", "native", "other"),
+    ("path", "body", "field"),
     [
-        ("/predict", {"inputs": "a", "model": "labels"}, {"parameters": {}}),
-        ("/predict", {"inputs": "a", "model": "labels"}, {"truncation_direction": "right"}),
-        ("/rerank", {"query": "a", "texts": ["b"], "model": "ranker"}, {"return_text": False}),
-        ("/rerank", {"query": "a", "texts": ["b"], "model": "ranker"}, {"truncation_direction": "right"}),
-        ("/tokenize", {"inputs": "a"}, {"add_special_tokens": True}),
-        ("/similarity", {"texts": ["a"]}, {"inputs": {"source_sentence": "a", "sentences": ["a"]}}),
-        ("/decode", {"token_ids": [101]}, {"ids": [101]}),
+        ("/predict", {"inputs": "a", "model": "labels", "parameters": {}}, "parameters"),
+        ("/rerank", {"query": "a", "texts": ["b"], "truncation_direction": "right"}, "truncation_direction"),
+        ("/tokenize", {"inputs": "a", "add_special_tokens": True}, "add_special_tokens"),
+        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["a"]}}, "inputs"),
+        ("/decode", {"ids": [101]}, "ids"),
     ],
 )
-def test_a_field_tells_the_contracts_apart(tei: Service, path: str, native: Json, other: Json) -> None:
-    """What is legal natively is answered natively; one field of the other contract makes it the other."""
-    assert next(iter(ask(tei, path, **native))) == "model"
-    assert isinstance(ask(tei, path, **native | other), list)
-    assert_problem(post(tei, {**native, "nonsense": 1}, path), 422, "invalid-request")
-    assert_error(post(tei, {**native, **other, "model": "nobody"}, path), 404, "Validation")
+def test_a_native_route_says_where_the_other_one_is(tei: Service, path: str, body: Json, field: str) -> None:
+    """Bodies of this contract are refused there like any other with an unknown field, and answered here."""
+    document = assert_problem(post(tei, body, path), 422, "invalid-request")
+    assert f"{field} is not a known field" in document["detail"]
+    assert document["detail"].endswith(f"; clients of text-embeddings-inference use /tei{path}.")
+    model = {"model": "ranker"} if path == "/rerank" else {}
+    assert isinstance(ask(tei, f"/tei{path}", **body, **model), list)
+    other = assert_problem(post(tei, {"nonsense": 1}, path), 422, "invalid-request")
+    assert "text-embeddings-inference" not in other["detail"]
 
 
 def test_info_has_the_keys_of_both(tei: Service, tei_ranking: Service) -> None:
@@ -260,15 +278,15 @@ def test_info_has_the_keys_of_both(tei: Service, tei_ranking: Service) -> None:
 def test_metrics_count_by_the_route_without_the_prefix(tei: Service) -> None:
     """So that a rule counts a route once, whatever its address; `/` and `/tei` are one."""
     before = tei.metrics()
-    for path in ("/embed", "/tei/embed", "/", "/tei"):
+    for path in ("/embed", "/tei/embed", "/", "/tei", "/tei/", "/invocations", "/tei/invocations"):
         ask(tei, path, inputs=TEXT)
     after = tei.metrics()
-    for route in ("/embed", "/tei"):
+    for route, requests in (("/embed", 2), ("/tei", 5)):
         for series in (
             f'headlight_requests_total{{route="{route}",status="200"}}',
             f'headlight_inputs_total{{model="mini",route="{route}"}}',
         ):
-            assert after[series] - before.get(series, 0) == 2, series
+            assert after[series] - before.get(series, 0) == requests, series
     assert not any('route="/tei/' in series for series in after)
     assert after['headlight_requests_total{route="/",status="307"}'] >= 0
 

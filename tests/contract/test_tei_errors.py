@@ -22,9 +22,9 @@ from tests.support.tei import ask, assert_error
         ("/tei/predict", {"inputs": ["", ""], "model": "labels"}),
         ("/tei/rerank", {"query": "a", "texts": []}),
         ("/tei/rerank", {"query": "", "texts": [""]}),
-        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}),
+        ("/tei/similarity", {"inputs": {"source_sentence": "a", "sentences": []}}),
         ("/tei/tokenize", {"inputs": []}),
-        ("/decode", {"ids": []}),
+        ("/tei/decode", {"ids": []}),
     ],
 )
 def test_an_empty_input_is_a_400(tei: Service, path: str, body: Json) -> None:
@@ -48,8 +48,8 @@ def test_an_empty_input_is_a_400(tei: Service, path: str, body: Json) -> None:
         ("/tei/predict", {"inputs": ["a", "b", "c"]}, "inputs must be"),
         ("/tei/predict", {"inputs": [["a"], "b"]}, "inputs.1 must be"),
         ("/tei/rerank", {"texts": ["a"]}, "query is required"),
-        ("/similarity", {"inputs": {"sentences": ["a"]}}, "inputs.source_sentence is required"),
-        ("/decode", {"ids": [99999]}, "ids.0 is 99999"),
+        ("/tei/similarity", {"inputs": {"sentences": ["a"]}}, "inputs.source_sentence is required"),
+        ("/tei/decode", {"ids": [99999]}, "ids.0 is 99999"),
     ],
 )
 def test_what_is_not_valid_is_a_422(tei: Service, path: str, body: Json, part: str) -> None:
@@ -78,9 +78,9 @@ def test_limits_are_those_of_the_service(tei_ranking: Service, tei: Service) -> 
         ("/embed", {"inputs": [[101]] * 5}),
         ("/tei/predict", {"inputs": [["a"]] * 5}),
         ("/tei/rerank", {"query": "a", "texts": five}),
-        ("/similarity", {"inputs": {"source_sentence": "a", "sentences": five}}),
+        ("/tei/similarity", {"inputs": {"source_sentence": "a", "sentences": five}}),
         ("/tei/tokenize", {"inputs": five}),
-        ("/decode", {"ids": [[101]] * 5}),
+        ("/tei/decode", {"ids": [[101]] * 5}),
     ):
         assert_error(post(tei_ranking, body, path), 422, "Validation", sentence)
     large = post(tei, {"inputs": "a" * (2 * 2**20)}, "/embed")

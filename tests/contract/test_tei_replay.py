@@ -27,6 +27,7 @@ class Replay(NamedTuple):
     service: str
     """The fixture."""
     path: str
+    """Under `/tei`, and at the root if that has the path, too."""
     body: Any
     form: Any
     """The response, with the types of what is proven elsewhere."""
@@ -72,13 +73,13 @@ REPLAYED = {
     "embed, cut": Replay("tei", "/embed", {"inputs": QUESTION, "dimensions": 8}, [[float] * 8]),
     "embed all": Replay("tei", "/embed_all", {"inputs": QUESTION}, [[VECTOR] * 7]),
     "embed sparse": Replay("tei_words", "/embed_sparse", {"inputs": "man"}, [[WORD, ...]]),
-    "predict": Replay("tei_moods", "/tei/predict", {"inputs": LIKED}, LABELS),
-    "predict, every field": Replay("tei_moods", "/tei/predict", WHOLE_PREDICT, LABELS),
-    "predict a pair": Replay("tei_moods", "/tei/predict", {"inputs": [QUESTION, LIKED]}, LABELS),
+    "predict": Replay("tei_moods", "/predict", {"inputs": LIKED}, LABELS),
+    "predict, every field": Replay("tei_moods", "/predict", WHOLE_PREDICT, LABELS),
+    "predict a pair": Replay("tei_moods", "/predict", {"inputs": [QUESTION, LIKED]}, LABELS),
     "predict a batch": Replay(
-        "tei_moods", "/tei/predict", {"inputs": [[LIKED], ["I like pineapples"]]}, [LABELS, LABELS]
+        "tei_moods", "/predict", {"inputs": [[LIKED], ["I like pineapples"]]}, [LABELS, LABELS]
     ),
-    "rerank": Replay("tei_ranking", "/tei/rerank", {"query": QUESTION, "texts": ANSWERS}, [RANK] * 2),
+    "rerank": Replay("tei_ranking", "/rerank", {"query": QUESTION, "texts": ANSWERS}, [RANK] * 2),
     "rerank, every field": Replay("tei_ranking", "/rerank", WHOLE_RERANK, [RANK] * 2),
     "rerank with texts": Replay(
         "tei_ranking", "/rerank", WHOLE_RERANK | {"return_text": True}, [RANK | {"text": str}] * 2
@@ -93,7 +94,7 @@ REPLAYED = {
         },
         [float],
     ),
-    "tokenize": Replay("tei", "/tei/tokenize", {"inputs": "What?"}, [[EDGE, TOKEN, TOKEN, EDGE]]),
+    "tokenize": Replay("tei", "/tokenize", {"inputs": "What?"}, [[EDGE, TOKEN, TOKEN, EDGE]]),
     "tokenize, every field": Replay(
         "tei",
         "/tokenize",
@@ -108,7 +109,17 @@ REPLAYED = {
     "the bare address, labelling": Replay("tei_moods", "/", {"inputs": LIKED}, LABELS),
     "the bare address, ranking": Replay("tei_ranking", "/", WHOLE_RERANK, [RANK] * 2),
     "the bare address, words": Replay("tei_words", "/", {"inputs": "man"}, [[WORD, ...]]),
+    "SageMaker's address": Replay("tei_moods", "/invocations", {"inputs": LIKED}, LABELS),
 }
+PATHS = {endpoint.path for endpoint in ENDPOINTS if endpoint.inference}
+"""Those that are answered in this contract."""
+
+
+def addresses(path: str) -> Iterator[str]:
+    """The paths at which a route is, with the base URL of this contract first."""
+    yield f"/tei{path}"
+    if path in PATHS:
+        yield path
 
 
 def has_form(found: object, form: Any) -> bool:
@@ -130,12 +141,14 @@ def has_form(found: object, form: Any) -> bool:
             return found == form
 
 
-@pytest.mark.parametrize("name", REPLAYED)
-def test_its_own_requests_have_its_own_answers(request: pytest.FixtureRequest, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "path"), [(name, path) for name, replay in REPLAYED.items() for path in addresses(replay.path)]
+)
+def test_its_own_requests_have_its_own_answers(request: pytest.FixtureRequest, name: str, path: str) -> None:
     """Member for member, with the headers that report the work."""
     replay = REPLAYED[name]
     service: Service = request.getfixturevalue(replay.service)
-    response = post(service, replay.body, replay.path)
+    response = post(service, replay.body, path)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
     assert has_form(response.json(), replay.form), response.text
@@ -183,7 +196,7 @@ REFUSED = {
     ),
     "many texts": Refused("small", "/embed", {"inputs": ["a"] * 33}, 422, "Validation", MANY),
     "many texts, all": Refused("small", "/embed_all", {"inputs": ["a"] * 33}, 422, "Validation", MANY),
-    "many texts, tokens": Refused("small", "/tei/tokenize", {"inputs": ["a"] * 33}, 422, "Validation", MANY),
+    "many texts, tokens": Refused("small", "/tokenize", {"inputs": ["a"] * 33}, 422, "Validation", MANY),
     "many lists of ids": Refused("small", "/decode", {"ids": [[101]] * 33}, 422, "Validation", MANY),
     "many sentences": Refused(
         "small",
@@ -195,7 +208,7 @@ REFUSED = {
     ),
     "many pairs": Refused(
         "tei_moods",
-        "/tei/predict",
+        "/predict",
         {"inputs": [["a"]] * 257},
         422,
         "Validation",
@@ -203,7 +216,7 @@ REFUSED = {
     ),
     "many texts to rank": Refused(
         "tei_ranking",
-        "/tei/rerank",
+        "/rerank",
         {"query": "a", "texts": ["b"] * 5},
         422,
         "Validation",
@@ -219,15 +232,15 @@ REFUSED = {
         "small", "/embed", {"inputs": "a", "prompt_name": "x"}, 422, "Validation", f"{WRONG}prompt_name …"
     ),
     "an unknown prompt, tokens": Refused(
-        "small", "/tei/tokenize", {"inputs": "a", "prompt_name": "x"}, 422, "Validation", f"{WRONG}prompt_…"
+        "small", "/tokenize", {"inputs": "a", "prompt_name": "x"}, 422, "Validation", f"{WRONG}prompt_…"
     ),
     # Empty
     "no text": Refused("small", "/embed", {"inputs": ""}, 400, "Empty", NOTHING),
     "no ids": Refused("small", "/embed", {"inputs": []}, 400, "Empty", NOTHING),
     "no text, all": Refused("small", "/embed_all", {"inputs": [""]}, 400, "Empty", NOTHING),
     "no text, words": Refused("tei_words", "/embed_sparse", {"inputs": ""}, 400, "Empty", NOTHING),
-    "no text, labels": Refused("tei_moods", "/tei/predict", {"inputs": ""}, 400, "Empty", NOTHING),
-    "no pair": Refused("tei_moods", "/tei/predict", {"inputs": ["", ""]}, 400, "Empty", NOTHING),
+    "no text, labels": Refused("tei_moods", "/predict", {"inputs": ""}, 400, "Empty", NOTHING),
+    "no pair": Refused("tei_moods", "/predict", {"inputs": ["", ""]}, 400, "Empty", NOTHING),
     "no source": Refused(
         "small",
         "/similarity",
@@ -237,7 +250,7 @@ REFUSED = {
         NOTHING,
     ),
     "no texts to rank": Refused(
-        "tei_ranking", "/tei/rerank", {"query": "a", "texts": []}, 400, "Empty", "`texts` cannot be empty"
+        "tei_ranking", "/rerank", {"query": "a", "texts": []}, 400, "Empty", "`texts` cannot be empty"
     ),
     "no sentences": Refused(
         "small",
@@ -248,7 +261,7 @@ REFUSED = {
         "`inputs.sentences` cannot be empty",
     ),
     "no texts, tokens": Refused(
-        "small", "/tei/tokenize", {"inputs": []}, 400, "Empty", "`inputs` cannot be empty"
+        "small", "/tokenize", {"inputs": []}, 400, "Empty", "`inputs` cannot be empty"
     ),
     "no lists of ids": Refused("small", "/decode", {"ids": []}, 400, "Empty", "`ids` cannot be empty"),
     # Backend
@@ -259,14 +272,14 @@ REFUSED = {
         "small", "/embed_sparse", {"inputs": "a"}, 424, "Backend", "Backend error: The model …"
     ),
     "no classifier": Refused(
-        "small", "/tei/predict", {"inputs": "a"}, 424, "Backend", "Backend error: The model …"
+        "small", "/predict", {"inputs": "a"}, 424, "Backend", "Backend error: The model …"
     ),
     "no re-ranker": Refused(
-        "small", "/tei/rerank", {"query": "a", "texts": ["b"]}, 424, "Backend", "Backend error: The model …"
+        "small", "/rerank", {"query": "a", "texts": ["b"]}, 424, "Backend", "Backend error: The model …"
     ),
     "no re-ranker but a classifier": Refused(
         "tei_moods",
-        "/tei/rerank",
+        "/rerank",
         {"query": "a", "texts": ["b"]},
         424,
         "Backend",
@@ -274,9 +287,9 @@ REFUSED = {
     ),
     # The wrong shape, which the original says as plain text
     "no inputs": Refused("small", "/embed", {}, 422, "Validation", f"{WRONG}inputs is required …"),
-    "no list": Refused("small", "/tei/predict", {"inputs": []}, 422, "Validation", f"{WRONG}inputs …"),
+    "no list": Refused("small", "/predict", {"inputs": []}, 422, "Validation", f"{WRONG}inputs …"),
     "three in a pair": Refused(
-        "small", "/tei/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation", f"{WRONG}inputs …"
+        "small", "/predict", {"inputs": ["a", "b", "c"]}, 422, "Validation", f"{WRONG}inputs …"
     ),
     "no object": Refused("small", "/embed", [1], 422, "Validation", f"{WRONG}body …"),
     "a wrong side": Refused(
@@ -288,12 +301,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_its_errors_have_its_statuses_types_and_sentences(request: pytest.FixtureRequest, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "path"), [(name, path) for name, refused in REFUSED.items() for path in addresses(refused.path)]
+)
+def test_its_errors_have_its_statuses_types_and_sentences(
+    request: pytest.FixtureRequest, name: str, path: str
+) -> None:
     """Word for word where the sentence is its own; there are no headers that report work."""
     refused = REFUSED[name]
     service: Service = request.getfixturevalue(refused.service)
-    response = post(service, refused.body, refused.path)
+    response = post(service, refused.body, path)
     assert_sentence(response, refused.status, refused.kind, refused.error)
     assert not [header for header in WORKED if f"x-{header}" in response.headers]
     assert "retry-after" not in response.headers
@@ -321,7 +338,7 @@ def assert_sentence(response: httpx.Response, status: int, kind: str, sentence: 
         (b'{"inputs": "a"}', "application/x-www-form-urlencoded", 415, "The Content-Type is"),
     ],
 )
-@pytest.mark.parametrize("path", ["/embed", "/tei/rerank", "/"])
+@pytest.mark.parametrize("path", ["/tei/embed", "/tei/rerank", "/embed", "/"])
 def test_what_is_no_json_has_the_status_of_the_original(
     small: Service, path: str, content: bytes, kind: str, status: int, part: str
 ) -> None:
@@ -346,8 +363,11 @@ def test_a_service_that_loads_is_unhealthy() -> None:
         loading.wait_until_listening()
         for refused in (
             loading.http.get("/tei/health"),
+            loading.http.get("/tei/"),
+            loading.http.get("/ping"),
             loading.http.post("/embed", json={"inputs": "a"}),
             loading.http.post("/", json={"inputs": "a"}),
+            loading.http.post("/tei", json={"inputs": "a"}),
         ):
             assert_error(refused, 503, "Unhealthy")
             assert int(refused.headers["retry-after"]) >= 1
@@ -355,31 +375,16 @@ def test_a_service_that_loads_is_unhealthy() -> None:
         assert loading.http.get("/tei/health").status_code == 200
 
 
-def test_every_route_asks_for_a_key_but_that_of_health() -> None:
+def test_every_route_asks_for_a_key_but_those_of_health() -> None:
     """A 401 in its form, also of what only tells; the header says what kind of key."""
+    health = {"/tei/health", "/tei/ping", "/tei/", "/ping"}
+    assert {one.path for one in ENDPOINTS if not one.guarded} == health
     with serve(api_keys="key-0123456789abcdef") as guarded:
         for endpoint in ENDPOINTS:
             method, content = endpoint.methods[0], b'{"inputs": "a"}'
             found = guarded.http.request(method, endpoint.path, content=content, headers=JSON_TYPE)
-            if endpoint.path == "/tei/health":
+            if not endpoint.guarded:
                 assert found.status_code == 200
             else:
                 assert_error(found, 401, "Validation", "API key")
                 assert found.headers["www-authenticate"] == "Bearer"
-
-
-@pytest.mark.parametrize(
-    ("service", "path", "body", "characters"),
-    [
-        ("tei", "/embed", {"inputs": ["é🙂", "abc"]}, 5),
-        ("tei_moods", "/tei/predict", {"inputs": ["é🙂", "abc"]}, 5),
-        ("tei_ranking", "/tei/rerank", {"query": "é🙂", "texts": ["abc", "d"]}, 2 * 2 + 4),
-        ("tei", "/similarity", {"inputs": {"source_sentence": "é🙂", "sentences": ["abc", "d"]}}, 6),
-    ],
-)
-def test_characters_are_counted_as_there(
-    request: pytest.FixtureRequest, service: str, path: str, body: Any, characters: int
-) -> None:
-    """In code points; those of a query once for each text, those of a source once."""
-    response = post(request.getfixturevalue(service), body, path)
-    assert response.headers["x-compute-characters"] == str(characters)

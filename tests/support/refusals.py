@@ -65,7 +65,6 @@ _COHERE = posted("/v2/embed", {"texts": ["a"]})
 _TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}
 _INFER = f"/v2/models/{MODEL}/infer"
 _OIP = posted(_INFER, {"inputs": [_TEXT]})
-_BERT = posted("/encode", {"id": 1, "texts": ["a"]})
 _PAGE = "/docs/swagger-ui.css"
 
 
@@ -176,9 +175,6 @@ REFUSALS: dict[str, Refusal] = {
     ),
     "OIP: a method": Refusal("method-not-allowed", got(_INFER), 405, _OIP, "oip"),
     "OIP: a route": Refusal("not-found", got("/v2/nothing"), 404, protocol="oip"),
-    "bert-as-service": Refusal(
-        "invalid-request", posted("/encode", {"id": 1, "texts": [1]}), 400, _BERT, "bert"
-    ),
 }
 """By what is wrong with the request."""
 

@@ -34,6 +34,7 @@ class DecodeRequest(Options):
 
     listed: ClassVar[str] = "token_ids"
     example: ClassVar[str] = '{"token_ids": [101, 102]}'
+    elsewhere: ClassVar[dict[str, str]] = {"ids": "/tei/decode"}
     formats: ClassVar[tuple[Format, ...]] = ("json",)
     most_numbers: ClassVar[int] = MAX_IDS
     """How many ids the list may have, unless it has lists of them."""

@@ -44,6 +44,9 @@ class PredictRequest(ModelRequest, WithInputs):
     """Texts to label, whole or token by token, as the model was trained to."""
 
     formats: ClassVar[tuple[Format, ...]] = ("json", "ndjson")
+    elsewhere: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("parameters", "truncation_direction"), "/tei/predict"
+    )
 
     raw_scores: StrictBool = Field(
         False,  # noqa: FBT003

@@ -53,6 +53,9 @@ class RerankRequest(ModelRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"query": "a question", "texts": ["a text"]}'
+    elsewhere: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("return_text", "truncation_direction"), "/tei/rerank"
+    )
     formats: ClassVar[tuple[Format, ...]] = ("json",)
 
     query: NonEmptyText = Field(description="What the texts are ranked for.")

@@ -18,8 +18,7 @@ from service.protocols.native.attention_plan import plan_attention
 from service.protocols.native.chunks import ChunkPlan
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
-from service.protocols.native.heads.keywords import KeywordPlan
-from service.protocols.native.heads.sparse import SparsePlan, plan_sparse
+from service.protocols.native.heads.sparse import plan_sparse
 from service.protocols.native.heads.token_vectors import TokenVectorsPlan, plan_token_vectors
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
@@ -98,10 +97,10 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
     info = engine.info
     task = choose_task(body, info)
-    if body.role is not None and "tokens" in body.outputs:
+    if body.role is not None:
         return await _encode_role(exchange, body, plan_token_vectors(engine, engines, task))
     plan = plan_encode(body.embeddings, info, task)
-    sparse = plan_sparse(body.top_k, body.role, engine, engines) if "sparse" in body.outputs else None
+    sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
     encodings = await _tokenize(exchange, body)
     way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
     way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
@@ -116,20 +115,8 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     else:
         views = await _split(exchange, plan, plan.chunks, encodings, body.inputs, style, way_out)
     if sparse is not None:
-        views = await add_sparse(exchange, sparse, views, encodings)
+        views = [sparse.extend(view) for view in views]
     return await exchange.answer(style, encodings, views, way_out)
-
-
-async def add_sparse(
-    exchange: Exchange,
-    plan: SparsePlan | KeywordPlan,
-    views: Sequence[View],
-    encodings: Sequence[Encoding],
-) -> list[View]:
-    """Add the sparse vector of each input to what it returns."""
-    described = [*zip(views, encodings, strict=True)]
-    steps = plan.steps_per_token * sum(map(len, encodings))
-    return await exchange.off_loop(lambda: [plan.extend(*one) for one in described], steps=steps)
 
 
 async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVectorsPlan) -> Response:

@@ -182,8 +182,7 @@ class EncodeRequest(InputsRequest):
     outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=3), at_most(3)] = Field(
         ("sentence",),
         description="The pooled vector, contextual token vectors, and of a model that predicts masked words "
-        "its sparse vector (SPLADE, Formal et al. 2021), or of one with stop words its keywords, weighed by "
-        "attention (BM42); `[]` only with `chunks`.",
+        "its sparse vector (SPLADE, Formal et al. 2021); `[]` only with `chunks`.",
     )
     pooling: Pooling | None = POOLING
     pooling_layers: IndexList = Field(
@@ -202,8 +201,7 @@ class EncodeRequest(InputsRequest):
     role: Role | None = Field(
         None,
         description="With `outputs` `tokens` alone, on a model of late interaction (ColBERT, Khattab & "
-        "Zaharia 2020): the vectors of a query's or a document's tokens, each of unit norm. With `sparse` "
-        "alone, on a model of keywords: each counts 1 in a query.",
+        "Zaharia 2020): the vectors of a query's or a document's tokens, each of unit norm.",
     )
     precision: Precision = Field(
         "float32",
@@ -235,11 +233,8 @@ class EncodeRequest(InputsRequest):
         return self
 
     def _check_role(self) -> None:
-        if set(self.outputs) not in ({"tokens"}, {"sparse"}) or self.chunks is not None:
-            raise invalid(
-                "role",
-                'is of vectors of tokens, or of sparse vectors: set "outputs" to one of them, without chunks',
-            )
+        if set(self.outputs) != {"tokens"} or self.chunks is not None:
+            raise invalid("role", 'is of vectors of tokens: set "outputs" to ["tokens"], without chunks')
         if self.is_overridden("layers"):
             raise invalid("layers", "must be [-1] with role, whose vectors are of the last hidden state")
         if not isinstance(self.inputs[0], str):

@@ -35,6 +35,7 @@ class SimilarityRequest(TaskRequest):
 
     listed: ClassVar[str] = "texts"
     example: ClassVar[str] = '{"texts": ["a text", "another"]}'
+    elsewhere: ClassVar[dict[str, str]] = {"inputs": "/tei/similarity"}
     formats: ClassVar[tuple[Format, ...]] = ("json", "npz", "safetensors")
 
     source: StrictStr | None = Field(

@@ -27,6 +27,7 @@ class TokenizeRequest(PromptRequest, WithInputs):
     """Texts to tokenize."""
 
     formats: ClassVar[tuple[Format, ...]] = ("json", "ndjson")
+    elsewhere: ClassVar[dict[str, str]] = {"add_special_tokens": "/tei/tokenize"}
 
     special_tokens: Literal["keep", "drop"] = Field(
         "keep", description="`drop` leaves out the tokens that the tokenizer added."

@@ -1,5 +1,7 @@
 """The routes of OpenAI, which Jina and Voyage share."""
 
+from functools import partial
+
 from service.endpoints import Endpoint
 from service.protocols.openai.contextualized import (
     ContextualizedRequest,
@@ -26,22 +28,27 @@ _PARTS = {
     }
 }
 
+_endpoint = partial(
+    Endpoint,
+    guarded=True,
+    render_error=render_error,
+    error_document=OpenAIError,
+    error_status=error_status,
+    protocol="openai",
+)
+
+EMBEDDINGS = _endpoint(
+    "/v1/embeddings",
+    embeddings,
+    ("POST",),
+    summary="Vectors of texts, for the clients of OpenAI, Jina and Voyage",
+    request=EmbeddingsRequest,
+    examples=_EXAMPLES,
+    responses={200: {"model": EmbeddingsResponse}},
+)
 ENDPOINTS = (
-    Endpoint(
-        "/v1/embeddings",
-        embeddings,
-        ("POST",),
-        summary="Vectors of texts, for the clients of OpenAI, Jina and Voyage",
-        request=EmbeddingsRequest,
-        examples=_EXAMPLES,
-        responses={200: {"model": EmbeddingsResponse}},
-        guarded=True,
-        render_error=render_error,
-        error_document=OpenAIError,
-        error_status=error_status,
-        protocol="openai",
-    ),
-    Endpoint(
+    EMBEDDINGS,
+    _endpoint(
         "/v1/contextualizedembeddings",
         contextualized,
         ("POST",),
@@ -49,36 +56,21 @@ ENDPOINTS = (
         request=ContextualizedRequest,
         examples=_PARTS,
         responses={200: {"model": ContextualizedResponse}},
-        guarded=True,
-        render_error=render_error,
-        error_document=OpenAIError,
-        error_status=error_status,
-        protocol="openai",
     ),
-    Endpoint(
+    _endpoint(
         "/v1/models",
         models,
         summary="The served models",
         responses={200: {"model": ModelList}},
-        guarded=True,
         problems=frozenset({"unauthorized"}),
         statuses=(200, 401, 405),
-        render_error=render_error,
-        error_document=OpenAIError,
-        error_status=error_status,
-        protocol="openai",
     ),
-    Endpoint(
+    _endpoint(
         "/v1/models/{model:path}",
         model,
         summary="A served model",
         responses={200: {"model": OneModel}},
-        guarded=True,
         problems=frozenset({"unauthorized", "model-not-found"}),
         statuses=(200, 401, 404, 405),
-        render_error=render_error,
-        error_document=OpenAIError,
-        error_status=error_status,
-        protocol="openai",
     ),
 )

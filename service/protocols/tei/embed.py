@@ -15,7 +15,6 @@ from service.protocols.exchange import Exchange
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, plan_encode
 from service.protocols.native.fields import MAX_IDS, PositiveNumber
 from service.protocols.native.heads.sparse import plan_sparse
-from service.protocols.native.routes import add_sparse
 from service.protocols.native.schemas import NO_VECTORS, EmbeddingOptions, PromptRequest
 from service.protocols.tei.errors import EmptyInput
 from service.protocols.tei.fields import PROMPT_NAME, TeiRequest, Truncated
@@ -107,10 +106,10 @@ async def _embed_all(exchange: Exchange, body: EmbedAllRequest) -> Response:
 
 
 async def _embed_sparse(exchange: Exchange, body: EmbedAllRequest) -> Response:
-    sparse = plan_sparse(None, None, exchange.engine, exchange.state.engines, needs="this route")
+    sparse = plan_sparse(None, exchange.engine, exchange.state.engines, needs="this route")
     plan = _plan(exchange, NO_VECTORS)
     encodings = await _tokenize(exchange, body)
-    views = await add_sparse(exchange, sparse, _views(plan, encodings), encodings)
+    views = [sparse.extend(view) for view in _views(plan, encodings)]
     views = [replace(view, expected=_with_names(view.expected)) for view in views]
     exchange.value = _words
     response = await exchange.answer(exchange.style(), encodings, views, _FEWER)

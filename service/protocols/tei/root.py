@@ -42,7 +42,7 @@ async def answer_root(request: Request) -> Response:
     match None if head is None else head.kind:
         case "classification" | "token_classification":
             return await predict(request)
-        case "masked_words" | "keywords":
+        case "masked_words":
             return await embed_sparse(request)
         case _:
             return await embed(request)

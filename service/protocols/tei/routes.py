@@ -1,4 +1,4 @@
-"""The routes of text-embeddings-inference, each also under `/tei`."""
+"""The routes of text-embeddings-inference under `/tei`, and at the root where no native route has a path."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,13 +52,15 @@ def _endpoint(
     )
 
 
-_OWN: tuple[tuple[str, Handler, str, type[BaseModel], Any], ...] = (
+_Route = tuple[str, Handler, str, type[BaseModel], Any]
+_OWN: tuple[_Route, ...] = (
     ("/embed", embed, "Vectors of texts", EmbedRequest, list[list[float]]),
     ("/embed_all", embed_all, "Vectors of tokens", EmbedAllRequest, list[list[list[float]]]),
     ("/embed_sparse", embed_sparse, "Weights of words", EmbedSparseRequest, list[list[SparseValue]]),
 )
 _LABELS = list[TeiLabel] | list[list[TeiLabel]] | list[TeiEntity] | list[list[TeiEntity]]
-_SHARED: tuple[tuple[str, Handler, str, type[BaseModel], Any], ...] = (
+# Without the prefix these paths are native ones.
+_PREFIXED: tuple[_Route, ...] = (
     ("/predict", predict, "Labels of texts", TeiPredictRequest, _LABELS),
     ("/rerank", rerank, "Texts ranked by how well they match a query", TeiRerankRequest, list[TeiRank]),
     ("/similarity", similarity, "Cosines of a sentence with others", TeiSimilarityRequest, list[float]),
@@ -66,19 +68,26 @@ _SHARED: tuple[tuple[str, Handler, str, type[BaseModel], Any], ...] = (
     ("/decode", decode, "Text of token ids", TeiDecodeRequest, list[str]),
 )
 _WHAT_THE_MODEL_DOES = "What the model does: embed, label or rank"
+_OF_MODEL = ("/", "/invocations", PREFIX + "/", PREFIX + "/invocations")
+_OPERATIONS = {
+    "/health": (PREFIX + "/health", PREFIX + "/ping", PREFIX + "/", "/ping"),
+    "/info": (PREFIX + "/info",),
+}
+"""The addresses here of operational endpoints; only the first of each is described in the OpenAPI schema."""
 
 ENDPOINTS = (
     *(_endpoint(*own) for own in _OWN),
     *(
         _endpoint(PREFIX + path, handler, summary, request, response, route=path)
-        for path, handler, summary, request, response in (*_OWN, *_SHARED)
+        for path, handler, summary, request, response in (*_OWN, *_PREFIXED)
     ),
-    _endpoint("/", answer_root, None, ModelRequest, Any, route=PREFIX),
     _endpoint(PREFIX, answer_root, _WHAT_THE_MODEL_DOES, ModelRequest, Any),
+    *(_endpoint(path, answer_root, None, ModelRequest, Any, route=PREFIX) for path in _OF_MODEL),
     *(
         replace(
             endpoint,
-            path=PREFIX + endpoint.path,
+            path=path,
+            summary=endpoint.summary if path == paths[0] else None,
             route=endpoint.path,
             protocol="tei",
             render_error=render_error,
@@ -86,6 +95,7 @@ ENDPOINTS = (
             error_status=error_status,
         )
         for endpoint in operations.ENDPOINTS
-        if endpoint.path in ("/health", "/info")
+        for paths in (_OPERATIONS.get(endpoint.path, ()),)
+        for path in paths
     ),
 )

@@ -3,12 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from model.contract import Encoding, Output, Role, SparseWant
-from model.errors import Unsupported
+from model.contract import Output, SparseWant
 from model.tokenization.decoding import Decoder
 from service.engine.engine import Engine
-from service.protocols.native.encode_plan import check_exposes
-from service.protocols.native.heads.keywords import KeywordPlan
 from service.protocols.needed_head import check_head
 from service.protocols.view import View
 from service.serialization.items import Item
@@ -34,9 +31,8 @@ class SparsePlan:
     top_k: int | None
     most: int
     decoder: Decoder
-    steps_per_token = 0
 
-    def extend(self, view: View, _encoding: Encoding) -> View:
+    def extend(self, view: View) -> View:
         """Add the sparse vector to what one input returns."""
         words = {"sparse_ids": (self.most,), "sparse_weights": (self.most,)}
         expected = replace(
@@ -49,25 +45,11 @@ class SparsePlan:
 
 
 def plan_sparse(
-    top_k: int | None,
-    role: Role | None,
-    engine: Engine,
-    engines: Mapping[str, Engine],
-    needs: str = '"sparse" in outputs',
-) -> "SparsePlan | KeywordPlan":
+    top_k: int | None, engine: Engine, engines: Mapping[str, Engine], needs: str = '"sparse" in outputs'
+) -> SparsePlan:
     """Check that a model has sparse vectors; raises Unsupported, naming those of `engines` that do.
 
     `needs` says what of the request needs them.
     """
-    head = check_head(engine, engines, "masked_words", "keywords", needs=needs)
-    if engine.keywords is not None and head.kind == "keywords":
-        check_exposes(engine.info, "attention", "model")
-        return KeywordPlan(top_k, role == "query", engine.keywords, engine.info)
-    if role is not None:
-        raise Unsupported(
-            f'role is "{role}", and this model makes the same sparse vector of a query as of a document: '
-            "leave it out.",
-            field="role",
-        )
-    words = head.size or 0
+    words = check_head(engine, engines, "masked_words", needs=needs).size or 0
     return SparsePlan(top_k, words if top_k is None else min(top_k, words), engine.decoder)

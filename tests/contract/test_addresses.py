@@ -1,4 +1,4 @@
-"""Which contract answers on the paths that several share: the rule of docs/protocols.md, case by case."""
+"""Which contract answers at an address: text-embeddings-inference's under `/tei`, else the native one."""
 
 import json
 import re
@@ -19,7 +19,6 @@ def contract(answer: Any) -> str:
     if isinstance(answer, list):
         return "tei"
     for name, fields in (
-        ("bert", {"result", "results", "status"}),
         ("voyage", {"object", "data", "model", "usage"}),
         ("cohere", {"results", "meta", "id"}),
     ):
@@ -32,11 +31,8 @@ def contract(answer: Any) -> str:
     ("path", "body", "expected"),
     [
         ("/encode", {"inputs": TEXT}, "native"),
-        ("/encode", {"id": 1, "texts": [TEXT]}, "bert"),
         ("/rerank", {**RANKER, "texts": RANKED}, "native"),
         ("/rerank", {**RANKER, "texts": RANKED, "raw_scores": True}, "native"),
-        ("/rerank", {**RANKER, "texts": RANKED, "return_text": False}, "tei"),
-        ("/rerank", {**RANKER, "texts": RANKED, "truncation_direction": "Right"}, "tei"),
         ("/tei/rerank", {**RANKER, "texts": RANKED}, "tei"),
         ("/v1/rerank", {**RANKER, "documents": RANKED}, "cohere"),
         ("/v1/rerank", {**RANKER, "documents": RANKED, "top_n": 1}, "cohere"),
@@ -45,27 +41,31 @@ def contract(answer: Any) -> str:
         ("/v1/rerank", {**RANKER, "documents": RANKED, "top_k": None, "truncation": None}, "cohere"),
         ("/similarity", {"texts": [TEXT, QUERY]}, "native"),
         ("/similarity", {"source": TEXT, "texts": [QUERY]}, "native"),
-        ("/similarity", {"inputs": SENTENCES}, "tei"),
         ("/tei/similarity", {"inputs": SENTENCES}, "tei"),
         ("/predict", {"model": "labels", "inputs": TEXT}, "native"),
-        ("/predict", {"model": "labels", "inputs": TEXT, "parameters": {}}, "tei"),
-        ("/predict", {"model": "labels", "inputs": TEXT, "truncation_direction": "left"}, "tei"),
         ("/tei/predict", {"model": "labels", "inputs": TEXT}, "tei"),
         ("/tokenize", {"inputs": TEXT}, "native"),
-        ("/tokenize", {"inputs": TEXT, "add_special_tokens": True}, "tei"),
         ("/tei/tokenize", {"inputs": TEXT}, "tei"),
         ("/decode", {"token_ids": [101]}, "native"),
-        ("/decode", {"ids": [101]}, "tei"),
         ("/tei/decode", {"ids": [101]}, "tei"),
         ("/tei", {"inputs": TEXT}, "tei"),
     ],
     ids=str,
 )
-def test_the_body_decides(tei: Service, path: str, body: Json, expected: str) -> None:
-    """As the page says, and where it could be of both the native contract wins."""
+def test_the_address_decides(tei: Service, path: str, body: Json, expected: str) -> None:
+    """The same body has a native answer and one of another contract; only Voyage's is told by its fields."""
     response = post(tei, body, path)
     assert response.status_code == 200, response.text
     assert contract(response.json()) == expected
+
+
+@pytest.mark.parametrize("path", ["/embeddings", "/tei/embeddings", "/tei/v1/embeddings"])
+def test_text_embeddings_inference_has_openai_s_embeddings(tei: Service, path: str) -> None:
+    """The same answers and the same errors, at its addresses."""
+    bodies: tuple[Json, ...] = ({"input": TEXT, "model": "mini"}, {"input": []})
+    for body in bodies:
+        found, expected = (post(tei, body, route, X_Request_ID="a") for route in (path, "/v1/embeddings"))
+        assert (found.status_code, found.json()) == (expected.status_code, expected.json())
 
 
 ROUTES = [endpoint.path for endpoint in ENDPOINTS if endpoint.inference]
