@@ -20,6 +20,7 @@ from model.errors import (
     OutOfRange,
     Unsupported,
 )
+from service.echo import ECHO, cut
 
 # type -> (status, title). The type's full form is urn:headlight:<type>.
 KINDS: dict[str, tuple[HTTPStatus, str]] = {
@@ -76,18 +77,11 @@ _DETAILS = {
 # A body of schemas that have no `example` of their own.
 _EXAMPLE = '{"inputs": "a text"}'
 _NOT_OBJECTS = ("model_attributes_type", "model_type")
-ECHO = 100
-"""Characters of a client's input that a problem document echoes at most."""
 # Of the pairs of letters of two names, the share that they have in common if one is meant by the other.
 _ALIKE = 0.5
 _LISTED = 10  # invalid fields
 # A longer detail is shortened to its first and last characters: it may echo long input.
 _SENTENCE, _END = 500, 90
-
-
-def cut(text: str, most: int = ECHO) -> str:
-    """Cut client input to a readable length."""
-    return text if len(text) <= most else f"{text[:most]}…"
 
 
 @dataclass

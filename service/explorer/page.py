@@ -8,9 +8,10 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from service.echo import cut
 from service.endpoints import Endpoint
 from service.http.static_files import HTML, StaticFile, digest
-from service.problems import Problem, cut
+from service.problems import Problem
 
 FOLDER = Path(__file__).parent / "static"
 """What `npm run build` in `explorer/` writes: index.html, and the files that it names."""

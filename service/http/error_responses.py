@@ -4,9 +4,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.errors import ModelError
+from service.echo import cut
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
-from service.problems import Problem, cut, from_model_error
+from service.problems import Problem, from_model_error
 
 
 def answer_error(request: Request, error: Problem | ModelError) -> Response:

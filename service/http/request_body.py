@@ -14,12 +14,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from werkzeug.http import parse_options_header
 
+from service.echo import cut
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import FORMATS, choose_format, read_array_type
 from service.http.request_context import Body, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
-from service.problems import Problem, cut, from_validation_error
+from service.problems import Problem, from_validation_error
 from service.serialization.items import ArrayType, Format
 from service.settings import Settings
 

@@ -13,9 +13,10 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.echo import cut
 from service.endpoints import Endpoint
 from service.http.static_files import HTML, Once, StaticFile
-from service.problems import Problem, cut
+from service.problems import Problem
 from service.protocols.json_response import JSON
 
 _FOLDER = Path(fastapi_offline.__file__).parent / "static"

@@ -3,9 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, TypeVar
 
@@ -23,13 +23,14 @@ from service.http.request_context import RequestContext, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem, from_model_error
-from service.protocols.view import View
 from service.refusals import overloaded
 from service.serialization.answer_size import bound, waiting_bytes
 from service.serialization.items import AnswerStyle, Expected, Item
 from service.serialization.precision import Precision
 from service.settings import Settings
 from service.system.off_loop import off_loop
+from service.tasks.errors import OptionError
+from service.tasks.view import View
 
 T = TypeVar("T")
 
@@ -59,6 +60,10 @@ class Exchange:
     """What stands around these values, given the number of tokens run."""
     cutting: str = 'leave out "truncate": false'
     """What to change for too long a text to be cut, for errors; "" where it never is."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the request calls options of tasks, where it has other names."""
+    decimals: int | None = None
+    """Of maps and statistics in JSON; None for all that a float32 has."""
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
@@ -95,6 +100,14 @@ class Exchange:
             raise overloaded(error) from None
         except DeadlineTooShort as error:
             raise deadline_too_short(error) from None
+        except OptionError as error:
+            members = {"field": self.name(error.option), **error.members}
+            raise Problem(error.kind, error.say(self.name), members=members) from None
+
+    def name(self, option: str) -> str:
+        """Return what the request calls an option, or an item of one, such as `texts.3`."""
+        first, dot, rest = option.partition(".")
+        return self.names.get(first, first) + dot + rest
 
     async def off_loop(self, work: Callable[[], T], *, steps: int) -> T:
         """Run work of many steps in a thread, and of few steps directly."""
@@ -105,7 +118,7 @@ class Exchange:
         texts: Sequence[Text],
         truncation: Truncation,
         prompt: str = "",
-        field: Callable[[int], str] = "inputs.{}".format,
+        place: Callable[[int], str] = "inputs.{}".format,
         query: str = "",
         role: Role | None = None,
         *,
@@ -113,7 +126,7 @@ class Exchange:
     ) -> list[Encoding]:
         """Tokenize texts, each preceded by the prompt; raises the 413 if the prompt makes them too large.
 
-        `field` names the field of a text by its index, for errors. `query` is a text that a request has once
+        `place` is the option of a text, by its index. `query` is a text that a request has once
         and that is part of all texts: the 413 holds for it as it does for the prompt. `role` is that of the
         texts, for a model of late interaction. A request may call this several times. Raises NoTokens for a
         text of which nothing is left that the model could run, unless none `runs`.
@@ -135,26 +148,26 @@ class Exchange:
                 texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size), role
             )
         except InputTooLong as error:
-            where = field(int(error.field.rpartition(".")[2]))
+            where = self.name(place(int(error.field.rpartition(".")[2])))
             raise InputTooLong(
                 field=where, actual=error.actual, limit=error.limit, advice=self.cutting
             ) from None
         except InputTooSlow as error:
-            error.field = field(int(error.field.rpartition(".")[2]))
+            error.field = self.name(place(int(error.field.rpartition(".")[2])))
             raise from_model_error(error) from None
         self.tokenize_s += seconds
         if runs:
-            self._check_tokens(encodings, field)
+            self._check_tokens(encodings, place)
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens
         memory.release_part(permit, most - TOKEN_BYTES * tokens)
         return encodings
 
-    def _check_tokens(self, encodings: Sequence[Encoding], field: Callable[[int], str]) -> None:
+    def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt
         for index, encoding in enumerate(encodings):
             if len(encoding) <= (0 if pools_prompt else encoding.prompt_length):
-                raise NoTokens(field=field(index))
+                raise NoTokens(field=self.name(place(index)))
 
     def tokenized(self, seconds: float) -> None:
         """Record how long the tokenizer took for something else than `tokenize`."""
@@ -164,7 +177,6 @@ class Exchange:
     def style(
         self,
         *,
-        decimals: int | None = None,
         unit: bool = True,
         axes: Sequence[str] | None = None,
         listed: bool = True,
@@ -176,7 +188,7 @@ class Exchange:
             self.engine.name,
             self.parsed.format,
             self.parsed.dtype,
-            decimals,
+            self.decimals,
             unit,
             None if axes is None else tuple(axes),
             listed and not self.alone,

@@ -1,181 +1,48 @@
-"""Turns a head's logits into what an item says of a text: its labels, those of its tokens, or entities."""
+"""Answers with the labels of texts, or of their tokens, whatever the protocol."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Protocol
+from collections.abc import Sequence
 
-import numpy as np
-import orjson
-from numpy.typing import NDArray
+from starlette.responses import Response
 
-from model.contract import Encoding, HeadInfo, LogitsWant, Output
-from model.heads.scores import scores
-from model.heads.spans import Grouping, SpanLabels, find_spans
-from model.tokenization.decoding import json_bytes
-from model.tokenization.subwords import Subwords
-from model.tokenization.tokenizer import Text
-from service.protocols.view import View
-from service.serialization.items import Item
+from model.contract import Encoding, HeadInfo
+from model.tokenization.tokenizer import Text, Truncation
+from service.protocols.exchange import Exchange
+from service.protocols.ways_out import any_of, smaller_maps
+from service.tasks.attend import AttendOptions, plan_attention, planning_steps
+from service.tasks.embed import NO_VECTORS, plan_encode
+from service.tasks.label import LabelledView, Labelling, TokenizedInput
+from service.tasks.view import View
 
-# With their punctuation: a float32 and the names of a label's fields; the fields of an entity, with offsets.
-_LABEL_BYTES = 48
-_ENTITY_BYTES = 112
-
-Arrays = Mapping[str, NDArray[Any]]
+# Python steps to bound the bytes of a token's entity, and of a label's name.
+_STEPS_PER_TOKEN = 10
+_STEPS_PER_LABEL = 5
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizedInput:
-    """An input, and its tokens."""
+async def label(
+    exchange: Exchange,
+    inputs: Sequence[Text],
+    truncation: Truncation,
+    head: HeadInfo,
+    labelling: Labelling,
+    maps: AttendOptions | None = None,
+) -> Response:
+    """Answer with what `labelling` makes of the logits of each input, and with its maps."""
+    info = exchange.engine.info
+    base = plan_encode(NO_VECTORS, info, info.default_task)
+    plan = None if maps is None else plan_attention(maps, info, base)
+    encodings = await exchange.tokenize(inputs, truncation)
 
-    encoding: Encoding
-    text: Text
+    def view(index: int, encoding: Encoding, text: Text) -> View:
+        plain = (base if plan is None else plan).view(index, encoding, text)
+        return LabelledView.of(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
 
-    def segments(self) -> list[tuple[int, str, list[int]]]:
-        """Return the texts of the input that have tokens: number, text and tokens without special ones."""
-        found: dict[int, list[int]] = {}
-        for i, segment in enumerate(self.encoding.segment_ids):
-            if not self.encoding.special[i]:
-                found.setdefault(segment, []).append(i)
-        texts = (self.text,) if isinstance(self.text, str) else self.text
-        return [(segment, texts[segment], tokens) for segment, tokens in sorted(found.items())]
-
-
-class Labelling(Protocol):
-    """What a request makes of the logits of each input."""
-
-    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Return the shapes of the arrays and a bound on the JSON of the columns."""
-        ...
-
-    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Return the columns and the arrays of one input's item."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class TextLabels:
-    """The `top_k` labels of the whole input, the largest logit first, ties by label number."""
-
-    head: HeadInfo
-    top_k: int
-    raw: bool
-
-    def expect(self, _: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Each label has its name and its score."""
-        return {}, self.top_k * (_LABEL_BYTES + _longest(self.head))
-
-    def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `labels` of the logits (labels,)."""
-        found = scores(logits["logits"], self.head, raw=self.raw)
-        best = np.argsort(-logits["logits"], kind="stable")[: self.top_k]
-        names = self.head.labels
-        listed = [{"label": names[i], "score": found[i]} for i in best]
-        return {"labels": written(listed)}, {}
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLabels:
-    """The label of each token, special ones too, and its score."""
-
-    head: HeadInfo
-    raw: bool
-
-    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """A column of names, and an array of scores."""
-        tokens = len(reading.encoding)
-        return {"token_scores": (tokens,)}, _LABEL_BYTES + tokens * (1 + _longest(self.head))
-
-    def label(self, logits: Arrays, _: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `token_labels` and `token_scores` of the logits (N, labels)."""
-        found = scores(logits["token_logits"], self.head, raw=self.raw)
-        chosen = logits["token_logits"].argmax(-1)
-        names = self.head.labels
-        return (
-            {"token_labels": [names[i] for i in chosen.tolist()]},
-            {"token_scores": found[np.arange(len(found)), chosen]},
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class EntityLabels:
-    """Entities: tokens of each text, special ones left out, grouped by their labels."""
-
-    head: HeadInfo
-    labels: SpanLabels
-    grouping: Grouping
-    subwords: Subwords
-
-    def expect(self, reading: TokenizedInput, /) -> tuple[dict[str, tuple[int, ...]], int]:
-        """Every token may be an entity; tokens that share a character repeat it."""
-        encoding, size = reading.encoding, _LABEL_BYTES
-        for _, text, tokens in reading.segments():
-            offsets = [encoding.offsets[i] for i in tokens]
-            covered = text[offsets[0][0] : offsets[-1][1]]
-            size += json_bytes(covered) + json_bytes("".join([text[start:end] for start, end in offsets]))
-        return {}, size + len(encoding) * (_ENTITY_BYTES + _longest(self.head))
-
-    def label(self, logits: Arrays, reading: TokenizedInput, /) -> tuple[Mapping[str, Any], Arrays]:
-        """Make `entities` of the logits (N, labels)."""
-        return {"entities": written(self.find(logits, reading))}, {}
-
-    def find(self, logits: Arrays, reading: TokenizedInput) -> list[dict[str, Any]]:
-        """Find the entities, in order."""
-        found = scores(logits["token_logits"], self.head)
-        encoding, entities = reading.encoding, []
-        for segment, text, tokens in reading.segments():
-            described = [(encoding.token_ids[i], encoding.tokens[i], encoding.offsets[i]) for i in tokens]
-            continues = self.subwords.continues(described, text)
-            for span in find_spans(found[tokens], continues, self.labels, self.grouping):
-                start, end = described[span.first][2][0], described[span.last][2][1]
-                entities.append(
-                    {
-                        "label": span.label,
-                        "score": span.score,
-                        "start": start,
-                        "end": end,
-                        "text": text[start:end],
-                        "segment": segment,
-                    }
-                )
-        return entities
-
-
-def written(entries: list[dict[str, Any]]) -> orjson.Fragment:
-    """Write entries with float32 numbers, whose shortest text differs from that of Python's floats."""
-    return orjson.Fragment(orjson.dumps(entries, option=orjson.OPT_SERIALIZE_NUMPY))
-
-
-@lru_cache(maxsize=64)
-def _longest(head: HeadInfo) -> int:
-    """Return the bytes of the longest label as a JSON string."""
-    return max(len(orjson.dumps(label)) for label in head.labels)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledView(View):
-    """A view whose item also has labels, which are made of the logits when they are there."""
-
-    labelling: Labelling
-    reading: TokenizedInput
-
-    @classmethod
-    def of(cls, view: View, labelling: Labelling, labels: int, reading: TokenizedInput) -> "LabelledView":
-        """Add labels to a view; there are logits of so many `labels`, for the text or for each token."""
-        arrays, size = labelling.expect(reading)
-        rows = 1 if isinstance(labelling, TextLabels) else len(reading.encoding)
-        expected = replace(
-            view.expected,
-            arrays={**view.expected.arrays, **arrays},
-            column_bytes=view.expected.column_bytes + size,
-            held_bytes=view.expected.held_bytes + 4 * rows * labels,
-        )
-        want = replace(view.want, heads=(*view.want.heads, LogitsWant()))
-        return cls(want, view.columns, expected, labelling=labelling, reading=reading)
-
-    def item(self, output: Output) -> Item:
-        """Build this input's response item."""
-        item = super().item(replace(output, heads={}))
-        columns, arrays = self.labelling.label(output.heads, self.reading)
-        return Item({**item.columns, **columns}, {**item.arrays, **arrays}, item.summary)
+    steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_LABEL * len(head.labels)
+    steps += 0 if maps is None else planning_steps(maps, encodings)
+    views = await exchange.off_loop(
+        lambda: [view(i, *one) for i, one in enumerate(zip(encodings, inputs, strict=True))], steps=steps
+    )
+    style = exchange.style() if plan is None else exchange.style(unit=plan.unit, axes=plan.axes)
+    ways = ["send fewer inputs"]
+    ways += ["lower `top_k`"] if head.kind == "classification" else ["send shorter texts"]
+    ways += [] if maps is None else smaller_maps(maps, exchange)
+    return await exchange.answer(style, encodings, views, any_of(ways))

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 
 from service.problems import writable
-from service.protocols.native.fields import invalid
+from service.protocols.fields import invalid
 
 
 def _allow_nulls(schema: dict[str, Any]) -> None:

@@ -7,20 +7,23 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from model.contract import Encoding
+from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
+from service.memory_limits import TOKEN_BYTES
 from service.problems import Problem
 from service.protocols.exchange import SEVERAL, Exchange, check_count
-from service.protocols.native.fields import MAX_IDS, first_other, invalid
-from service.protocols.token_ids import check_known, encode_ids
+from service.protocols.fields import MAX_IDS, first_other, invalid
 from service.settings import Settings
+from service.tasks.tokens import check_known, encoding_of
 
 T = TypeVar("T")
 
 TextOrIds = str | Sequence[int]
 """A text, or the token ids of one."""
 
-# A token takes a microsecond, as long as ten steps of Python, to decode.
-_STEPS_PER_ID = 10
+# A token takes a microsecond, as long as ten steps of Python, to decode. To name one takes half of that, and
+# to check an id a tenth of it.
+_STEPS_PER_ID, _STEPS_TO_NAME = 10, 5
 
 
 class Listed(Generic[T]):
@@ -99,12 +102,40 @@ async def tokenize_inputs(
         ids = {}
     found: dict[int, Encoding] = {}
     if ids:
-        taken = await encode_ids(exchange, [*ids.values()], truncation, [*map(place, ids)])
+        taken = await _encode_ids(exchange, [*ids.values()], truncation, [*map(place, ids)])
         found |= dict(zip(ids, taken, strict=True))
     if texts:
         encoded = await exchange.tokenize([*texts.values()], truncation, prompt, place)
         found |= dict(zip(texts, encoded, strict=True))
     return [found[i] for i in range(len(found))]
+
+
+async def _encode_ids(
+    exchange: Exchange, lists: Sequence[Sequence[int]], truncation: Truncation, places: Sequence[str]
+) -> list[Encoding]:
+    """Make encodings of lists of token ids, without adding special tokens; `places` are their fields.
+
+    Raises OutOfRange for an id that no token has, and InputTooLong.
+    """
+    limit, decoder = exchange.engine.info.max_length, exchange.engine.decoder
+
+    def check() -> None:
+        for ids, place in zip(lists, places, strict=True):
+            check_known(decoder, ids, f"{place}.{{}}".format)
+            if len(ids) > limit and not truncation.allowed:
+                raise InputTooLong(field=place, actual=len(ids), limit=limit, advice=exchange.cutting)
+
+    await exchange.off_loop(check, steps=sum(map(len, lists)))
+    tokens = sum(min(len(ids), limit) for ids in lists)
+    exchange.state.memory.take(exchange.context.permit, TOKEN_BYTES * tokens)
+    record = exchange.context.record
+    record.stages.begin("tokenize")
+    encodings = await exchange.off_loop(
+        lambda: [encoding_of(ids, limit, truncation, decoder) for ids in lists],
+        steps=_STEPS_TO_NAME * tokens,
+    )
+    record.tokens = (record.tokens or 0) + tokens
+    return encodings
 
 
 async def _as_texts(

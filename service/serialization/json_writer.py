@@ -121,7 +121,8 @@ def _item(style: AnswerStyle, item: Item) -> Iterator[Piece]:
 def _members(style: AnswerStyle, item: Item) -> Iterator[Piece]:
     """Write an item without its closing brace."""
     objects = _objects(item)
-    yield orjson.dumps({name: x for name, x in item.columns.items() if name not in objects})[:-1]
+    plain = {name: x for name, x in item.columns.items() if name not in objects}
+    yield orjson.dumps(plain, option=orjson.OPT_SERIALIZE_NUMPY)[:-1]
     for name, array in item.arrays.items():
         if name not in NESTED:
             yield b',"%s":' % name.encode()

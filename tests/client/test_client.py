@@ -16,6 +16,7 @@ import torch
 from headlight_client import AsyncHeadlight, Headlight, HeadlightError, routes
 from model.tokenization import tokenizer
 from service.protocols.native import schemas
+from service.tasks import embed
 from tests.support.backends import both_backends
 from tests.support.serving import ROOT, Json, Service
 from tests.support.stand_in import assert_columns, refused, stand_in
@@ -60,7 +61,7 @@ def test_every_field_is_a_parameter(client: Any) -> None:
     whole = {"dtype", "progress"}
     assert set(inspect.signature(client.stream_encode).parameters) == encode - whole
     assert set(inspect.signature(client.stream_attention).parameters) == attention - whole | {"decimals"}
-    assert typing.get_args(routes.Pooling) == typing.get_args(schemas.Pooling)
+    assert typing.get_args(routes.Pooling) == typing.get_args(embed.Pooling)
     assert typing.get_args(routes.Side) == typing.get_args(tokenizer.Side)
 
 

@@ -19,6 +19,7 @@ from model import contract
 from model.tokenization import tokenizer
 from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
 from service.serialization import precision
+from service.tasks import embed
 from tests.references.checkpoints import SUITED
 from tests.references.families import write_model
 from tests.references.late_interaction import write_pylate
@@ -196,7 +197,7 @@ FIELDS: dict[str, tuple[Any, set[str], set[str]]] = {
     "DecodeOptions": (decode.DecodeRequest, {"token_ids"}, set()),
 }
 CHOICES: dict[str, Any] = {
-    "Pooling": schemas.Pooling,
+    "Pooling": embed.Pooling,
     "Precision": precision.Precision,
     "Side": tokenizer.Side,
     "Weights": contract.Weights,

@@ -158,6 +158,31 @@ def test_general_rooms_know_no_special_ones() -> None:
         assert not {name.partition(".")[0] for name in imported(path)} & http, path
 
 
+def test_tasks_know_no_wire() -> None:
+    """What can be asked of a model is said without HTTP, schemas, JSON or a protocol."""
+    wire = {"pydantic", "pydantic_core", "starlette", "fastapi", "orjson"}
+    files = list((ROOT / "service" / "tasks").glob("*.py"))
+    assert len(files) > 8
+    for path in files:
+        names = imported(path)
+        assert not {name.partition(".")[0] for name in names} & wire, path
+        assert not [name for name in names if name.startswith(("service.http", "service.protocols"))], path
+
+
+def test_no_protocol_knows_another() -> None:
+    """What two protocols need stands beside them; requests of one are never made of those of another."""
+    protocols = [
+        path for path in (ROOT / "service" / "protocols").iterdir() if (path / "__init__.py").exists()
+    ]
+    assert {path.name for path in protocols} >= {"native", "openai", "tei", "cohere", "oip"}
+    for folder in protocols:
+        others = tuple(f"service.protocols.{path.name}" for path in protocols if path != folder)
+        for path in folder.rglob("*.py"):
+            assert not [name for name in imported(path) if name.startswith(others)], path
+    for path in (ROOT / "service").rglob("*.py"):
+        assert "model_construct" not in path.read_text(encoding="utf-8"), path
+
+
 FOLDERS = {
     path.parent
     for suffix in (".py", ".cpp", ".h")

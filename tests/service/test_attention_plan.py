@@ -8,21 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.contract import STATISTICS, Axis, ModelInfo, Output, SummaryWant, Top
-from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.encode_plan import EncodePlan, plan_encode
 from service.protocols.native.schemas import AttentionRequest
-from service.protocols.native.words import Words
-from service.protocols.view import View
+from service.tasks.attend import AttendOptions, plan_attention
+from service.tasks.embed import EncodePlan, plan_encode
+from service.tasks.errors import OptionError
+from service.tasks.view import View
+from service.tasks.words import Words
 from tests.service.test_encode_plan import INFO
 from tests.support.doubles import tokenizer
 
 
-def planned(**options: Any) -> tuple[AttentionRequest, ModelInfo, EncodePlan]:
+def planned(**options: Any) -> tuple[AttendOptions, ModelInfo, EncodePlan]:
     """What a plan is made of."""
     request = AttentionRequest.model_validate({"inputs": "a", **options})
-    return request, INFO, plan_encode(request.embeddings, INFO)
+    return request.options, INFO, plan_encode(request.embeddings, INFO)
 
 
 def view(text: Text, **options: Any) -> View:
@@ -50,10 +50,10 @@ def test_attention_selects_everything_unless_told() -> None:
 def test_a_position_beyond_an_input_names_the_input(name: str, position: int) -> None:
     """The message has the input, what was asked, and the range there is."""
     (encoding,) = tokenizer().encode(["one two"])
-    with pytest.raises(OutOfRange) as refused:
+    with pytest.raises(OptionError) as refused:
         plan_attention(*planned(**{name: [0, position]})).view(7, encoding, "one two")
-    assert refused.value.field == "inputs.7"
-    assert refused.value.allowed == [-4, 3]
+    assert refused.value.option == "inputs.7"
+    assert refused.value.members["allowed"] == [-4, 3]
     assert all(part in str(refused.value) for part in (name, "inputs.7", str(position), "-4", "3"))
 
 
@@ -105,9 +105,9 @@ def test_dropped_tokens_are_in_no_row_and_no_column(level: str) -> None:
 @pytest.mark.parametrize("position", [0, -1])
 def test_a_dropped_position_is_refused(position: int) -> None:
     """The sentence says which option, which input, and why."""
-    with pytest.raises(OutOfRange) as refused:
+    with pytest.raises(OptionError) as refused:
         view("one two", special_tokens="drop", keys=[1, position])
-    assert refused.value.field == "inputs.0"
+    assert refused.value.option == "inputs.0"
     assert all(part in str(refused.value) for part in ("keys.1", str(position), "special token", "drop"))
 
 

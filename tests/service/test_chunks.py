@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from model.contract import Encoding
-from model.errors import OutOfRange, Unsupported
-from service.problems import Problem
-from service.protocols.native.chunks import Chunking, ChunkPlan, Parts, Windows
-from service.protocols.native.encode_plan import EncodePlan, plan_encode
 from service.protocols.native.schemas import EncodeRequest
+from service.tasks.chunks import Chunking, ChunkPlan, Parts, Windows
+from service.tasks.embed import EncodePlan, plan_encode
+from service.tasks.errors import OptionError
 from tests.service.test_encode_plan import DENSE, INFO
 
 
@@ -70,10 +69,10 @@ def test_a_text_has_a_bounded_number_of_chunks(count: int, limit: bool) -> None:
         if limit:
             assert len(split(chunking, encoded, text).tokens) == count
             continue
-        with pytest.raises(Problem) as refused:
+        with pytest.raises(OptionError) as refused:
             split(chunking, encoded, text)
-        assert refused.value.members == {"field": "chunks", "limit": 4096}
-        assert way_out in refused.value.detail
+        assert (refused.value.option, refused.value.members) == ("chunks", {"limit": 4096})
+        assert way_out in str(refused.value)
 
 
 def test_windows_are_counted_without_looking_at_texts() -> None:
@@ -87,9 +86,9 @@ def test_windows_are_counted_without_looking_at_texts() -> None:
     good, bad = (replace(encoding(*[(0, 1)] * count), offsets=[]) for count in (4096, 4097))
     made = ChunkPlan(Windows(1, 0), 8, normalize=True, dimensions=None)
     made.check([good] * 2, ["a"] * 2)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(OptionError) as refused:
         made.check([good, bad], ["a"] * 2)
-    assert "chunks splits inputs.1 into" in refused.value.detail
+    assert "chunks splits inputs.1 into" in str(refused.value)
 
 
 def plan(options: dict[str, Any], **model: Any) -> EncodePlan:
@@ -103,7 +102,7 @@ def test_chunks_are_pooled_by_the_mean_whatever_the_model_does() -> None:
         made = plan(options, pooling=("cls",), normalize=False)
         assert made.chunks is not None
         assert (made.chunks.size, made.chunks.normalize) == (384, False)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(OptionError) as refused:
         plan({"pooling": "max"}, pooling=("cls",))
     assert refused.value.members["allowed"] == ["mean"]
 
@@ -113,18 +112,18 @@ def test_dense_layers_take_the_mean_if_it_has_the_size_of_their_pooling() -> Non
     made = plan_encode(EncodeRequest(inputs="a", chunks="sentences", dimensions=100).embeddings, DENSE)
     assert made.chunks is not None
     assert made.chunks.size == 100
-    with pytest.raises(OutOfRange):
+    with pytest.raises(OptionError):
         plan_encode(EncodeRequest(inputs="a", chunks="sentences", dimensions=129).embeddings, DENSE)
-    with pytest.raises(Unsupported) as refused:
+    with pytest.raises(OptionError) as refused:
         plan({}, dense=True, sentence_size=128, pooling=("cls", "mean"))
-    assert refused.value.field == "chunks"
+    assert refused.value.option == "chunks"
 
 
 def test_a_precision_is_checked_for_chunks_too() -> None:
     """Both vectors of a request have it, and chunks have a size of their own."""
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(OptionError) as refused:
         plan({"outputs": [], "precision": "int8"}, normalize=False)
-    assert refused.value.members["field"] == "normalize"
-    with pytest.raises(Problem) as refused:
+    assert refused.value.option == "normalize"
+    with pytest.raises(OptionError) as refused:
         plan({"outputs": [], "precision": "binary"}, hidden_size=20)
     assert refused.value.members["actual"] == 20

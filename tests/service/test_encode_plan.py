@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.contract import ModelInfo
-from model.errors import OutOfRange, Unsupported
-from service.problems import Problem
-from service.protocols.native.encode_plan import choose_prompt, plan_encode, resolve
 from service.protocols.native.schemas import EncodeRequest
-from service.protocols.purposes import find_prompt
+from service.tasks.embed import plan_encode, resolve
+from service.tasks.errors import Names, OptionError
+from service.tasks.prompts import choose_prompt, find_prompt
 from tests.support.doubles import tokenizer
 
 INFO = ModelInfo(
@@ -35,6 +34,10 @@ INFO = ModelInfo(
 DENSE = replace(INFO, dense=True, sentence_size=128)
 
 
+def some(_: Names) -> str:
+    return "there are some"
+
+
 def encode(**options: Any) -> EncodeRequest:
     return EncodeRequest.model_validate({"inputs": "a", **options})
 
@@ -43,7 +46,7 @@ def encode(**options: Any) -> EncodeRequest:
 def test_indices_count_from_either_end(count: int, data: st.DataObject) -> None:
     """An index means what it means in Python."""
     indices = data.draw(st.lists(st.integers(-count, count - 1), min_size=1))
-    assert list(resolve(indices, count, option="layers", available="there are some")) == [
+    assert list(resolve(indices, count, option="layers", available=some)) == [
         range(count)[i] for i in indices
     ]
 
@@ -52,12 +55,12 @@ def test_indices_count_from_either_end(count: int, data: st.DataObject) -> None:
 def test_an_index_that_does_not_exist_is_refused_with_the_range(count: int, index: int) -> None:
     """Nothing wraps around, and nothing is clipped."""
     if index in range(-count, count):
-        assert resolve([index], count, option="layers", available="there are some") == (index % count,)
+        assert resolve([index], count, option="layers", available=some) == (index % count,)
         return
-    with pytest.raises(OutOfRange) as refused:
-        resolve([0, index], count, option="layers", available="there are some")
-    assert (refused.value.field, refused.value.actual) == ("layers.1", index)
-    assert refused.value.allowed == [-count, count - 1]
+    with pytest.raises(OptionError) as refused:
+        resolve([0, index], count, option="layers", available=some)
+    assert (refused.value.option, refused.value.members["actual"]) == ("layers.1", index)
+    assert refused.value.members["allowed"] == [-count, count - 1]
 
 
 def test_the_models_own_way_is_the_default() -> None:
@@ -86,22 +89,22 @@ def test_the_largest_vector_is_known_before_it_is_computed() -> None:
         == 6 * 384
     )
     assert plan_encode(encode(dimensions=10).embeddings, INFO).sentence_size == 10
-    with pytest.raises(OutOfRange) as refused:
+    with pytest.raises(OptionError) as refused:
         plan_encode(encode(dimensions=769, pooling="mean_max").embeddings, INFO)
-    assert refused.value.allowed == [1, 768]
+    assert refused.value.members["allowed"] == [1, 768]
 
 
 def test_a_linear_layer_after_the_pooling_takes_vectors_of_its_own_size_only() -> None:
     """A model with dense layers cannot pool in a way of another size, and says so."""
     assert plan_encode(encode(pooling="cls").embeddings, DENSE).sentence_size == 128
     assert plan_encode(encode(pooling_layers=[3], dimensions=128).embeddings, DENSE).sentence_size == 128
-    with pytest.raises(Unsupported) as refused:
+    with pytest.raises(OptionError) as refused:
         plan_encode(encode(pooling="mean_max").embeddings, DENSE)
-    assert refused.value.field == "pooling"
-    with pytest.raises(Unsupported) as refused:
+    assert refused.value.option == "pooling"
+    with pytest.raises(OptionError) as refused:
         plan_encode(encode(pooling_layers=[0, 1]).embeddings, DENSE)
-    assert refused.value.field == "pooling_layers"
-    with pytest.raises(OutOfRange):
+    assert refused.value.option == "pooling_layers"
+    with pytest.raises(OptionError):
         plan_encode(encode(dimensions=129).embeddings, DENSE)
     assert plan_encode(encode(outputs=["tokens"]).embeddings, DENSE).sentence is None
 
@@ -122,16 +125,16 @@ def test_a_prompt_is_pooled_only_where_the_model_does(include_prompt: bool) -> N
 
 def test_which_prompt_stands_before_the_texts() -> None:
     """A literal one, else a named one, else the model's default, else none."""
-    assert choose_prompt(encode(), INFO) == "query: "
-    assert choose_prompt(encode(prompt_name="passage"), INFO) == "passage: "
-    assert choose_prompt(encode(prompt="mine"), INFO) == "mine"
-    assert choose_prompt(encode(prompt=""), INFO) == ""
-    assert choose_prompt(encode(), replace(INFO, default_prompt_name=None)) == ""
-    with pytest.raises(Problem) as refused:
-        choose_prompt(encode(prompt_name="other"), INFO)
+    assert choose_prompt(INFO) == "query: "
+    assert choose_prompt(INFO, "passage") == "passage: "
+    assert choose_prompt(INFO, prompt="mine") == "mine"
+    assert choose_prompt(INFO, prompt="") == ""
+    assert choose_prompt(replace(INFO, default_prompt_name=None)) == ""
+    with pytest.raises(OptionError) as refused:
+        choose_prompt(INFO, "other")
     assert refused.value.members["allowed"] == ["query", "passage"]
-    with pytest.raises(Problem):
-        choose_prompt(encode(prompt_name=""), INFO)
+    with pytest.raises(OptionError):
+        choose_prompt(INFO, "")
 
 
 def test_a_task_of_an_adapter_needs_no_prompt() -> None:
@@ -139,7 +142,7 @@ def test_a_task_of_an_adapter_needs_no_prompt() -> None:
     adapted = replace(INFO, tasks=("summaries",))
     assert find_prompt("task", "summaries", adapted) is None
     for field, info in (("input_type", adapted), ("task", INFO)):
-        with pytest.raises(Problem):
+        with pytest.raises(OptionError):
             find_prompt(field, "summaries", info)
 
 

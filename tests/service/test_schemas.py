@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 
 from model.errors import ModelError
 from service.problems import from_model_error, from_validation_error
-from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.encode_plan import plan_encode
 from service.protocols.native.schemas import AttentionRequest, EncodeRequest
+from service.tasks.attend import plan_attention
+from service.tasks.embed import plan_encode
 from tests.service.test_encode_plan import INFO
 from tests.support.doubles import tokenizer
 
@@ -50,7 +50,7 @@ def check(request: EncodeRequest | AttentionRequest) -> None:
     if isinstance(request, EncodeRequest):
         plan_encode(request.embeddings, INFO)
     else:
-        plan_attention(request, INFO, plan_encode(request.embeddings, INFO)).view(0, encoding, "a")
+        plan_attention(request.options, INFO, plan_encode(request.embeddings, INFO)).view(0, encoding, "a")
 
 
 @given(

@@ -395,7 +395,6 @@ class Protocol(Parsing):
         identifier = request_id(None)
         response = problem.response("", identifier)
         headers = [*response.raw_headers, (b"x-request-id", identifier.encode()), (b"connection", b"close")]
-        head = response_head(problem.status, headers)
-        self.transport.write(head + b"\r\n" + bytes(response.body))
+        self.transport.write(response_head(problem.status, headers) + b"\r\n" + bytes(response.body))
         self._close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)

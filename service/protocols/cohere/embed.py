@@ -18,14 +18,13 @@ from model.tokenization.tokenizer import Side, Truncation
 from service.http.delivery import Work
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
+from service.protocols.fields import PositiveNumber, at_most, first_other, invalid
 from service.protocols.lenient import Fields
-from service.protocols.native.encode_plan import plan_encode
-from service.protocols.native.fields import PositiveNumber, at_most, first_other, invalid
-from service.protocols.native.schemas import EmbeddingOptions, FieldNames
-from service.protocols.purposes import find_prompt
 from service.serialization.items import Expected, Format, Item
 from service.serialization.json_arrays import array_text
 from service.serialization.precision import Precision, quantize
+from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.prompts import find_prompt
 
 CohereType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
 CohereTypes = Annotated[tuple[CohereType, ...], Field(min_length=1, max_length=6), at_most(6)]
@@ -37,7 +36,7 @@ _PRECISIONS: dict[CohereType, Precision] = {
     "binary": "binary",
     "ubinary": "ubinary",
 }
-_FIELDS = FieldNames("output_dimension", precision="embedding_types")
+_NAMES = {"dimensions": "output_dimension", "precision": "embedding_types"}
 _FEWER = "send fewer texts, or ask for fewer `embedding_types`"
 # Copies of the vectors: those of the batches, and an array of them.
 _COPIES = 2
@@ -163,7 +162,7 @@ async def _read(request: Request, version: str) -> Response:
     body = parsed.body
     check_count(parsed.count, request.app.state.service.settings, body.source)
     exchange = Exchange.open(request, parsed)
-    exchange.cutting = 'leave out "truncate": "NONE"'
+    exchange.cutting, exchange.names = 'leave out "truncate": "NONE"', _NAMES
     return await exchange.in_time(_embed(exchange, parsed.body, version))
 
 
@@ -171,13 +170,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
     info, texts = exchange.engine.info, body.all_texts
     listed = version == "1" and body.embedding_types is None
     types = tuple(dict.fromkeys(body.embedding_types or ("float",)))
-    options = EmbeddingOptions(
-        ("sentence",),
-        None,
-        normalize=True,
-        dimensions=body.output_dimension,
-        names=_FIELDS,
-    )
+    options = EmbedOptions(normalize=True, dimensions=body.output_dimension)
     precisions = [replace(options, precision=_PRECISIONS[one]) for one in types]
     plans = [plan_encode(one, info, info.default_task) for one in precisions]
     name = info.default_prompt_name

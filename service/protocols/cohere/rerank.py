@@ -1,7 +1,5 @@
 """`/v1/rerank` and `/v2/rerank`: documents in the order in which they match a query."""
 
-import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -10,14 +8,14 @@ from pydantic import BaseModel, Field, PlainValidator, StrictBool, StrictStr, Wi
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.errors import InputTooLong
+from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
-from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
+from service.protocols.fields import NonEmptyText, PositiveNumber, invalid
 from service.protocols.lenient import Fields
-from service.protocols.native.fields import NonEmptyText, PositiveNumber, invalid
-from service.protocols.native.rerank import RerankRequest, rank
+from service.protocols.reranking import rank
 from service.serialization.items import Format, Item
+from service.tasks.rank import RankOptions
 
 
 def _documents(value: object) -> list[str]:
@@ -31,9 +29,7 @@ def _documents(value: object) -> list[str]:
     return texts
 
 
-# What this route calls fields of the native one, whose errors quote them.
 _NAMES = {"texts": "documents", "return_texts": "return_documents"}
-_QUOTED = re.compile(r"`([\w.]+)`")
 _DOCUMENT = {"anyOf": [{"type": "string"}, {"type": "object", "required": ["text"]}]}
 Documents = Annotated[
     list[str],
@@ -103,36 +99,18 @@ async def rerank(request: Request) -> Response:
 
 
 async def _rerank(exchange: Exchange, body: CohereRerankRequest) -> Response:
-    native = RerankRequest.model_construct(
-        model=body.model,
-        query=body.query,
-        texts=body.documents,
-        top_n=body.top_n if body.top_n is not None else body.top_k,
-        return_texts=body.return_documents,
-        truncate=body.truncation is not False,
-    )
+    exchange.cutting = 'leave out "truncation": false'
+    exchange.names = _NAMES if body.top_k is None else {**_NAMES, "top_n": "top_k"}
     exchange.value = partial(_document, voyage=body.voyage)
     exchange.frame = partial(_frame, exchange, voyage=body.voyage)
-    names = _NAMES if body.top_k is None else {**_NAMES, "top_n": "top_k"}
-    try:
-        return await rank(exchange, native)
-    except InputTooLong as error:
-        field = _renamed(error.field, names)
-        raise InputTooLong(
-            field=field, actual=error.actual, limit=error.limit, advice='leave out "truncation": false'
-        ) from None
-    except Problem as problem:
-        detail = _QUOTED.sub(lambda name: f"`{_renamed(name[1], names)}`", problem.detail)
-        members = dict(problem.members)
-        if "field" in members:
-            members["field"] = _renamed(members["field"], names)
-        raise Problem(problem.kind, detail, problem.headers, members) from None
-
-
-def _renamed(field: str, names: Mapping[str, str]) -> str:
-    """Return what this route calls a field of the native one, which may be an item of a list."""
-    name, dot, rest = field.partition(".")
-    return names.get(name, name) + dot + rest
+    options = RankOptions(
+        body.query,
+        body.documents,
+        body.top_n if body.top_n is not None else body.top_k,
+        body.return_documents,
+        truncation=Truncation(allowed=body.truncation is not False),
+    )
+    return await rank(exchange, options)
 
 
 def _document(item: Item, *, voyage: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from service.protocols.cohere.tokens import (
     detokenize,
     tokenize,
 )
-from service.protocols.openai.errors import OpenAIError, error_status, render_error
+from service.protocols.error_object import OpenAIError, error_status, render_error
 
 _EMBED = {
     "texts": {

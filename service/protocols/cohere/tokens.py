@@ -12,10 +12,10 @@ from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Truncation
 from service.http.delivery import Work
 from service.http.request_body import read_request
+from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
+from service.protocols.fields import MAX_IDS, IdLists, NonEmptyText, id_lists, invalid
 from service.protocols.lenient import Fields
-from service.protocols.native.decode import DecodeRequest, check_counts, decode_ids
-from service.protocols.native.fields import MAX_IDS, IdLists, NonEmptyText, id_lists, invalid
 from service.serialization.items import Expected, Format, Item
 
 _META = {"api_version": {"version": "1"}}
@@ -88,7 +88,7 @@ async def tokenize(request: Request) -> Response:
 
 
 async def _tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response:
-    (encoding,) = await exchange.tokenize(body.texts, _WHOLE, field=lambda _: "text", runs=False)
+    (encoding,) = await exchange.tokenize(body.texts, _WHOLE, place=lambda _: "text", runs=False)
     kept = [not special for special in encoding.special]
     exchange.value = _tokens
     style = exchange.style()
@@ -109,8 +109,7 @@ async def detokenize(request: Request) -> Response:
     check_counts(body.tokens, parsed.count, request.app.state.service.settings, "tokens")
     exchange = Exchange.open(request, parsed)
     exchange.alone, exchange.value = True, _text
-    native = DecodeRequest.model_construct(model=body.model, token_ids=body.tokens, skip_special_tokens=True)
-    return await exchange.in_time(decode_ids(exchange, native, "tokens"))
+    return await exchange.in_time(decode_ids(exchange, body.tokens, "tokens"))
 
 
 def _tokens(item: Item) -> dict[str, Any]:

@@ -6,38 +6,17 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, HeadInfo, HeadKind
-from model.errors import Unsupported
-from model.heads.spans import SpanLabels
-from model.tokenization.tokenizer import Text, Truncation
 from service.endpoints import Endpoint
-from service.engine.engine import Engine
-from service.http.request_body import ParsedRequest, read_request
+from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.labelling import (
-    EntityLabels,
-    LabelledView,
-    Labelling,
-    TextLabels,
-    TokenizedInput,
-    TokenLabels,
-)
-from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.encode_plan import plan_encode
+from service.protocols.fields import PositiveNumber, invalid
+from service.protocols.labelling import label
 from service.protocols.native.examples import EXAMPLES
-from service.protocols.native.fields import PositiveNumber, invalid
 from service.protocols.native.responses import MapsItem, Usage
-from service.protocols.native.routes import any_of, planning_steps, smaller_maps
-from service.protocols.native.schemas import NO_VECTORS, AttentionOptions, ModelRequest, WithInputs
-from service.protocols.needed_head import check_head
-from service.protocols.view import View
+from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest, WithInputs
 from service.serialization.items import Format
-
-_PREFIX = "attention."
-LABELLING_HEADS: tuple[HeadKind, ...] = ("classification", "token_classification")
-# Python steps to bound the bytes of a token's entity, and of a label's name.
-_STEPS_PER_TOKEN = 10
-_STEPS_PER_LABEL = 5
+from service.tasks.heads import check_head
+from service.tasks.label import HEADS, LabelOptions, choose_labelling
 
 
 class PredictRequest(ModelRequest, WithInputs):
@@ -121,65 +100,17 @@ async def predict(request: Request) -> Response:
     parsed = await read_request(request, PredictRequest)
     check_count(parsed.count, request.app.state.service.settings)
     exchange = Exchange.open(request, parsed)
+    exchange.decimals = None if parsed.body.attention is None else parsed.body.attention.decimals
     return await exchange.in_time(_predict(exchange, parsed.body))
 
 
 async def _predict(exchange: Exchange, body: PredictRequest) -> Response:
-    head = check_head(exchange.engine, exchange.state.engines, *LABELLING_HEADS)
-    return await label(exchange, body, head, _choose_labelling(exchange.engine, head, body))
-
-
-async def label(exchange: Exchange, body: PredictRequest, head: HeadInfo, labelling: Labelling) -> Response:
-    """Answer with what `labelling` makes of the logits of each input."""
-    info, maps = exchange.engine.info, body.attention
-    base = plan_encode(NO_VECTORS, info, info.default_task)
-    plan = None if maps is None else plan_attention(maps, info, base, prefix=_PREFIX)
-    truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
-    encodings = await exchange.tokenize(body.inputs, truncation)
-
-    def view(index: int, encoding: Encoding, text: Text) -> View:
-        plain = (base if plan is None else plan).view(index, encoding, text)
-        return LabelledView.of(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
-
-    steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_LABEL * len(head.labels)
-    steps += 0 if maps is None else planning_steps(maps, encodings)
-    views = await exchange.off_loop(
-        lambda: [view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
-        steps=steps,
-    )
-    style = exchange.style()
-    if maps is not None and plan is not None:
-        style = exchange.style(decimals=maps.decimals, unit=plan.unit, axes=plan.axes)
-    return await exchange.answer(style, encodings, views, _way_out(exchange.parsed, head, body))
-
-
-def _choose_labelling(engine: Engine, head: HeadInfo, body: PredictRequest) -> Labelling:
-    """Choose what to make of the logits; raises Unsupported for options of the other kind of classifier."""
-    if head.kind == "classification":
-        if body.is_overridden("aggregation"):
-            raise Unsupported(
-                f"aggregation is {body.aggregation}, which joins the tokens of a token_classification head, "
-                f'and the model "{engine.name}" labels whole texts: leave it out.',
-                field="aggregation",
-            )
-        return TextLabels(head, min(body.top_k or len(head.labels), len(head.labels)), body.raw_scores)
-    if body.top_k is not None:
-        raise Unsupported(
-            f"top_k is {body.top_k}, which chooses labels of a whole text, and the model "
-            f'"{engine.name}" labels tokens, each with one label: leave it out.',
-            field="top_k",
-        )
-    if body.aggregation == "none":
-        return TokenLabels(head, body.raw_scores)
-    return EntityLabels(head, SpanLabels.of(head.labels), body.aggregation, engine.subwords)
-
-
-def _way_out(parsed: ParsedRequest[PredictRequest], head: HeadInfo, body: PredictRequest) -> str:
-    """Suggest what would make this request's response smaller."""
-    ways = ["send fewer inputs"]
-    ways += ["lower `top_k`"] if head.kind == "classification" else ["send shorter texts"]
-    ways += [] if body.attention is None else smaller_maps(body.attention, parsed, _PREFIX)
-    return any_of(ways)
+    head = check_head(exchange.engine, exchange.state.engines, *HEADS)
+    options = LabelOptions(body.raw_scores, body.top_k, body.aggregation)
+    labelling = choose_labelling(exchange.engine, head, options)
+    exchange.names = ATTENTION_NAMES  # from here on: the labels have a `top_k`, too
+    maps = None if body.attention is None else body.attention.options
+    return await label(exchange, body.inputs, body.truncation, head, labelling, maps)
 
 
 ENDPOINTS = (

@@ -7,19 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.contract import Encoding, Role
-from model.tokenization.tokenizer import Text, Truncation
+from model.tokenization.tokenizer import Text
 from service.endpoints import Endpoint
-from service.http.json_body import MAX_INDICES
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.native.attention_plan import plan_attention
-from service.protocols.native.chunks import ChunkPlan
-from service.protocols.native.encode_plan import EncodePlan, choose_prompt, choose_task, plan_encode
 from service.protocols.native.examples import EXAMPLES
-from service.protocols.native.heads.sparse import plan_sparse
-from service.protocols.native.heads.token_vectors import TokenVectorsPlan, plan_token_vectors
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
     AttentionOptions,
@@ -27,15 +21,20 @@ from service.protocols.native.schemas import (
     EncodeRequest,
     InputsRequest,
 )
-from service.protocols.view import View
+from service.protocols.ways_out import any_of, smaller_maps
 from service.serialization.items import AnswerStyle
+from service.tasks.attend import STEPS_PER_TOKEN, plan_attention, planning_steps
+from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
+from service.tasks.embed import EncodePlan, plan_encode
+from service.tasks.prompts import choose_prompt, choose_task
+from service.tasks.sparse import plan_sparse
+from service.tasks.token_vectors import TokenVectorsPlan, plan_token_vectors
+from service.tasks.view import View
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)
 
 # Python steps to plan an input (measured).
 _STEPS_PER_INPUT = 30
-# Python steps to find a token's word and whether it is kept.
-_STEPS_PER_TOKEN = 5
 # Python steps to count the chunks of an input, of windows.
 _STEPS_PER_COUNT = 15
 # Python steps to find a chunk's tokens, and the bytes of its two pairs of numbers (measured).
@@ -46,7 +45,7 @@ _CHUNK_BYTES = 400
 async def encode(request: Request) -> Response:
     """Encode texts as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
     parsed = await _read(request, EncodeRequest)
-    check_number_format(parsed, None)
+    _check_number_format(parsed, None)
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_encode(exchange, parsed.body))
 
@@ -57,8 +56,9 @@ async def attention(request: Request) -> Response:
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
     parsed = await _read(request, AttentionRequest)
-    check_number_format(parsed, parsed.body)
+    _check_number_format(parsed, parsed.body)
     exchange = Exchange.open(request, parsed)
+    exchange.decimals = parsed.body.decimals
     return await exchange.in_time(_attention(exchange, parsed.body))
 
 
@@ -69,10 +69,10 @@ async def _read(request: Request, schema: type[NativeT]) -> ParsedRequest[Native
     return parsed
 
 
-def check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | None, prefix: str = "") -> None:
+def _check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | None) -> None:
     """Raise the 422 for `dtype=uint8` and `decimals` where they have no effect.
 
-    `maps` says which attention the response has, if any; `prefix` is where these options are in the body.
+    `maps` says which attention the response has, if any.
     """
     if maps is None or not maps.maps:
         refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
@@ -81,22 +81,21 @@ def check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | Non
     if parsed.format in BINARY and maps is not None and maps.is_overridden("decimals"):
         raise Problem(
             "invalid-request",
-            f"{prefix}decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: "
+            f"decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: "
             "leave it out.",
-            members={"field": f"{prefix}decimals"},
+            members={"field": "decimals"},
         )
 
 
 async def _tokenize(exchange: Exchange, body: InputsRequest, role: Role | None = None) -> list[Encoding]:
-    prompt = choose_prompt(body, exchange.engine.info)
-    truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
-    return await exchange.tokenize(body.inputs, truncation, prompt, role=role)
+    prompt = choose_prompt(exchange.engine.info, body.prompt_name, body.prompt)
+    return await exchange.tokenize(body.inputs, body.truncation, prompt, role=role)
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
     info = engine.info
-    task = choose_task(body, info)
+    task = choose_task(info, body.task)
     if body.role is not None:
         return await _encode_role(exchange, body, plan_token_vectors(engine, engines, task))
     plan = plan_encode(body.embeddings, info, task)
@@ -143,12 +142,12 @@ async def _split(
     Raises the 422 for too many of them, and the 413 for as many as make the response too large, before any
     text is split.
     """
-    tokens = _STEPS_PER_TOKEN * sum(map(len, encodings))
-    long = not chunks.counted and any(len(encoding) > MAX_INDICES for encoding in encodings)
+    tokens = STEPS_PER_TOKEN * sum(map(len, encodings))
+    long = not chunks.counted and any(len(encoding) > MAX_CHUNKS for encoding in encodings)
     await exchange.off_loop(
         lambda: chunks.check(encodings, texts), steps=_STEPS_PER_COUNT * len(encodings) + long * tokens
     )
-    counts = [min(chunks.most(encoding), MAX_INDICES) for encoding in encodings]
+    counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
     if chunks.counted:
         expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
         exchange.check_size(await exchange.bound(style, encodings, expected), way_out)
@@ -167,45 +166,17 @@ async def _split(
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     info = exchange.engine.info
-    embeddings = plan_encode(body.embeddings, info, choose_task(body, info))
-    plan = plan_attention(body, info, embeddings, exchange.parsed.dtype)
+    embeddings = plan_encode(body.embeddings, info, choose_task(info, body.task))
+    options = body.options
+    plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
     encodings = await _tokenize(exchange, body)
     views = await exchange.off_loop(
         lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
-        steps=planning_steps(body, encodings),
+        steps=planning_steps(options, encodings),
     )
-    style = exchange.style(decimals=body.decimals, unit=plan.unit, axes=plan.axes)
-    ways = ["send fewer inputs", *smaller_maps(body, exchange.parsed)]
+    style = exchange.style(unit=plan.unit, axes=plan.axes)
+    ways = ["send fewer inputs", *smaller_maps(options, exchange)]
     return await exchange.answer(style, encodings, views, any_of(ways))
-
-
-def planning_steps(maps: AttentionOptions, encodings: Sequence[Encoding]) -> int:
-    """Estimate the steps of planning these maps of all inputs."""
-    listed = sum(len(rows) for rows in (maps.queries, maps.keys) if rows != "all")
-    return listed * len(encodings) + _STEPS_PER_TOKEN * sum(map(len, encodings))
-
-
-def smaller_maps(maps: AttentionOptions, parsed: ParsedRequest[Any], prefix: str = "") -> list[str]:
-    """Suggest fields that would make the maps of a response smaller; at least one."""
-    ways = [f"choose fewer `{prefix}layers` or `{prefix}heads`"]
-    if maps.maps:
-        ways.append(f"choose fewer `{prefix}queries` or `{prefix}keys`")
-        ways += [f"`{prefix}aggregate` the heads"] if maps.aggregate == "none" else []
-        if maps.thumbnail is None:
-            ways += [f"set `{prefix}top_k` or `{prefix}thumbnail`"] if maps.top_k is None else []
-        else:
-            ways.append(f"lower `{prefix}thumbnail`")
-        if parsed.format not in BINARY:
-            ways += [f"lower `{prefix}decimals`"]
-            ways += ["accept application/x-npz"] if "npz" in parsed.body.formats else []
-        elif parsed.dtype == "float32":
-            ways.append("add ?dtype=float16" if maps.weights == "score" else "add ?dtype=uint8")
-    return ways
-
-
-def any_of(ways: Sequence[str]) -> str:
-    """Join two or more ways out as alternatives."""
-    return f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
 
 ENDPOINTS = (

@@ -1,16 +1,15 @@
 """Request schemas; the field descriptions are the API's documentation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 from model.contract import STATISTICS, Aggregate, Role, Statistic, Weights
-from model.tokenization.tokenizer import Side
+from model.tokenization.tokenizer import Side, Truncation
 from service.http.negotiation import FORMATS
-from service.protocols.native.chunks import Chunking, ChunksField
-from service.protocols.native.fields import (
+from service.protocols.fields import (
     AllOrIndices,
     CellCount,
     IndexList,
@@ -20,11 +19,11 @@ from service.protocols.native.fields import (
     at_most,
     invalid,
 )
+from service.protocols.native.chunks_field import ChunksField
 from service.serialization.items import Format
 from service.serialization.precision import Precision
-
-Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
-
+from service.tasks.attend import AttendOptions
+from service.tasks.embed import EmbedOptions, EncodeOutput, Pooling
 
 # How many unknown fields are described one by one.
 _UNKNOWN = 10
@@ -71,6 +70,11 @@ class ModelRequest(Options):
     truncation_side: Side | None = Field(
         None, description="The side from which tokens are removed; if left out, the model's own."
     )
+
+    @property
+    def truncation(self) -> Truncation:
+        """How texts are truncated."""
+        return Truncation(allowed=self.truncate, side=self.truncation_side)
 
     @model_validator(mode="after")
     def _truncated_somewhere(self) -> "ModelRequest":
@@ -120,7 +124,6 @@ class InputsRequest(TaskRequest, WithInputs):
 
 
 Output = Literal["sentence", "tokens"]
-EncodeOutput = Literal["sentence", "tokens", "sparse"]
 POOLING = Field(
     None,
     description="How token vectors are pooled; the model's own pooling by default. "
@@ -142,37 +145,6 @@ def _check_pooled(request: Options, outputs: Sequence[str]) -> None:
     for field in _OF_VECTORS:
         if request.is_overridden(field):
             raise invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
-
-
-@dataclass(frozen=True, slots=True)
-class FieldNames:
-    """What a request calls its options, for errors."""
-
-    dimensions: str = "dimensions"
-    normalize: str = "normalize"
-    precision: str = "precision"
-    chunks: str | None = "chunks"
-    """None if it cannot do without them."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingOptions:
-    """The embeddings that a request of either route asks for."""
-
-    outputs: Sequence[EncodeOutput]
-    pooling: Pooling | None
-    normalize: bool | None
-    dimensions: int | None
-    pooling_layers: Sequence[int] = (-1,)
-    layers: Sequence[int] = (-1,)
-    precision: Precision = "float32"
-    chunks: Chunking | None = None
-    names: FieldNames = FieldNames()
-
-
-NO_VECTORS = EmbeddingOptions((), pooling=None, normalize=None, dimensions=None)
-OWN_VECTORS = EmbeddingOptions(("sentence",), pooling=None, normalize=None, dimensions=None)
-"""The sentence vector that a model makes by itself."""
 
 
 class EncodeRequest(InputsRequest):
@@ -253,9 +225,9 @@ class EncodeRequest(InputsRequest):
             raise invalid("pooling_layers", "must be [-1] with chunks, which pool the last hidden state")
 
     @property
-    def embeddings(self) -> EmbeddingOptions:
+    def embeddings(self) -> EmbedOptions:
         """The requested embeddings."""
-        return EmbeddingOptions(
+        return EmbedOptions(
             self.outputs,
             self.pooling,
             self.normalize,
@@ -333,6 +305,11 @@ class AttentionOptions(Options):
     )
     decimals: WholeNumber = Field(6, ge=1, le=9, description="Decimals of maps and summaries in JSON.")
 
+    @property
+    def options(self) -> AttendOptions:
+        """The requested attention."""
+        return AttendOptions(**{field.name: getattr(self, field.name) for field in fields(AttendOptions)})
+
     @model_validator(mode="after")
     def _consistent(self) -> "AttentionOptions":
         if not self.summary and self.is_overridden("statistics"):
@@ -357,6 +334,10 @@ class AttentionOptions(Options):
                 raise invalid(field, 'has no effect with "maps": false: leave one of them out')
 
 
+ATTENTION_NAMES = {name: f"attention.{name}" for name in AttentionOptions.model_fields}
+"""What a request calls the options of its field `attention`."""
+
+
 class AttentionRequest(AttentionOptions, InputsRequest):
     """Texts to return attention maps for."""
 
@@ -373,6 +354,6 @@ class AttentionRequest(AttentionOptions, InputsRequest):
         return self
 
     @property
-    def embeddings(self) -> EmbeddingOptions:
+    def embeddings(self) -> EmbedOptions:
         """The requested embeddings, of the last layer."""
-        return EmbeddingOptions(self.outputs, self.pooling, self.normalize, self.dimensions)
+        return EmbedOptions(self.outputs, self.pooling, self.normalize, self.dimensions)

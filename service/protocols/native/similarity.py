@@ -2,32 +2,22 @@
 
 from typing import ClassVar
 
-import numpy as np
 from pydantic import BaseModel, Field, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import FloatArray, Output, Similarity
-from model.heads.similarity import similarity_blocks
-from model.tokenization.tokenizer import Truncation
+from model.contract import Similarity
 from service.endpoints import Endpoint
-from service.http.delivery import Delivery, Work
 from service.http.negotiation import refuse_uint8
 from service.http.request_body import read_request
+from service.protocols.comparing import compare
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.native.encode_plan import choose_prompt, choose_task, plan_encode
+from service.protocols.fields import TextList
 from service.protocols.native.examples import EXAMPLES
-from service.protocols.native.fields import TextList
 from service.protocols.native.responses import Usage
-from service.protocols.native.schemas import OWN_VECTORS, TaskRequest
-from service.serialization.answer_size import bound_alone
-from service.serialization.items import Format, Item
-
-_ARRAY = "similarities"
-# Products that take less time than handing them to a thread.
-_FEW_PRODUCTS = 2**18
-# Copies of the vectors while they are compared: those of the batches, an array of them, two of unit length.
-_COPIES = 4
+from service.protocols.native.schemas import TaskRequest
+from service.serialization.items import Format
+from service.tasks.compare import CompareOptions
 
 
 class SimilarityRequest(TaskRequest):
@@ -64,58 +54,13 @@ async def similarity(request: Request) -> Response:
     """Compare the sentence vectors of texts: with that of one text, or all with all."""
     parsed = await read_request(request, SimilarityRequest)
     refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
-    check_count(parsed.count, request.app.state.service.settings, SimilarityRequest.listed)
+    body = parsed.body
+    check_count(parsed.count, request.app.state.service.settings, body.listed)
     exchange = Exchange.open(request, parsed)
-    return await exchange.in_time(compare(exchange, parsed.body))
-
-
-async def compare(exchange: Exchange, body: SimilarityRequest) -> Response:
-    """Answer with the similarities of the texts."""
-    info = exchange.engine.info
-    plan = plan_encode(OWN_VECTORS, info, choose_task(body, info))
-    prompt = choose_prompt(body, info)
-    texts = len(body.texts)
-    shape = (texts, texts) if body.source is None else (texts,)
-    style = exchange.style(listed=False)
-    size = bound_alone(style, {_ARRAY: shape})
-    exchange.reserve_answer(style, size, _way_out(body, binary=style.binary))
-    first = () if body.source is None else (body.source,)
-    exchange.reserve_arrays((texts + len(first), plan.sentence_size), copies=_COPIES)
-    encodings = await exchange.tokenize(
-        [*first, *body.texts],
-        Truncation(allowed=body.truncate, side=body.truncation_side),
-        prompt,
-        lambda i: f"texts.{i - len(first)}" if i >= len(first) else "source",
+    options = CompareOptions(
+        body.texts, body.source, body.function, body.task, body.prompt_name, body.prompt, body.truncation
     )
-    delivery = exchange.delivery(style, Work.of(encodings), size)
-    result = await exchange.run(delivery, encodings, [plan.want(encoding) for encoding in encodings])
-    function = body.function or info.similarity
-    similarities = await _compare(delivery, function, result.outputs, len(first))
-    item = Item({"function": function}, {_ARRAY: similarities.reshape(shape)})
-    return await delivery.deliver([item])
-
-
-async def _compare(
-    delivery: Delivery, function: Similarity, outputs: list[Output], sources: int
-) -> FloatArray:
-    """Compare the first vectors, or all if `sources` is 0, with the others; a step at a time."""
-    vectors = np.stack([output.sentence for output in outputs if output.sentence is not None])
-    rows, others = vectors[: sources or None], vectors[sources:]
-    similarities = np.empty((len(rows), len(others)), np.float32)
-    blocks = similarity_blocks(function, rows, others)
-    short, done = len(rows) * others.size <= _FEW_PRODUCTS, 0
-    while (block := await delivery.serialize(lambda: next(blocks, None), short=short)) is not None:
-        similarities[done : done + len(block)] = block
-        done += len(block)
-    return similarities
-
-
-def _way_out(body: SimilarityRequest, *, binary: bool) -> str:
-    """Suggest what would make this request's response smaller."""
-    ways = ["send fewer `texts`"]
-    ways += ["compare them with one `source`"] if body.source is None else []
-    ways += [] if binary else ["accept application/x-npz"]
-    return ", or ".join(ways)
+    return await exchange.in_time(compare(exchange, options))
 
 
 ENDPOINTS = (

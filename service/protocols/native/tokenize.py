@@ -1,23 +1,21 @@
 """`POST /tokenize`: the tokens that `/encode` would run."""
 
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding
-from model.tokenization.tokenizer import Truncation
 from service.endpoints import Endpoint
 from service.http.delivery import Work
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.native.encode_plan import choose_prompt
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
 from service.serialization.items import Expected, Format, Item, columns
+from service.tasks.prompts import choose_prompt
+from service.tasks.tokens import without_special
 
 # Python steps to leave a token out of each column.
 _STEPS_PER_TOKEN = 6
@@ -51,13 +49,12 @@ async def tokenize(request: Request) -> Response:
 
 
 async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
-    prompt = choose_prompt(body, exchange.engine.info)
-    truncation = Truncation(allowed=body.truncate, side=body.truncation_side)
-    encodings = await exchange.tokenize(body.inputs, truncation, prompt, runs=False)
+    prompt = choose_prompt(exchange.engine.info, body.prompt_name, body.prompt)
+    encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, runs=False)
     kept = encodings
     if body.special_tokens == "drop":
         kept = await exchange.off_loop(
-            lambda: [_without_special(encoding) for encoding in encodings],
+            lambda: [without_special(encoding) for encoding in encodings],
             steps=_STEPS_PER_TOKEN * sum(map(len, encodings)),
         )
     style = exchange.style()
@@ -66,20 +63,6 @@ async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
     work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
     items = (Item(columns(index, encoding), {}) for index, encoding in enumerate(kept))
     return await exchange.delivery(style, work, size).deliver(items)
-
-
-def _without_special(encoding: Encoding) -> Encoding:
-    """Leave out the special tokens; `original_length` and `truncated` remain those of the whole input."""
-    kept = [i for i, special in enumerate(encoding.special) if not special]
-    return replace(
-        encoding,
-        token_ids=[encoding.token_ids[i] for i in kept],
-        segment_ids=[encoding.segment_ids[i] for i in kept],
-        tokens=[encoding.tokens[i] for i in kept],
-        offsets=[encoding.offsets[i] for i in kept],
-        word_ids=[encoding.word_ids[i] for i in kept],
-        special=[False] * len(kept),
-    )
 
 
 ENDPOINTS = (

@@ -8,12 +8,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 
 from model.tokenization.tokenizer import Text
+from service.echo import cut
 from service.http.request_body import NO_CODING, SPLIT, parse_body, receive_body, too_large
 from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING
-from service.problems import Problem, cut, from_validation_error
-from service.protocols.native.fields import MAX_IDS
+from service.problems import Problem, from_validation_error
+from service.protocols.fields import MAX_IDS
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InferenceParameters, InferenceRequest
 from service.protocols.oip.tensors import Ids, read_inputs, text_of

@@ -14,13 +14,13 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.http.delivery import Work
 from service.http.request_body import ParsedRequest
 from service.protocols.exchange import Exchange
-from service.protocols.native.encode_plan import choose_prompt, plan_encode
-from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
 from service.protocols.oip.body import CODINGS, HEADER_LENGTH, OUTPUT, Inference, read_inference
 from service.protocols.oip.models import VERSION, find_engine
 from service.protocols.oip.tensors import Ids
 from service.protocols.texts_or_ids import Listed, tokenize_inputs
 from service.serialization.items import Expected, Item
+from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.prompts import choose_prompt
 
 _FEWER = "send fewer texts, or set the parameter `dimensions`"
 # Copies of the vectors: those of the batches, and an array of them.
@@ -43,7 +43,7 @@ async def infer(request: Request) -> Response:
 
 async def _infer(exchange: Exchange, body: Inference) -> Response:
     info, asked = exchange.engine.info, body.parameters
-    options = EmbeddingOptions(("sentence",), None, asked.normalize, asked.dimensions)
+    options = EmbedOptions(normalize=asked.normalize, dimensions=asked.dimensions)
     plan = plan_encode(options, info, info.default_task)
     encodings = await _tokenize(exchange, body)
     shape = (len(encodings), plan.sentence_size)
@@ -69,8 +69,7 @@ async def _infer(exchange: Exchange, body: Inference) -> Response:
 
 
 async def _tokenize(exchange: Exchange, body: Inference) -> list[Encoding]:
-    asked = PromptRequest.model_construct(prompt_name=body.parameters.prompt_name)
-    prompt = choose_prompt(asked, exchange.engine.info)
+    prompt = choose_prompt(exchange.engine.info, body.parameters.prompt_name)
     truncation = Truncation(allowed=body.parameters.truncate)
     if isinstance(body.inputs[0], list):
         ids = cast(Sequence[Ids], body.inputs)

@@ -4,12 +4,13 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.echo import cut
 from service.engine.engine import Engine
 from service.http.error_responses import no_route, wrong_method
 from service.http.request_body import parse_body, receive_body
 from service.lifecycle import VERSION as SERVER_VERSION
 from service.lifecycle import ServiceState
-from service.problems import Problem, cut, from_validation_error
+from service.problems import Problem, from_validation_error
 from service.protocols.json_response import JSON, json_response
 from service.protocols.oip.body import OUTPUT
 from service.protocols.oip.schemas import (

@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
+from service.protocols.fields import PositiveNumber, at_most
 from service.protocols.lenient import Fields
-from service.protocols.native.fields import PositiveNumber, at_most
 
 # More than there are inputs or outputs: a longer list is refused without reading all of it.
 _MOST_TENSORS = 16

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from model.tokenization.tokenizer import Text
 from service.protocols.exchange import check_count
-from service.protocols.native.fields import MAX_IDS, first_other
+from service.protocols.fields import MAX_IDS, first_other
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InputTensor, Tensor
 from service.settings import Settings

@@ -14,22 +14,21 @@ from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
+from service.protocols.fields import PositiveNumber, first_other, invalid
 from service.protocols.lenient import Fields
-from service.protocols.native.chunks import NoTokens
-from service.protocols.native.encode_plan import choose_prompt, plan_encode
-from service.protocols.native.fields import PositiveNumber, first_other, invalid
-from service.protocols.native.schemas import EmbeddingOptions, FieldNames, PromptRequest
 from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
 from service.protocols.openai.fields import Numbers
-from service.protocols.purposes import find_prompt
-from service.protocols.view import View
 from service.serialization.items import Expected, Format, Item
 from service.serialization.precision import Precision
+from service.tasks.chunks import NoTokens
+from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.prompts import choose_prompt, find_prompt
+from service.tasks.view import View
 
 _FEWER = "send fewer documents, or ask for a smaller `output_dimension`"
 # Python steps to find the tokens of a part, and of a token (measured for `chunks` of `/encode`).
 _STEPS_PER_PART, _STEPS_PER_TOKEN = 30, 5
-_FIELDS = FieldNames("output_dimension", precision="output_dtype", chunks=None)
+_NAMES = {"dimensions": "output_dimension", "precision": "output_dtype"}
 _WHOLE = Truncation(allowed=False)
 
 
@@ -115,7 +114,7 @@ async def contextualized(request: Request) -> Response:
     parsed = await read_request(request, ContextualizedRequest)
     check_count(parsed.count, request.app.state.service.settings)
     exchange = Exchange.open(request, parsed)
-    exchange.cutting = ""
+    exchange.cutting, exchange.names = "", _NAMES
     return await exchange.in_time(_embed(exchange, parsed.body))
 
 
@@ -144,14 +143,13 @@ def _plan(index: int, encoding: Encoding, body: ContextualizedRequest, info: Mod
     """Plan one document; raises the problem of a part without tokens."""
     parts = body.inputs[index]
     spans = tuple(pairwise(accumulate(map(len, parts), initial=0)))
-    options = EmbeddingOptions(
+    options = EmbedOptions(
         (),
-        None,
         normalize=True,
         dimensions=body.output_dimension,
         precision=body.precision,
         chunks=spans,
-        names=_FIELDS,
+        chunks_needed=True,
     )
     plan = plan_encode(options, info, info.default_task)
     try:
@@ -165,7 +163,7 @@ def _plan(index: int, encoding: Encoding, body: ContextualizedRequest, info: Mod
 
 def _choose_prompt(body: ContextualizedRequest, info: ModelInfo) -> str:
     if body.input_type is None:
-        return choose_prompt(PromptRequest.model_construct(), info)
+        return choose_prompt(info)
     name = find_prompt("input_type", body.input_type, info)
     return "" if name is None else info.prompts[name]
 

@@ -16,19 +16,19 @@ from starlette.responses import Response
 from model.contract import Encoding, ModelInfo, Role
 from model.errors import InputTooLong, OutOfRange
 from model.tokenization.tokenizer import Truncation
+from service.echo import cut
 from service.http.request_body import read_request
-from service.problems import Problem, cut
+from service.problems import Problem
 from service.protocols.exchange import SEVERAL, Exchange
-from service.protocols.native.chunks import NoTokens
-from service.protocols.native.encode_plan import choose_prompt, plan_encode
-from service.protocols.native.heads.token_vectors import plan_token_vectors
-from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
 from service.protocols.openai.fields import EmbeddingsRequest
-from service.protocols.purposes import find_prompt, role_of
 from service.protocols.texts_or_ids import Listed, TextOrIds, check_inputs, tokenize_inputs
-from service.protocols.view import View
 from service.serialization.items import Expected, Item
 from service.serialization.json_arrays import array_text
+from service.tasks.chunks import NoTokens
+from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.prompts import choose_prompt, find_prompt, role_of
+from service.tasks.token_vectors import plan_token_vectors
+from service.tasks.view import View
 
 _FEWER = "send fewer inputs, or ask for fewer `dimensions`"
 _JOIN = "join some of them, or send the text to /encode with `chunks`"
@@ -85,7 +85,7 @@ async def embeddings(request: Request) -> Response:
     check_inputs(body.input, parsed.count, request.app.state.service.settings, "input", way_out)
     exchange = Exchange.open(request, parsed)
     exchange.frame = partial(frame, exchange.engine.name)
-    exchange.cutting = body.cutting
+    exchange.cutting, exchange.names = body.cutting, body.names
     if body.return_multivector:
         return await exchange.in_time(_embed_tokens(exchange, body))
     work = _embed_parts(exchange, body) if body.late_chunking else _embed(exchange, body)
@@ -94,14 +94,7 @@ async def embeddings(request: Request) -> Response:
 
 async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     info = exchange.engine.info
-    options = EmbeddingOptions(
-        ("sentence",),
-        None,
-        body.normalized,
-        body.size,
-        precision=body.precision,
-        names=body.names,
-    )
+    options = EmbedOptions(normalize=body.normalized, dimensions=body.size, precision=body.precision)
     plan = plan_encode(options, info, _choose_task(body, info))
     prompt = _choose_prompt(body, info)
     truncation = Truncation(allowed=body.may_truncate)
@@ -156,14 +149,8 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     parts = _texts(body, "late_chunking")
     info, spans = exchange.engine.info, tuple(pairwise(accumulate(map(len, parts), initial=0)))
     whole = "".join(parts)
-    options = EmbeddingOptions(
-        (),
-        None,
-        body.normalized,
-        body.size,
-        precision=body.precision,
-        chunks=spans,
-        names=body.names,
+    options = EmbedOptions(
+        (), normalize=body.normalized, dimensions=body.size, precision=body.precision, chunks=spans
     )
     plan = plan_encode(options, info, _choose_task(body, info))
     truncation = Truncation(allowed=body.may_truncate)
@@ -218,7 +205,7 @@ def _choose_prompt(body: EmbeddingsRequest, info: ModelInfo) -> str:
     given = {field: purpose for field, purpose in purposes.items() if purpose is not None}
     names = {field: find_prompt(field, purpose, info) for field, purpose in given.items()}
     if body.prompt_name is not None or not given:
-        prompt = choose_prompt(PromptRequest.model_construct(prompt_name=body.prompt_name), info)
+        prompt = choose_prompt(info, body.prompt_name)
         names["prompt_name"] = body.prompt_name
     else:
         prompt = info.prompts[name] if (name := next(filter(None, names.values()), None)) else ""

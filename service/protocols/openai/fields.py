@@ -14,9 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+from service.protocols.fields import MAX_IDS, PositiveNumber, invalid
 from service.protocols.lenient import Fields, contradiction
-from service.protocols.native.fields import MAX_IDS, PositiveNumber, invalid
-from service.protocols.native.schemas import FieldNames
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
 from service.serialization.items import Format
 from service.serialization.precision import Precision
@@ -151,11 +150,16 @@ class EmbeddingsRequest(Fields):
         return self.dimensions if self.dimensions is not None else self.output_dimension
 
     @property
-    def names(self) -> FieldNames:
-        """The fields that a request has for its options, for errors."""
+    def names(self) -> dict[str, str]:
+        """What a request calls options, where it has other names."""
         size = "output_dimension" if self.dimensions is None and self.output_dimension else "dimensions"
         numbers = [name for name in _TYPES if getattr(self, name) not in (None, "float", "base64")]
-        return FieldNames(size, "normalized", next(iter(numbers), "output_dtype"), "late_chunking")
+        return {
+            "dimensions": size,
+            "normalize": "normalized",
+            "precision": next(iter(numbers), "output_dtype"),
+            "chunks": "late_chunking",
+        }
 
     @property
     def may_truncate(self) -> bool:

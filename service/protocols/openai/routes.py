@@ -3,13 +3,13 @@
 from functools import partial
 
 from service.endpoints import Endpoint
+from service.protocols.error_object import OpenAIError, error_status, render_error
 from service.protocols.openai.contextualized import (
     ContextualizedRequest,
     ContextualizedResponse,
     contextualized,
 )
 from service.protocols.openai.embeddings import EmbeddingsResponse, embeddings
-from service.protocols.openai.errors import OpenAIError, error_status, render_error
 from service.protocols.openai.fields import EmbeddingsRequest
 from service.protocols.openai.models import ModelList, OneModel, model, models
 

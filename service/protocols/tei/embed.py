@@ -12,18 +12,18 @@ from starlette.responses import Response
 from model.contract import Encoding
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange
-from service.protocols.native.encode_plan import EncodePlan, choose_prompt, plan_encode
-from service.protocols.native.fields import MAX_IDS, PositiveNumber
-from service.protocols.native.heads.sparse import plan_sparse
-from service.protocols.native.schemas import NO_VECTORS, EmbeddingOptions, PromptRequest
+from service.protocols.fields import MAX_IDS, PositiveNumber
 from service.protocols.tei.errors import EmptyInput
 from service.protocols.tei.fields import PROMPT_NAME, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
 from service.protocols.texts_or_ids import TextsOrIds, check_inputs, tokenize_inputs
-from service.protocols.view import View
 from service.serialization.items import Expected, Item
+from service.tasks.embed import NO_VECTORS, EmbedOptions, EncodePlan, plan_encode
+from service.tasks.prompts import choose_prompt
+from service.tasks.sparse import plan_sparse
+from service.tasks.view import View
 
-_ALL_TOKENS = EmbeddingOptions(("tokens",), pooling=None, normalize=None, dimensions=None)
+_ALL_TOKENS = EmbedOptions(("tokens",))
 _FEWER = "send fewer or shorter inputs"
 # With its punctuation: the names of a word's fields.
 _WORD_BYTES = 24
@@ -89,7 +89,7 @@ async def _open(request: Request, schema: type[Any]) -> tuple[Exchange, Any]:
 
 
 async def _embed(exchange: Exchange, body: EmbedRequest) -> Response:
-    options = EmbeddingOptions(("sentence",), None, body.normalize, body.dimensions)
+    options = EmbedOptions(normalize=body.normalize, dimensions=body.dimensions)
     plan = _plan(exchange, options)
     encodings = await _tokenize(exchange, body)
     exchange.value = _embedding
@@ -116,7 +116,7 @@ async def _embed_sparse(exchange: Exchange, body: EmbedAllRequest) -> Response:
     return add_headers(response, exchange, _characters(body))
 
 
-def _plan(exchange: Exchange, options: EmbeddingOptions) -> EncodePlan:
+def _plan(exchange: Exchange, options: EmbedOptions) -> EncodePlan:
     info = exchange.engine.info
     return plan_encode(options, info, info.default_task)
 
@@ -126,8 +126,7 @@ def _views(plan: EncodePlan, encodings: Sequence[Encoding]) -> list[View]:
 
 
 async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:
-    prompted = PromptRequest.model_construct(prompt_name=body.prompt_name)
-    prompt = choose_prompt(prompted, exchange.engine.info)
+    prompt = choose_prompt(exchange.engine.info, body.prompt_name)
     return await tokenize_inputs(exchange, body.inputs, body.truncation, prompt, "inputs")
 
 

@@ -14,8 +14,8 @@ from pydantic import (
 )
 
 from model.tokenization.tokenizer import Side, Text, Truncation
+from service.protocols.fields import IdLists, id_lists, invalid
 from service.protocols.lenient import Fields
-from service.protocols.native.fields import IdLists, id_lists, invalid
 from service.protocols.texts_or_ids import Listed
 from service.serialization.items import Format
 

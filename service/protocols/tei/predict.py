@@ -13,15 +13,15 @@ from model.heads.spans import SpanLabels
 from service.http.request_body import read_request
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.labelling import Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput, written
+from service.protocols.fields import PositiveNumber
+from service.protocols.labelling import label
 from service.protocols.lenient import Fields
-from service.protocols.native.fields import PositiveNumber
-from service.protocols.native.predict import LABELLING_HEADS, PredictRequest, label
-from service.protocols.needed_head import check_head
 from service.protocols.tei.errors import EmptyInput
 from service.protocols.tei.fields import TeiRequest, TextsOrPairs, Truncated
 from service.protocols.tei.headers import add_headers
 from service.serialization.items import Item
+from service.tasks.heads import check_head
+from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput
 
 
 class LabelParameters(Fields):
@@ -85,7 +85,7 @@ class HubEntities(EntityLabels):
             }
             for one in self.find(logits, reading)
         ]
-        return {"entities": written(entities)}, {}
+        return {"entities": entities}, {}
 
 
 async def predict(request: Request) -> Response:
@@ -101,7 +101,7 @@ async def predict(request: Request) -> Response:
 
 
 async def _predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
-    head = check_head(exchange.engine, exchange.state.engines, *LABELLING_HEADS)
+    head = check_head(exchange.engine, exchange.state.engines, *HEADS)
     labelling = _labelling(exchange, head, body)
     entities = head.kind == "token_classification"
     alone = body.inputs.flat and (body.parameters is None or entities)
@@ -111,13 +111,7 @@ async def _predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
         return item.columns[column]
 
     exchange.value, exchange.alone = value, alone
-    native = PredictRequest.model_construct(
-        model=body.model,
-        inputs=body.inputs.inputs,
-        truncate=body.truncate,
-        truncation_side=body.side,
-    )
-    response = await label(exchange, native, head, labelling)
+    response = await label(exchange, body.inputs.inputs, body.truncation, head, labelling)
     texts = (text if isinstance(text, str) else "".join(text) for text in body.inputs.inputs)
     return add_headers(response, exchange, sum(map(len, texts)))
 

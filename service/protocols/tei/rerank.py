@@ -7,15 +7,15 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.errors import Unsupported
 from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.native.rerank import RerankRequest, rank
-from service.protocols.ranking import choose_method
+from service.protocols.reranking import rank
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import Strings, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
 from service.serialization.items import Item
+from service.tasks.errors import OptionError
+from service.tasks.rank import RankOptions, choose_method
 
 
 class TeiRerankRequest(TeiRequest, Truncated):
@@ -53,22 +53,23 @@ async def rerank(request: Request) -> Response:
 
 async def _rerank(exchange: Exchange, body: TeiRerankRequest) -> Response:
     if choose_method(exchange.engine, exchange.state.engines) == "bi-encoder":
-        raise Unsupported(
-            f'The model "{exchange.engine.name}" is not a re-ranker model; the native form of /rerank ranks '
-            "by its sentence vectors.",
-            field="model",
+        raise OptionError(
+            lambda _: (
+                f'The model "{exchange.engine.name}" is not a re-ranker model; the native form of '
+                "/rerank ranks by its sentence vectors."
+            ),
+            option="model",
+            kind="unsupported",
         )
-    native = RerankRequest.model_construct(
-        model=body.model,
-        query=body.query,
-        texts=body.texts,
-        raw_scores=body.raw_scores,
+    exchange.value, exchange.names = _rank, {"return_texts": "return_text"}
+    options = RankOptions(
+        body.query,
+        body.texts,
         return_texts=body.return_text,
-        truncate=body.truncate,
-        truncation_side=body.side,
+        raw_scores=body.raw_scores,
+        truncation=body.truncation,
     )
-    exchange.value = _rank
-    response = await rank(exchange, native)
+    response = await rank(exchange, options)
     return add_headers(response, exchange, _characters(body.query, body.texts))
 
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from service.http.request_body import read_body
 from service.lifecycle import ServiceState
-from service.protocols.native.fields import MAX_IDS
+from service.protocols.fields import MAX_IDS
 from service.protocols.tei.embed import embed, embed_sparse
 from service.protocols.tei.fields import TeiRequest
 from service.protocols.tei.predict import predict

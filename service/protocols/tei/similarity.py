@@ -7,13 +7,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.http.request_body import read_request
+from service.protocols.comparing import compare
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.lenient import Fields
-from service.protocols.native.similarity import SimilarityRequest, compare
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, Strings, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
 from service.serialization.items import Item
+from service.tasks.compare import CompareOptions
 
 
 class Sentences(Fields):
@@ -58,17 +59,15 @@ async def similarity(request: Request) -> Response:
 
 async def _similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Response:
     inputs, options = body.inputs, body.parameters
-    native = SimilarityRequest.model_construct(
-        model=body.model,
-        source=inputs.source_sentence,
-        texts=inputs.sentences,
-        function="cosine",
-        truncate=options.truncate,
-        truncation_side=options.side,
-        prompt_name=options.prompt_name,
-    )
     exchange.value = _similarities
-    response = await compare(exchange, native)
+    asked = CompareOptions(
+        inputs.sentences,
+        inputs.source_sentence,
+        "cosine",
+        prompt_name=options.prompt_name,
+        truncation=options.truncation,
+    )
+    response = await compare(exchange, asked)
     return add_headers(response, exchange, sum(map(len, (inputs.source_sentence, *inputs.sentences))))
 
 

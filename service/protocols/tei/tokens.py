@@ -13,15 +13,14 @@ from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Truncation
 from service.http.delivery import Work
 from service.http.request_body import read_request
+from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange, check_count
-from service.protocols.native.decode import DecodeRequest, check_counts, decode_ids
-from service.protocols.native.encode_plan import choose_prompt
-from service.protocols.native.fields import MAX_IDS
-from service.protocols.native.schemas import PromptRequest
+from service.protocols.fields import MAX_IDS
 from service.protocols.tei.errors import EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TeiRequest, TextOrTexts
 from service.serialization.answer_size import bound
 from service.serialization.items import Expected, Item
+from service.tasks.prompts import choose_prompt
 
 # With its punctuation: the names of a token's fields, its id and its two offsets.
 _TOKEN_BYTES = 110
@@ -75,7 +74,7 @@ async def tokenize(request: Request) -> Response:
 
 
 async def _tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
-    prompt = choose_prompt(PromptRequest.model_construct(prompt_name=body.prompt_name), exchange.engine.info)
+    prompt = choose_prompt(exchange.engine.info, body.prompt_name)
     # As part of the texts, so that offsets count from its start; its bytes count as those of a query do.
     texts = [prompt + text for text in body.inputs]
     encodings = await exchange.tokenize(texts, _WHOLE, query=prompt, runs=False)
@@ -144,10 +143,8 @@ async def decode(request: Request) -> Response:
         raise EmptyList("ids")
     exchange = Exchange.open(request, parsed)
     exchange.value = _text
-    native = DecodeRequest.model_construct(
-        model=body.model, token_ids=body.ids, skip_special_tokens=body.skip_special_tokens
-    )
-    return await exchange.in_time(decode_ids(exchange, native, "ids"))
+    skip = body.skip_special_tokens
+    return await exchange.in_time(decode_ids(exchange, body.ids, "ids", skip_special_tokens=skip))
 
 
 def _text(item: Item) -> Any:

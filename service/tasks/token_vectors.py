@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from model.contract import Encoding, Output
 from model.heads.late_interaction import want_vectors
 from service.engine.engine import Engine
-from service.protocols.needed_head import check_head
-from service.protocols.view import View
 from service.serialization.items import Expected, Item, columns
+from service.tasks.heads import check_head
+from service.tasks.view import View
 
 
 class TokenVectorsView(View):
@@ -46,7 +46,7 @@ class TokenVectorsPlan:
 def plan_token_vectors(
     engine: Engine, engines: Mapping[str, Engine], task: str | None, needs: str = "role"
 ) -> TokenVectorsPlan:
-    """Check that a model is one of late interaction; raises Unsupported, naming those of `engines` that are.
+    """Check that a model is one of late interaction; raises OptionError, naming those of `engines` that are.
 
     `task` is as `choose_task` returns it, and `needs` names the field that needs such a model.
     """

@@ -1,11 +1,11 @@
-"""Refuses models without the head that a route needs."""
+"""Refuses models without the head that a task needs."""
 
 from collections.abc import Mapping, Sequence
 
 from model.contract import HeadInfo, HeadKind
-from model.errors import Unsupported
+from service.echo import cut
 from service.engine.engine import Engine
-from service.problems import cut
+from service.tasks.errors import OptionError
 
 _LISTED = 10
 _CHECKPOINTS: dict[HeadKind, str] = {
@@ -21,16 +21,19 @@ def check_head(
 ) -> HeadInfo:
     """Return the head of a model if it is of one of these kinds, which what `needs` names needs.
 
-    Raises Unsupported for any other model, naming those of the served `engines` that have such a head, or
+    Raises OptionError for any other model, naming those of the served `engines` that have such a head, or
     what kind of checkpoint does.
     """
     head = engine.info.head
     if head is not None and head.kind in kinds:
         return head
     needed = " or ".join(f"{kind} head" for kind in kinds)
-    raise Unsupported(
-        f'The model "{engine.name}" has no {needed}, which {needs} needs: {_way_out(engines, kinds)}.',
-        field="model",
+    raise OptionError(
+        lambda _: (
+            f'The model "{engine.name}" has no {needed}, which {needs} needs: {_way_out(engines, kinds)}.'
+        ),
+        option="model",
+        kind="unsupported",
     )
 
 

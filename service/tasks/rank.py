@@ -1,22 +1,60 @@
-"""How `/rerank` scores texts with each kind of model, and keeps the best."""
+"""Texts in the order in which they match a query, by each kind of model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal
 
 import numpy as np
 
 from model.contract import FloatArray, HeadInfo, ModelInfo, Output
-from model.errors import Unsupported
+from model.tokenization.tokenizer import Truncation
 from service.engine.engine import Engine
-from service.protocols.needed_head import choose_from
+from service.tasks.attend import AttendOptions
+from service.tasks.errors import OptionError
+from service.tasks.heads import choose_from
 
 Method = Literal["cross-encoder", "late-interaction", "bi-encoder"]
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """Texts to rank by how well they match a query."""
+
+    query: str
+    texts: Sequence[str]
+    top_n: int | None = None
+    """How many to return, the best first; all if None."""
+    return_texts: bool = False
+    raw_scores: bool = False
+    """Whether to return the logits of a cross-encoder."""
+    attend: AttendOptions | None = None
+    """The attention of each pair that is returned; only of cross-encoders."""
+    truncation: Truncation = field(default_factory=Truncation)
+
+    @property
+    def count(self) -> int:
+        """How many texts are returned."""
+        return min(self.top_n or len(self.texts), len(self.texts))
+
+    def check_method(self, method: Method) -> None:
+        """Raise OptionError for options that only models of pairs have."""
+        asked = {"raw_scores": self.raw_scores, "attention": self.attend is not None}
+        option = next((option for option, given in asked.items() if given), None)
+        if option is not None and method != "cross-encoder":
+            raise OptionError(
+                lambda name: (
+                    f"{name(option)} is for cross-encoders, which read a query and a text as a pair, and the "
+                    f"method of this model is {method}: leave it out."
+                ),
+                option=option,
+                kind="unsupported",
+            )
+
+
 def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
-    """Return how a model ranks texts; raises Unsupported for one that does not.
+    """Return how a model ranks texts; raises OptionError for one that does not.
 
     The error says why, and names those of the served `engines` that rank texts.
     """
@@ -30,7 +68,9 @@ def choose_method(engine: Engine, engines: Mapping[str, Engine]) -> Method:
         reason = f"sorts texts into {len(head.labels)} classes, which have no order: ask /predict for them"
     else:
         reason = f"does not rank texts: {engine.info.no_ranking}"
-    raise Unsupported(f'The model "{engine.name}" {reason}{others}.', field="model")
+    raise OptionError(
+        lambda _: f'The model "{engine.name}" {reason}{others}.', option="model", kind="unsupported"
+    )
 
 
 def _method_of(info: ModelInfo) -> Method | None:

@@ -1,4 +1,4 @@
-"""Late chunking: how a request splits its texts, and the tokens of each part.
+"""Late chunking: how texts are split, and the tokens of each part.
 
 A token belongs to the chunk that holds its first character, white space aside: some tokenizers count the
 space before a word as part of it. Special tokens and those of a prompt belong to none.
@@ -6,25 +6,21 @@ space before a word as part of it. Special tokens and those of a prompt belong t
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, islice
-from operator import lt
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import PlainValidator, WithJsonSchema
 
 from model.contract import ChunksWant, Encoding
 from model.tokenization.sentences import sentences
 from model.tokenization.tokenizer import Text
-from service.http.json_body import MAX_INDICES, REST
-from service.problems import Problem, cut
-from service.protocols.native.fields import invalid, whole_number
+from service.tasks.errors import Names, OptionError
 
 Span = tuple[int, int]
 """A half-open range."""
-# Spans that are checked in one go.
-_AT_A_TIME = 256
+MAX_CHUNKS = 4096
+"""The chunks that one text may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,90 +46,11 @@ class Windows:
 Chunking = Literal["sentences"] | Windows | tuple[Span, ...]
 
 
-def _chunking(value: object) -> Chunking:
-    if value == "sentences":
-        return "sentences"
-    if isinstance(value, dict):
-        return _windows(value)
-    if isinstance(value, list) and value:
-        if len(value) > MAX_INDICES:
-            raise invalid("chunks", f"has {len(value)} items and the limit is {MAX_INDICES}: {REST}")
-        return tuple(_spans(value))
-    raise invalid(
-        "chunks",
-        'must be "sentences", an object such as {"tokens": 64, "overlap": 16}, or a list of at least one '
-        "[start, end]",
-    )
-
-
-def _windows(value: dict[str, object]) -> Windows:
-    if unknown := value.keys() - {"tokens", "overlap"}:
-        raise invalid("chunks", f'has the unknown field "{cut(min(unknown))}": choose tokens and overlap')
-    if "tokens" not in value:
-        raise invalid("chunks.tokens", "is missing: say how many tokens a chunk has")
-    tokens = whole_number(value["tokens"], "chunks.tokens")
-    overlap = whole_number(value.get("overlap", 0), "chunks.overlap")
-    if tokens < 1:
-        raise invalid("chunks.tokens", f"is {tokens}, and a chunk has at least 1 token")
-    if not 0 <= overlap < tokens:
-        raise invalid("chunks.overlap", f"is {overlap}: choose 0 to {tokens - 1}, less than tokens")
-    return Windows(tokens, overlap)
-
-
-def _spans(value: list[Any]) -> list[Span]:
-    """Check spans, of which there may be thousands, many at a time until one of some is not a plain one."""
-    spans = list[Span]()
-    for start in range(0, len(value), _AT_A_TIME):
-        some = value[start : start + _AT_A_TIME]
-        spans += _plain_spans(some) or [_span(number, span) for number, span in enumerate(some, start)]
-    return spans
-
-
-def _plain_spans(value: list[Any]) -> list[Span] | None:
-    """Return spans if all are pairs of whole numbers, written as such, without a fault."""
-    if set(map(type, value)) != {list} or set(map(len, value)) != {2}:
-        return None
-    starts, ends = zip(*value, strict=True)
-    plain = set(map(type, starts + ends)) == {int} and min(starts) >= 0 and all(map(lt, starts, ends))
-    return list(zip(starts, ends, strict=True)) if plain else None
-
-
-def _span(number: int, value: object) -> Span:
-    if not isinstance(value, list) or len(value) != 2:
-        raise invalid(f"chunks.{number}", "must be [start, end], in Unicode code points of the text")
-    start, end = value
-    if not type(start) is type(end) is int:
-        start, end = (whole_number(one, f"chunks.{number}") for one in value)
-    if not 0 <= start < end:
-        raise invalid(f"chunks.{number}", f"is [{start}, {end}]: start must be at least 0 and less than end")
-    return start, end
-
-
-_INTEGERS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2, "maxItems": 2}
-_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {"const": "sentences", "type": "string"},
-        {
-            "type": "object",
-            "properties": {
-                "tokens": {"type": "integer", "minimum": 1},
-                "overlap": {"type": "integer", "minimum": 0, "default": 0},
-            },
-            "required": ["tokens"],
-            "additionalProperties": False,
-        },
-        {"type": "array", "items": _INTEGERS, "minItems": 1, "maxItems": MAX_INDICES},
-    ]
-}
-# A `Chunking`: the types of its annotation would be listed in the schema of the API.
-ChunksField = Annotated[Any, PlainValidator(_chunking), WithJsonSchema(_SCHEMA)]
-
-
 Reason = Literal["blank", "truncated", "within a token"]
 
 
-class NoTokens(Problem):
-    """The 422 of a listed chunk without tokens, for a `reason`."""
+class NoTokens(OptionError):
+    """A listed chunk without tokens, for a `reason`."""
 
     def __init__(self, number: int, span: Span, reason: Reason, encoding: Encoding) -> None:
         self.number, self.reason = number, reason
@@ -150,8 +67,7 @@ class NoTokens(Problem):
                 why = (
                     "and no token begins there: a token belongs to the chunk of its first character. Widen it"
                 )
-        problem = _refusal(number, span, why)
-        super().__init__(problem.kind, problem.detail, members=problem.members)
+        super().__init__(partial(_say, number, span, why), option=f"chunks.{number}", actual=list(span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,20 +104,20 @@ class ChunkPlan:
         return self.chunking != "sentences"
 
     def check(self, encodings: Sequence[Encoding], texts: Sequence[Text]) -> None:
-        """Raise the 422 for the first text of too many chunks, before any text is split.
+        """Raise OptionError for the first text of too many chunks, before any text is split.
 
         Sentences are counted only in texts of as many tokens, which take far longer to run.
         """
         for index, (encoding, text) in enumerate(zip(encodings, texts, strict=True)):
             count = self.most(encoding)
-            if count > MAX_INDICES and self.chunking == "sentences" and isinstance(text, str):
+            if count > MAX_CHUNKS and self.chunking == "sentences" and isinstance(text, str):
                 found = _TextTokens(encoding, text).sentences()
-                count = sum(1 for _ in islice(found, MAX_INDICES + 1))
-            if count > MAX_INDICES:
+                count = sum(1 for _ in islice(found, MAX_CHUNKS + 1))
+            if count > MAX_CHUNKS:
                 raise _too_many(index, self.chunking)
 
     def split(self, encoding: Encoding, text: str) -> Parts:
-        """Split one text; raises the 422 for a chunk without tokens."""
+        """Split one text; raises OptionError for a chunk without tokens."""
         tokens = _TextTokens(encoding, text)
         if isinstance(self.chunking, tuple):
             return Parts(self.chunking, [tokens.of_span(i, span) for i, span in enumerate(self.chunking)])
@@ -246,17 +162,15 @@ class _TextTokens:
         return (self.positions[first], self.positions[after - 1] + 1) if first < after else None
 
     def of_span(self, number: int, span: Span) -> Span:
-        """Return the positions of the tokens of a listed chunk; raises the 422 if there are none."""
+        """Return the positions of the tokens of a listed chunk; raises OptionError if there are none."""
         start, end = span
         if end > len(self.text):
-            raise _refusal(
-                number,
-                span,
+            why = (
                 f"and the text has {len(self.text)} characters: count Unicode code points, not bytes, and "
-                "choose a span within the text",
-                limit=len(self.text),
-                actual=end,
+                "choose a span within the text"
             )
+            say = partial(_say, number, span, why)
+            raise OptionError(say, option=f"chunks.{number}", actual=end, limit=len(self.text))
         found = self.within(start, end)
         if found is None:
             raise NoTokens(number, span, self._why_none(start, end), self.encoding)
@@ -287,18 +201,17 @@ class _TextTokens:
                 yield (start, end), found
 
 
-def _refusal(number: int, span: Span, why: str, **members: int) -> Problem:
-    return Problem(
-        "invalid-request",
-        f"chunks.{number} is [{span[0]}, {span[1]}], {why}.",
-        members={"field": f"chunks.{number}", "actual": list(span), **members},
-    )
+def _say(number: int, span: Span, why: str, name: Names) -> str:
+    return f"{name(f'chunks.{number}')} is [{span[0]}, {span[1]}], {why}."
 
 
-def _too_many(index: int, chunking: Chunking) -> Problem:
+def _too_many(index: int, chunking: Chunking) -> OptionError:
     smaller = "larger `tokens`" if isinstance(chunking, Windows) else '{"tokens": n}'
-    return Problem(
-        "invalid-request",
-        f"chunks splits inputs.{index} into more than {MAX_INDICES} chunks, the limit: choose {smaller}.",
-        members={"field": "chunks", "limit": MAX_INDICES},
+    return OptionError(
+        lambda name: (
+            f"{name('chunks')} splits {name(f'inputs.{index}')} into more than {MAX_CHUNKS} chunks, "
+            f"the limit: choose {smaller}."
+        ),
+        option="chunks",
+        limit=MAX_CHUNKS,
     )

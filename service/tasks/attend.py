@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate, chain
+from typing import Literal
 
 from model.contract import (
     STATISTICS,
+    Aggregate,
     AttentionWant,
     Axis,
     Encoding,
@@ -19,21 +21,47 @@ from model.contract import (
     ModelInfo,
     Statistic,
     SummaryWant,
+    Weights,
 )
-from model.errors import OutOfRange
 from model.tokenization.tokenizer import Text
-from service.protocols.native.encode_plan import EncodePlan, check_exposes, resolve
-from service.protocols.native.schemas import AttentionOptions
-from service.protocols.native.words import Words
-from service.protocols.view import View
 from service.serialization.items import Expected, columns
+from service.tasks.embed import EncodePlan, check_exposes, resolve
+from service.tasks.errors import OptionError
+from service.tasks.view import View
+from service.tasks.words import Words
 
+Chosen = Literal["all"] | Sequence[int]
+"""Indices, of which negative ones count from the end."""
+
+STEPS_PER_TOKEN = 5
+"""Python steps to find a token's word and whether it is kept."""
 _AXES = {
     "none": ("layer", "head", "query", "key"),
     "mean": ("layer", "query", "key"),
     "max": ("layer", "query", "key"),
     "rollout": ("query", "key"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class AttendOptions:
+    """Which attention to return: maps, statistics, or both."""
+
+    layers: Chosen = "all"
+    heads: Chosen = "all"
+    weights: Weights = "probability"
+    aggregate: Aggregate = "none"
+    special_tokens: Literal["keep", "drop"] = "keep"
+    level: Literal["token", "word"] = "token"
+    queries: Chosen = "all"
+    keys: Chosen = "all"
+    renormalize: bool = False
+    top_k: int | None = None
+    thumbnail: int | None = None
+    summary: bool = False
+    statistics: Sequence[Statistic] | None = None
+    """All if None."""
+    maps: bool = True
 
 
 @dataclass(frozen=True)
@@ -43,52 +71,48 @@ class AttentionPlan:
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     embeddings: EncodePlan
-    request: AttentionOptions
+    options: AttendOptions
     dtype: MapDtype
     info: ModelInfo
-    prefix: str
-    """Of the options' names in errors."""
-    listed: str
-    """The field of the inputs, for errors."""
     _resolved: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes of a map, or without maps those of the statistics."""
-        return _AXES[self.request.aggregate] if self.request.maps else ("layer", "head")
+        return _AXES[self.options.aggregate] if self.options.maps else ("layer", "head")
 
     @cached_property
     def statistics(self) -> tuple[Statistic, ...]:
         """The statistics of the summary, in order; empty without a summary."""
-        chosen = STATISTICS if self.request.statistics is None else self.request.statistics
-        return tuple(name for name in STATISTICS if self.request.summary and name in chosen)
+        chosen = STATISTICS if self.options.statistics is None else self.options.statistics
+        return tuple(name for name in STATISTICS if self.options.summary and name in chosen)
 
     @cached_property
     def unit(self) -> bool:
         """Whether all numbers are in [0, 1]: sums of maxima over heads may exceed 1."""
-        request = self.request
-        sums = request.level == "word" or request.top_k is not None
-        return request.weights == "probability" and (
-            request.aggregate != "max" or request.renormalize or not sums
+        options = self.options
+        sums = options.level == "word" or options.top_k is not None
+        return options.weights == "probability" and (
+            options.aggregate != "max" or options.renormalize or not sums
         )
 
     def view(self, index: int, encoding: Encoding, text: Text) -> View:
-        """Plan one sequence; raises OutOfRange for rows and columns that it lacks or drops."""
-        words = Words.of(encoding, text) if self.request.level == "word" else None
+        """Plan one sequence; raises OptionError for rows and columns that it lacks or drops."""
+        words = Words.of(encoding, text) if self.options.level == "word" else None
         item_columns, shapes = columns(index, encoding), self.embeddings.shapes(encoding)
         if words is not None:
             item_columns |= {"words": words.texts, "word_offsets": words.offsets}
         named: dict[str, tuple[int, ...]] = {}
-        if self.request.summary or "layer" in self.axes:
+        if self.options.summary or "layer" in self.axes:
             named["layers"] = self.layers
-        if self.request.summary or "head" in self.axes:
+        if self.options.summary or "head" in self.axes:
             named["heads"] = self.heads
         want = self.embeddings.want(encoding)
         remaining = self._remaining(encoding, words)
-        if self.request.maps:
+        if self.options.maps:
             queries, keys = (
                 remaining
-                if getattr(self.request, option) == "all"
+                if getattr(self.options, option) == "all"
                 else self._axis(option, index, encoding, words)
                 for option in ("queries", "keys")
             )
@@ -97,7 +121,7 @@ class AttentionPlan:
             named["queries"] = every if queries is None else queries.positions
             named["keys"] = every if keys is None else keys.positions
             shapes |= self._map_shapes(named)
-        if self.request.summary:
+        if self.options.summary:
             want = replace(want, summary=self._summary(encoding, words, remaining))
         expected = Expected(
             shapes,
@@ -109,18 +133,18 @@ class AttentionPlan:
         return View(want, item_columns | named, expected)
 
     def _attention(self, queries: Axis | None, keys: Axis | None) -> AttentionWant:
-        request = self.request
+        options = self.options
         return AttentionWant(
             self.layers,
             self.heads,
-            weights=request.weights,
-            aggregate=request.aggregate,
+            weights=options.weights,
+            aggregate=options.aggregate,
             queries=queries,
             keys=keys,
-            renormalize=request.renormalize,
-            top_k=request.top_k,
-            thumbnail=request.thumbnail,
-            dtype=self.dtype if self.unit and request.top_k is None else "float32",
+            renormalize=options.renormalize,
+            top_k=options.top_k,
+            thumbnail=options.thumbnail,
+            dtype=self.dtype if self.unit and options.top_k is None else "float32",
         )
 
     def _summary(self, encoding: Encoding, words: Words | None, remaining: Axis | None) -> SummaryWant:
@@ -128,7 +152,7 @@ class AttentionPlan:
         positions = every if remaining is None else remaining.positions
         special = (i for i, unit in enumerate(positions) if _is_special(encoding, words, unit))
         # If nothing is left out, rows sum to 1 anyway.
-        renormalize = self.request.renormalize and len(positions) < len(every)
+        renormalize = self.options.renormalize and len(positions) < len(every)
         return SummaryWant(
             self.layers, self.heads, tuple(special), self.statistics, remaining, renormalize=renormalize
         )
@@ -136,13 +160,13 @@ class AttentionPlan:
     def _map_shapes(self, named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         lists = {"layer": "layers", "head": "heads", "query": "queries", "key": "keys"}
         shape = tuple(len(named[lists[axis]]) for axis in self.axes)
-        if self.request.thumbnail is not None:
-            cells = (min(self.request.thumbnail, count) for count in shape[-2:])
+        if self.options.thumbnail is not None:
+            cells = (min(self.options.thumbnail, count) for count in shape[-2:])
             return {"thumbnails": (*shape[:-2], *cells)}
-        if self.request.top_k is None:
+        if self.options.top_k is None:
             return {"attention": shape}
         rows = shape[:-1]
-        top = (*rows, min(self.request.top_k, len(named["keys"])))
+        top = (*rows, min(self.options.top_k, len(named["keys"])))
         return {"top_keys": top, "top_weights": top, "residual": rows}
 
     def _remaining(self, encoding: Encoding, words: Words | None) -> Axis | None:
@@ -154,7 +178,7 @@ class AttentionPlan:
         return _axis_of(tuple(i for i in range(count) if i not in dropped), words)
 
     def _dropped(self, encoding: Encoding, words: Words | None) -> set[int]:
-        if self.request.special_tokens == "keep":
+        if self.options.special_tokens == "keep":
             return set()
         count = len(encoding) if words is None else len(words)
         return {i for i in range(count) if _is_special(encoding, words, i)}
@@ -163,27 +187,34 @@ class AttentionPlan:
         """Return the listed rows or columns."""
         count = len(encoding) if words is None else len(words)
         dropped = self._dropped(encoding, words)
-        return _axis_of(self._chosen(getattr(self.request, option), option, index, count, dropped), words)
+        return _axis_of(self._chosen(getattr(self.options, option), option, index, count, dropped), words)
 
     def _chosen(
         self, chosen: Sequence[int], option: str, index: int, count: int, dropped: set[int]
     ) -> tuple[int, ...]:
         """Resolve a list of positions, once for all inputs of the same length."""
-        place_of = f"{self.listed}.{index}"
+        input_ = f"inputs.{index}"
         if (option, count) not in self._resolved:
-            available = f"{place_of} has {count} {self.request.level}s"
+            level = self.options.level
             self._resolved[option, count] = resolve(
-                chosen, count, option=self.prefix + option, available=available, field=place_of
+                chosen,
+                count,
+                option=option,
+                available=lambda name: f"{name(input_)} has {count} {level}s",
+                input_=input_,
             )
         positions = self._resolved[option, count]
         if not dropped.isdisjoint(positions):
             place = next(i for i, position in enumerate(positions) if position in dropped)
-            raise OutOfRange(
-                f"{self.prefix}{option}.{place} is {chosen[place]}, which in {place_of} is a special token, "
-                'dropped by "special_tokens": "drop": choose another position, or keep special tokens.',
-                field=place_of,
+            raise OptionError(
+                lambda name: (
+                    f"{name(f'{option}.{place}')} is {chosen[place]}, which in {name(input_)} is a "
+                    'special token, dropped by "special_tokens": "drop": choose another position, or keep '
+                    "special tokens."
+                ),
+                option=input_,
                 actual=chosen[place],
-                allowed=(-count, count - 1),
+                allowed=[-count, count - 1],
             )
         return positions
 
@@ -208,27 +239,26 @@ def _every(count: int) -> tuple[int, ...]:
 
 
 def plan_attention(
-    options: AttentionOptions,
-    info: ModelInfo,
-    embeddings: EncodePlan,
-    dtype: MapDtype = "float32",
-    *,
-    prefix: str = "",
-    listed: str = "inputs",
+    options: AttendOptions, info: ModelInfo, embeddings: EncodePlan, dtype: MapDtype = "float32"
 ) -> AttentionPlan:
-    """Check which attention is asked for against the model; raises OutOfRange, Unsupported or Problem.
+    """Check which attention is asked for against the model; raises OptionError.
 
-    `embeddings` are what else is computed; `dtype` is that of maps in the response. `prefix` is where the
-    options are in a body, as "attention." is, and `listed` is the field of the inputs.
+    `embeddings` are what else is computed; `dtype` is that of the maps that are returned.
     """
     check_exposes(info, "attention", "model")
-    layers, heads = (
-        tuple(range(count))
-        if chosen == "all"
-        else resolve(chosen, count, option=prefix + option, available=f"there are {count} {option}")
-        for option, chosen, count in (
-            ("layers", options.layers, info.layers),
-            ("heads", options.heads, info.heads),
-        )
+    layers = _indices(options.layers, "layers", info.layers)
+    return AttentionPlan(
+        layers, _indices(options.heads, "heads", info.heads), embeddings, options, dtype, info
     )
-    return AttentionPlan(layers, heads, embeddings, options, dtype, info, prefix, listed)
+
+
+def planning_steps(maps: AttendOptions, encodings: Sequence[Encoding]) -> int:
+    """Estimate the Python steps of planning these maps of all inputs."""
+    listed = sum(len(rows) for rows in (maps.queries, maps.keys) if rows != "all")
+    return listed * len(encodings) + STEPS_PER_TOKEN * sum(map(len, encodings))
+
+
+def _indices(chosen: Chosen, option: str, count: int) -> tuple[int, ...]:
+    if chosen == "all":
+        return tuple(range(count))
+    return resolve(chosen, count, option=option, available=lambda _: f"there are {count} {option}")

@@ -1,4 +1,4 @@
-"""The plan for one input of a request, whatever its protocol."""
+"""The plan for one input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

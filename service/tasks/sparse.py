@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from model.contract import Output, SparseWant
 from model.tokenization.decoding import Decoder
 from service.engine.engine import Engine
-from service.protocols.needed_head import check_head
-from service.protocols.view import View
 from service.serialization.items import Item
+from service.tasks.heads import check_head
+from service.tasks.view import View
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SparsePlan:
 def plan_sparse(
     top_k: int | None, engine: Engine, engines: Mapping[str, Engine], needs: str = '"sparse" in outputs'
 ) -> SparsePlan:
-    """Check that a model has sparse vectors; raises Unsupported, naming those of `engines` that do.
+    """Check that a model has sparse vectors; raises OptionError, naming those of `engines` that do.
 
     `needs` says what of the request needs them.
     """

@@ -1,18 +1,20 @@
-"""Plans which embeddings each sequence must return; checks every index."""
+"""Embeddings: sentence vectors, token vectors and vectors of chunks. Checks every index."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
-from model.errors import OutOfRange, Unsupported
 from model.tokenization.tokenizer import Text
-from service.problems import Problem, cut
-from service.protocols.native.chunks import Chunking, ChunkPlan
-from service.protocols.native.schemas import EmbeddingOptions, PromptRequest, TaskRequest
-from service.protocols.view import View
 from service.serialization.items import Expected, columns
 from service.serialization.precision import BITS, STEPS, Precision
+from service.tasks.chunks import Chunking, ChunkPlan
+from service.tasks.errors import Names, OptionError
+from service.tasks.view import View
+
+Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]
+EncodeOutput = Literal["sentence", "tokens", "sparse"]
 
 _MODES: dict[str, tuple[PoolingMode, ...]] = {
     "mean": ("mean",),
@@ -23,6 +25,28 @@ _MODES: dict[str, tuple[PoolingMode, ...]] = {
     "weighted_mean": ("weighted_mean",),
     "last": ("last",),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOptions:
+    """Which embeddings to return; None stands for the model's own choice."""
+
+    outputs: Sequence[EncodeOutput] = ("sentence",)
+    pooling: Pooling | None = None
+    normalize: bool | None = None
+    dimensions: int | None = None
+    """The first components, which are kept."""
+    pooling_layers: Sequence[int] = (-1,)
+    layers: Sequence[int] = (-1,)
+    precision: Precision = "float32"
+    chunks: Chunking | None = None
+    chunks_needed: bool = False
+    """Whether the request has no other form, without chunks."""
+
+
+NO_VECTORS = EmbedOptions(())
+OWN_VECTORS = EmbedOptions()
+"""The sentence vector that a model makes by itself."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +104,8 @@ class EncodePlan:
         return shapes
 
 
-def plan_encode(options: EmbeddingOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
-    """Check the requested embeddings against the model; raises OutOfRange, Unsupported or a Problem.
+def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:
+    """Check the requested embeddings against the model; raises OptionError.
 
     `task` is as `choose_task` returns it.
     """
@@ -107,154 +131,142 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo, task: str | None = N
     )
 
 
-def _plan_sentence(options: EmbeddingOptions, info: ModelInfo) -> tuple[SentenceWant, int, int]:
+def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant, int, int]:
     """Return the want, the components of a vector, and those before a dense layer or `dimensions`."""
     layers = _resolve_states(options.pooling_layers, info, "pooling_layers")
     modes = _MODES[options.pooling] if options.pooling else info.pooling
     pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
-        raise Unsupported(
-            "This model has further steps after its pooling, which take vectors of "
-            f"{info.hidden_size * len(info.pooling)} components, not {pooled_size}: choose one pooling layer "
-            "and a pooling of that size.",
-            field="pooling_layers" if len(layers) > 1 else "pooling",
+        raise OptionError(
+            lambda _: (
+                f"{_further_steps(info)}, not {pooled_size}: choose one pooling layer and a pooling of that "
+                "size."
+            ),
+            option="pooling_layers" if len(layers) > 1 else "pooling",
+            kind="unsupported",
         )
     size = _cut(info.sentence_size if info.dense else pooled_size, options)
     sentence = SentenceWant(modes, layers, _normalizes(options, info), options.dimensions)
     return sentence, size, pooled_size
 
 
-def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo) -> ChunkPlan:
+def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> ChunkPlan:
     if options.pooling and _MODES[options.pooling] not in (("mean",), info.pooling):
-        raise Problem(
-            "invalid-request",
-            f'pooling is "{options.pooling}", and chunks are pooled with "mean": leave one of them out.',
-            members={"field": "pooling", "actual": options.pooling, "allowed": ["mean"]},
+        raise OptionError(
+            lambda name: (
+                f'{name("pooling")} is "{options.pooling}", and {name("chunks")} are pooled with '
+                '"mean": leave one of them out.'
+            ),
+            option="pooling",
+            actual=options.pooling,
+            allowed=["mean"],
         )
     if info.dense and len(info.pooling) > 1:
-        field = options.names.chunks
-        raise Unsupported(
-            "This model has further steps after its pooling, which take vectors of "
-            f"{info.hidden_size * len(info.pooling)} components; the mean over a part of a text has "
-            f"{info.hidden_size}: {f'leave {field} out' if field else 'choose another model'}.",
-            field=field or "model",
+        why = f"{_further_steps(info)}; the mean over a part of a text has {info.hidden_size}"
+        if options.chunks_needed:
+            raise OptionError(lambda _: f"{why}: choose another model.", option="model", kind="unsupported")
+        raise OptionError(
+            lambda name: f"{why}: leave {name('chunks')} out.", option="chunks", kind="unsupported"
         )
     size = _cut(info.sentence_size if info.dense else info.hidden_size, options)
     return ChunkPlan(chunking, size, _normalizes(options, info), options.dimensions)
 
 
-def _normalizes(options: EmbeddingOptions, info: ModelInfo) -> bool:
+def _further_steps(info: ModelInfo) -> str:
+    size = info.hidden_size * len(info.pooling)
+    return f"This model has further steps after its pooling, which take vectors of {size} components"
+
+
+def _normalizes(options: EmbedOptions, info: ModelInfo) -> bool:
     return info.normalize if options.normalize is None else options.normalize
 
 
-def _cut(size: int, options: EmbeddingOptions) -> int:
-    """Return the components that are left of `size`; raises OutOfRange if there are too few."""
-    dimensions, field = options.dimensions, options.names.dimensions
+def _cut(size: int, options: EmbedOptions) -> int:
+    """Return the components that are left of `size`; raises OptionError if there are too few."""
+    dimensions = options.dimensions
     if dimensions is not None and dimensions > size:
-        raise OutOfRange(
-            f"{field} is {dimensions} and the vectors have {size} components: choose 1 to {size}.",
-            field=field,
+        raise OptionError(
+            lambda name: (
+                f"{name('dimensions')} is {dimensions} and the vectors have {size} components: "
+                f"choose 1 to {size}."
+            ),
+            option="dimensions",
             actual=dimensions,
-            allowed=(1, size),
+            allowed=[1, size],
         )
     return dimensions or size
 
 
-def _check_precision(options: EmbeddingOptions, sizes: Sequence[int], *, normalize: bool) -> None:
-    """Raise the 422 for a precision that vectors of these sizes cannot have."""
-    precision, names = options.precision, options.names
-    if precision in STEPS and not normalize:
-        raise Problem(
-            "invalid-request",
-            f'{names.normalize} is false, and the {names.precision} "{precision}" has steps for vectors of '
-            f'unit length: set "{names.normalize}": true, or choose another {names.precision}.',
-            members={"field": names.normalize, "actual": False, "allowed": [True]},
+def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: bool) -> None:
+    """Raise OptionError for a precision that vectors of these sizes cannot have."""
+    precision = options.precision
+
+    def unnormalized(name: Names) -> str:
+        one, other = name("normalize"), name("precision")
+        return (
+            f'{one} is false, and the {other} "{precision}" has steps for vectors of unit length: set '
+            f'"{one}": true, or choose another {other}.'
         )
+
+    if precision in STEPS and not normalize:
+        raise OptionError(unnormalized, option="normalize", actual=False, allowed=[True])
     odd = next((size for size in sizes if size % 8), None)
     if precision in BITS and odd is not None:
-        raise Problem(
-            "invalid-request",
-            f'{names.precision} is "{precision}", which packs 8 components into a byte, and the vectors have '
-            f"{odd}: set `{names.dimensions}` to a multiple of 8.",
-            members={"field": names.dimensions, "actual": odd},
+        raise OptionError(
+            lambda name: (
+                f'{name("precision")} is "{precision}", which packs 8 components into a byte, and '
+                f"the vectors have {odd}: set `{name('dimensions')}` to a multiple of 8."
+            ),
+            option="dimensions",
+            actual=odd,
         )
 
 
-def check_exposes(info: ModelInfo, what: str, field: str) -> None:
-    """Raise Unsupported if a model returns its last hidden state only."""
+def check_exposes(info: ModelInfo, what: str, option: str) -> None:
+    """Raise OptionError if a model returns its last hidden state only."""
     if not info.exposes_attention:
-        raise Unsupported(
-            f"This model runs as a graph that returns its last hidden state but no {what}: export it with "
-            "`headlight export MODEL FOLDER`, and serve that folder.",
-            field=field,
+        raise OptionError(
+            lambda _: (
+                f"This model runs as a graph that returns its last hidden state but no {what}: export "
+                "it with `headlight export MODEL FOLDER`, and serve that folder."
+            ),
+            option=option,
+            kind="unsupported",
         )
 
 
 def _resolve_states(indices: Sequence[int], info: ModelInfo, option: str) -> tuple[int, ...]:
-    """Convert indices of hidden states; raises OutOfRange, and Unsupported for one that is not returned."""
+    """Convert indices of hidden states; raises OptionError, also for one that is not returned."""
     states = info.layers + 1
-    layers = resolve(indices, states, option=option, available=f"there are {states} hidden states")
+    layers = resolve(indices, states, option=option, available=lambda _: f"there are {states} hidden states")
     if any(layer != info.layers for layer in layers):
         check_exposes(info, "other hidden states", option)
     return layers
 
 
 def resolve(
-    indices: Sequence[int], count: int, *, option: str, available: str, field: str | None = None
+    indices: Sequence[int],
+    count: int,
+    *,
+    option: str,
+    available: Callable[[Names], str],
+    input_: str | None = None,
 ) -> tuple[int, ...]:
-    """Convert indices to non-negative ones, keeping order and duplicates; raises OutOfRange.
+    """Convert indices to non-negative ones, keeping order and duplicates; raises OptionError.
 
-    `available` says how many there are, for the error, which names `field` or else the item of `option`.
+    `available` says how many there are, for the error, which is of the item of `option`, or else of an input.
     """
     # There may be thousands: each step looks at all of them at once.
     least = min(indices)
     if least < -count or max(indices) >= count:
         position, index = next(one for one in enumerate(indices) if not -count <= one[1] < count)
-        raise OutOfRange(
-            f"{option}.{position} is {index} and {available}: choose from {-count} to {count - 1}.",
-            field=field or f"{option}.{position}",
+        place = f"{option}.{position}"
+        raise OptionError(
+            lambda name: (
+                f"{name(place)} is {index} and {available(name)}: choose from {-count} to {count - 1}."
+            ),
+            option=input_ or place,
             actual=index,
-            allowed=(-count, count - 1),
+            allowed=[-count, count - 1],
         )
     return tuple(indices) if least >= 0 else tuple(index % count for index in indices)
-
-
-def choose_prompt(request: PromptRequest, info: ModelInfo) -> str:
-    """Return the text to prepend to the inputs; raises a Problem for an unknown prompt name."""
-    if request.prompt is not None:
-        return request.prompt
-    name = request.prompt_name if request.prompt_name is not None else info.default_prompt_name
-    if name is None:
-        return ""
-    if name not in info.prompts:
-        known = ", ".join(info.prompts)
-        raise Problem(
-            "invalid-request",
-            f'prompt_name is "{name}", which is not one of the model\'s prompts: choose from {known}.'
-            if known
-            else f'prompt_name is "{name}", and this model has no prompts: leave it out.',
-            members={"field": "prompt_name", "actual": name, "allowed": list(info.prompts)},
-        )
-    return info.prompts[name]
-
-
-def choose_task(request: TaskRequest, info: ModelInfo) -> str | None:
-    """Return the task whose adapter the inputs run with.
-
-    Raises Unsupported for a model without adapters, and a Problem for a task that it does not have.
-    """
-    if request.task is None:
-        return info.default_task
-    if not info.tasks:
-        raise Unsupported(
-            f'task is "{cut(request.task)}", and this model has no adapters for tasks: leave it out.',
-            field="task",
-        )
-    if request.task not in info.tasks:
-        raise Problem(
-            "invalid-request",
-            f'task is "{cut(request.task)}", which is not one of the model\'s tasks: choose from '
-            f"{', '.join(info.tasks)}.",
-            members={"field": "task", "actual": request.task, "allowed": list(info.tasks)},
-        )
-    return request.task

@@ -1,0 +1,43 @@
+"""Answers with the similarities of texts, whatever the protocol."""
+
+from starlette.responses import Response
+
+from service.http.delivery import Work
+from service.protocols.exchange import Exchange
+from service.serialization.answer_size import bound_alone
+from service.serialization.items import Item
+from service.tasks.compare import CompareOptions, Comparison
+from service.tasks.embed import OWN_VECTORS, plan_encode
+from service.tasks.prompts import choose_prompt, choose_task
+
+_ARRAY = "similarities"
+# Copies of the vectors while they are compared: those of the batches, an array of them, two of unit length.
+_COPIES = 4
+
+
+async def compare(exchange: Exchange, options: CompareOptions) -> Response:
+    """Answer with the similarities of the texts."""
+    info = exchange.engine.info
+    plan = plan_encode(OWN_VECTORS, info, choose_task(info, options.task))
+    prompt = choose_prompt(info, options.prompt_name, options.prompt)
+    every, shape = options.every, options.shape
+    style = exchange.style(listed=False)
+    size = bound_alone(style, {_ARRAY: shape})
+    exchange.reserve_answer(style, size, _way_out(options, binary=style.binary))
+    exchange.reserve_arrays((len(every), plan.sentence_size), copies=_COPIES)
+    encodings = await exchange.tokenize(every, options.truncation, prompt, options.place)
+    delivery = exchange.delivery(style, Work.of(encodings), size)
+    result = await exchange.run(delivery, encodings, [plan.want(encoding) for encoding in encodings])
+    function = options.function or info.similarity
+    comparison = Comparison(options, function, result.outputs)
+    while await delivery.serialize(comparison.step, short=comparison.short):
+        pass
+    return await delivery.deliver([Item({"function": function}, {_ARRAY: comparison.similarities})])
+
+
+def _way_out(options: CompareOptions, *, binary: bool) -> str:
+    """Suggest what would make this request's response smaller."""
+    ways = ["send fewer `texts`"]
+    ways += ["compare them with one `source`"] if options.source is None else []
+    ways += [] if binary else ["accept application/x-npz"]
+    return ", or ".join(ways)

@@ -1,0 +1,221 @@
+"""Answers with texts in the order in which they match a query, whatever the protocol."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from starlette.responses import Response
+
+from model.contract import Encoding, FloatArray, HeadInfo, LogitsWant, Output, Want
+from model.heads.late_interaction import want_vectors
+from model.heads.late_interaction_scores import max_sim
+from model.heads.scores import scores
+from model.heads.similarity import similarities
+from service.http.delivery import Work
+from service.protocols.exchange import Exchange
+from service.protocols.ways_out import any_of, smaller_maps
+from service.serialization.answer_size import bound_item, bound_largest, bound_ranked
+from service.serialization.items import AnswerStyle, Item
+from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention, planning_steps
+from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
+from service.tasks.rank import (
+    Best,
+    Method,
+    RankOptions,
+    choose_method,
+    document_prompt,
+    query_prompt,
+    ranked,
+    shortest,
+)
+from service.tasks.view import View
+
+_TEXT_PLACE = "texts.{}".format
+# Copies of the vectors while they are compared: those of the batches, an array of them, one of unit length.
+_COPIES = 3
+# Products that are computed in the time of one Python step.
+_PRODUCTS_PER_STEP = 100
+
+
+async def rank(exchange: Exchange, options: RankOptions) -> Response:
+    """Answer with the texts in order, by the method of the model."""
+    method = choose_method(exchange.engine, exchange.state.engines)
+    options.check_method(method)
+    head = exchange.engine.info.head
+    if method == "cross-encoder" and head is not None:
+        if options.attend is not None:
+            return await _with_attention(exchange, options, options.attend, head)
+        return await _cross_encoder(exchange, options, head)
+    if method == "late-interaction":
+        return await _late_interaction(exchange, options)
+    return await _bi_encoder(exchange, options)
+
+
+async def _cross_encoder(exchange: Exchange, options: RankOptions, head: HeadInfo) -> Response:
+    """Score the pairs by the head's only logit."""
+    encodings = await _tokenize_pairs(exchange, options)
+    answer = _Answer(exchange, options, exchange.style(method="cross-encoder"), encodings)
+    answer.reserve([bound_ranked(text) for text in answer.shown])
+    plan = plan_encode(NO_VECTORS, exchange.engine.info, exchange.engine.info.default_task)
+    wants = [replace(plan.want(encoding), heads=(LogitsWant(),)) for encoding in encodings]
+    delivery = exchange.delivery(answer.style, Work.of(encodings), answer.size)
+    result = await exchange.run(delivery, encodings, wants)
+    logits = _logits(result.outputs)
+    found = scores(logits, head, raw=options.raw_scores)
+    return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count, logits=logits))
+
+
+async def _with_attention(
+    exchange: Exchange, options: RankOptions, attend: AttendOptions, head: HeadInfo
+) -> Response:
+    """Score the pairs, and return the attention of the best ones from the same pass."""
+    info = exchange.engine.info
+    embeddings = plan_encode(NO_VECTORS, info, info.default_task)
+    plan = plan_attention(attend, info, embeddings)
+    encodings = await _tokenize_pairs(exchange, options)
+    views = await exchange.off_loop(
+        lambda: _views(plan, encodings, options), steps=planning_steps(attend, encodings)
+    )
+    style = exchange.style(unit=plan.unit, axes=plan.axes, method="cross-encoder")
+    answer = _Answer(exchange, options, style, encodings)
+    sizes = (bound_item(style, *one) for one in zip(encodings, (v.expected for v in views), strict=True))
+    answer.reserve([size + bound_ranked(text) for size, text in zip(sizes, answer.shown, strict=True)])
+    delivery = exchange.delivery(style, Work.of(encodings), answer.size)
+    best = Best(answer.count)
+
+    def take(index: int, output: Output) -> None:
+        best.add(index, float(_logits([output])[0]), replace(output, heads={}))
+
+    await exchange.run_each(delivery, encodings, [view.want for view in views], take)
+    order, logits = zip(*best.ranked(), strict=True)
+    found = shortest(scores(np.array(logits, np.float32), head, raw=options.raw_scores))
+    items = (answer.item(i, score, views[i], best.outputs[i]) for i, score in zip(order, found, strict=True))
+    return await delivery.deliver(items)
+
+
+async def _bi_encoder(exchange: Exchange, options: RankOptions) -> Response:
+    """Score the texts by the cosine of their sentence vectors with the query's."""
+    info = exchange.engine.info
+    plan = plan_encode(OWN_VECTORS, info, info.default_task)
+    exchange.reserve_arrays((1 + len(options.texts), plan.sentence_size), copies=_COPIES)
+    prompts = query_prompt(info), document_prompt(info)
+    truncation = options.truncation
+    if prompts[0] == prompts[1]:
+        every = [options.query, *options.texts]
+        encodings = await exchange.tokenize(every, truncation, prompts[0], _place)
+    else:
+        encodings = await exchange.tokenize([options.query], truncation, prompts[0], _place)
+        encodings += await exchange.tokenize(options.texts, truncation, prompts[1], _TEXT_PLACE)
+
+    def cosines(outputs: Sequence[Output]) -> FloatArray:
+        vectors = np.stack([output.sentence for output in outputs if output.sentence is not None])
+        found: FloatArray = similarities("cosine", vectors[:1], vectors[1:])[0]
+        return found
+
+    wants = [plan.want(encoding) for encoding in encodings]
+    products = len(encodings) * plan.sentence_size
+    return await _apart(exchange, options, "bi-encoder", encodings, wants, cosines, products)
+
+
+async def _late_interaction(exchange: Exchange, options: RankOptions) -> Response:
+    """Score the texts by the vectors of their tokens and of the query's."""
+    head, truncation = exchange.engine.info.head, options.truncation
+    query = await exchange.tokenize([options.query], truncation, place=_place, role="query")
+    texts = await exchange.tokenize(options.texts, truncation, place=_TEXT_PLACE, role="document")
+    encodings = [*query, *texts]
+    size = 0 if head is None else head.size or 0
+    rows = sum(len(encoding.vector_rows) for encoding in encodings)
+    exchange.reserve_arrays((rows, size), copies=_COPIES)
+
+    def interactions(outputs: Sequence[Output]) -> FloatArray:
+        first, *others = (output.heads["token_vectors"] for output in outputs)
+        return max_sim(first, others)
+
+    wants = [want_vectors(encoding) for encoding in encodings]
+    products = rows * len(query[0].vector_rows) * size
+    return await _apart(exchange, options, "late-interaction", encodings, wants, interactions, products)
+
+
+async def _apart(
+    exchange: Exchange,
+    options: RankOptions,
+    method: Method,
+    encodings: Sequence[Encoding],
+    wants: Sequence[Want],
+    compare: Callable[[Sequence[Output]], FloatArray],
+    products: int,
+) -> Response:
+    """Run the query, which comes first, and the texts in one go; `compare` scores the outputs."""
+    texts = encodings[1:]
+    answer = _Answer(exchange, options, exchange.style(method=method), texts)
+    answer.reserve([bound_ranked(text) for text in answer.shown])
+    work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
+    delivery = exchange.delivery(answer.style, work, answer.size)
+    result = await exchange.run(delivery, encodings, wants)
+    found = await exchange.off_loop(lambda: compare(result.outputs), steps=products // _PRODUCTS_PER_STEP)
+    return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count))
+
+
+async def _tokenize_pairs(exchange: Exchange, options: RankOptions) -> list[Encoding]:
+    """Tokenize the query with each text, after the model's default prompt if it has one."""
+    info = exchange.engine.info
+    prompt = "" if info.default_prompt_name is None else info.prompts[info.default_prompt_name]
+    pairs = [(options.query, text) for text in options.texts]
+    return await exchange.tokenize(pairs, options.truncation, prompt, _TEXT_PLACE, options.query)
+
+
+def _place(index: int) -> str:
+    """Name the field of a text, the first of which is the query."""
+    return _TEXT_PLACE(index - 1) if index else "query"
+
+
+def _views(plan: AttentionPlan, encodings: Sequence[Encoding], options: RankOptions) -> list[View]:
+    """Plan the maps and the logit of each pair."""
+    views = []
+    for index, (encoding, text) in enumerate(zip(encodings, options.texts, strict=True)):
+        view = plan.view(index, encoding, (options.query, text))
+        views.append(replace(view, want=replace(view.want, heads=(LogitsWant(),))))
+    return views
+
+
+def _logits(outputs: Sequence[Output]) -> FloatArray:
+    """Collect the only logit of each pair: (pairs,)."""
+    return np.concatenate([output.heads["logits"] for output in outputs])
+
+
+class _Answer:
+    """The texts that a response returns, and its size."""
+
+    def __init__(
+        self, exchange: Exchange, options: RankOptions, style: AnswerStyle, encodings: Sequence[Encoding]
+    ) -> None:
+        self.style = style
+        self.count = options.count
+        self.shown = options.texts if options.return_texts else [""] * len(options.texts)
+        self.size = 0
+        self._exchange = exchange
+        self._options = options
+        self._encodings = encodings
+
+    def reserve(self, sizes: Sequence[int]) -> None:
+        """Reserve memory for the largest items, whose bounds are given; raises the 413 and the 429."""
+        self.size = bound_largest(self.style, sizes, self.count)
+        options, name = self._options, self._exchange.name
+        ways = [f"lower `{name('top_n')}`", f"send fewer `{name('texts')}`"]
+        ways += [f"leave out `{name('return_texts')}`"] if options.return_texts else []
+        if options.attend is not None:
+            ways += smaller_maps(options.attend, self._exchange)
+        self._exchange.reserve_answer(self.style, self.size, any_of(ways))
+
+    def item(self, index: int, score: float, view: View | None = None, output: Output | None = None) -> Item:
+        """Build the item of a text; with a view and an output, with its maps."""
+        encoding = self._encodings[index]
+        head: dict[str, Any] = {"index": index, "score": score}
+        if self._options.return_texts:
+            head["text"] = self._options.texts[index]
+        if view is None or output is None:
+            lengths = {"truncated": encoding.truncated, "original_length": encoding.original_length}
+            return Item(head | lengths, {})
+        item = view.item(output)
+        return replace(item, columns=head | dict(item.columns))

@@ -1,0 +1,29 @@
+"""What is wrong with the options of a task."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+Names = Callable[[str], str]
+"""Returns what a request calls an option, or an item of one, such as `texts.3`."""
+
+
+class OptionError(Exception):
+    """An option that a model cannot follow, or that others contradict.
+
+    `say` returns the sentence, given the names that the request has for options. `members` describe the fault
+    for programs: the value, what is allowed, the limit.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[Names], str],
+        *,
+        option: str,
+        kind: Literal["invalid-request", "unsupported"] = "invalid-request",
+        **members: Any,
+    ) -> None:
+        super().__init__(say(str))
+        self.say = say
+        self.option = option
+        self.kind = kind
+        self.members = members

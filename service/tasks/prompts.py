@@ -1,0 +1,101 @@
+"""The prompt and the adapter that texts run with, and what a text is for.
+
+Some protocols name purposes of texts where models have prompts.
+"""
+
+from model.contract import ModelInfo, Role
+from service.echo import cut
+from service.tasks.errors import OptionError
+
+_PROMPTS = {
+    "query": ("query",),
+    "passage": ("passage", "document", "corpus"),
+    "document": ("document", "passage", "corpus"),
+}
+_OTHERS = ("classification", "clustering", "separation", "text-matching")
+PURPOSES = (*_PROMPTS, "search_query", "search_document", "retrieval.query", "retrieval.passage", *_OTHERS)
+"""All purposes that the protocols have; some name the same one with `search_` or `retrieval.` before it."""
+
+
+def choose_prompt(info: ModelInfo, name: str | None = None, prompt: str | None = None) -> str:
+    """Return the text to put before the inputs: `prompt`, that of a name, or the model's default.
+
+    Raises OptionError for an unknown name.
+    """
+    if prompt is not None:
+        return prompt
+    name = name if name is not None else info.default_prompt_name
+    if name is None:
+        return ""
+    if name not in info.prompts:
+        known = ", ".join(info.prompts)
+        end = (
+            f"which is not one of the model's prompts: choose from {known}."
+            if known
+            else "and this model has no prompts: leave it out."
+        )
+        raise OptionError(
+            lambda named: f'{named("prompt_name")} is "{name}", {end}',
+            option="prompt_name",
+            actual=name,
+            allowed=list(info.prompts),
+        )
+    return info.prompts[name]
+
+
+def choose_task(info: ModelInfo, task: str | None) -> str | None:
+    """Return the task whose adapter the inputs run with; raises OptionError for one that a model lacks."""
+    if task is None:
+        return info.default_task
+    if not info.tasks:
+        raise OptionError(
+            lambda name: (
+                f'{name("task")} is "{cut(task)}", and this model has no adapters for tasks: leave it out.'
+            ),
+            option="task",
+            kind="unsupported",
+        )
+    if task not in info.tasks:
+        raise OptionError(
+            lambda name: (
+                f'{name("task")} is "{cut(task)}", which is not one of the model\'s tasks: choose '
+                f"from {', '.join(info.tasks)}."
+            ),
+            option="task",
+            actual=task,
+            allowed=list(info.tasks),
+        )
+    return task
+
+
+def find_prompt(option: str, purpose: str, info: ModelInfo) -> str | None:
+    """Return the name of the model's prompt for a purpose, given in `option`; None if it has none for it.
+
+    Raises OptionError for a purpose that neither the protocols nor the model's prompts know, nor, if it is a
+    `task`, the model's adapters.
+    """
+    if purpose in info.prompts:
+        return purpose
+    tasks = info.tasks if option == "task" else ()
+    known = dict.fromkeys((*info.prompts, *tasks, *PURPOSES))
+    if purpose not in known:
+        raise OptionError(
+            lambda name: (
+                f'{name(option)} is "{cut(purpose)}", which is no purpose of a text: choose from '
+                f"{', '.join(known)}."
+            ),
+            option=option,
+            actual=purpose,
+            allowed=list(known),
+        )
+    names = _PROMPTS.get(_plain(purpose), ())
+    return next((name for name in names if name in info.prompts), None)
+
+
+def role_of(purpose: str) -> Role:
+    """Return the role of a text in late interaction, of which whatever is no query is a document."""
+    return "query" if _plain(purpose) == "query" else "document"
+
+
+def _plain(purpose: str) -> str:
+    return purpose.removeprefix("search_").removeprefix("retrieval.")
