@@ -195,7 +195,7 @@ def test_the_clients_own_deadline_is_a_504(several: Service) -> None:
 
 
 def test_no_client_has_more_time_than_the_service_allows() -> None:
-    """A client cannot ask for more time than HEADLIGHT_REQUEST_TIMEOUT_S: refused ahead, or once it is over."""
+    """More time than HEADLIGHT_REQUEST_TIMEOUT_S cannot be asked for: refused ahead, or once it is over."""
     with serve(request_timeout_s=0.02, max_batch_tokens=256, threads=1) as hurried:
         response = post(hurried, {"inputs": [LONG] * 16}, X_Request_Timeout_Ms="60000")
         refused = response.status_code == 422
