@@ -46,9 +46,10 @@ from model.contract import AttentionWant, Axis, Batch, ModelInfo, SummaryWant, W
 from model.encoder.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.pytorch.backend import TorchBackend
-from service.serialization.items import AnswerStyle, Item, present
-from service.serialization.writing import write
+from service.replies.style import AnswerStyle
+from service.replies.writing import write
 from service.system.process import keep_freed_memory
+from service.tasks.results import Item, present
 
 MODELS = (EMBEDDED, "random-base")
 _BATCH = 8

@@ -26,7 +26,7 @@ from service.loading import load_engines
 from service.memory_limits import ANSWERS, Memory, check_size, memory_given
 from service.problems import Problem
 from service.refusals import Absent, Overload, Refusal, retry_after
-from service.serialization.json_arrays import prepare
+from service.replies.json_arrays import prepare
 from service.settings import Settings
 from service.sharing.board import ANSWERED, GROWTH, IN_FLIGHT, alone
 from service.sharing.connections import Siblings

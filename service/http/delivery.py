@@ -21,10 +21,11 @@ from service.http.streaming_response import StreamedResponse, WholeResponse
 from service.lifecycle import ServiceState
 from service.memory_limits import SMALL_BYTES
 from service.problems import Problem, from_model_error, shut_down_too_soon
-from service.serialization.compression import CODINGS, MIN_BYTES, choose_coding, encoder
-from service.serialization.items import AnswerStyle, Item
-from service.serialization.json_writer import Piece, last_line, lines
-from service.serialization.writing import coded, write, write_whole
+from service.replies.compression import CODINGS, MIN_BYTES, choose_coding, encoder
+from service.replies.json_writer import Piece, last_line, lines
+from service.replies.style import AnswerStyle
+from service.replies.writing import coded, write, write_whole
+from service.tasks.results import Item
 
 T = TypeVar("T")
 ItemMaker = Callable[[int, Output], Item]

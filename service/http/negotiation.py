@@ -8,7 +8,7 @@ from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
 from service.problems import Problem
-from service.serialization.items import ArrayType, Format
+from service.replies.style import ArrayType, Format
 
 FORMATS: dict[Format, str] = {
     "json": "application/json",

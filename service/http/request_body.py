@@ -21,7 +21,7 @@ from service.http.request_context import Body, context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
-from service.serialization.items import ArrayType, Format
+from service.replies.style import ArrayType, Format
 from service.settings import Settings
 
 RequestT = TypeVar("RequestT", bound=BaseModel)

@@ -14,7 +14,7 @@ from werkzeug.http import parse_range_header
 from service.http.negotiation import is_short
 from service.http.streaming_response import WholeResponse
 from service.problems import Problem
-from service.serialization.compression import CODINGS, choose_coding, compress
+from service.replies.compression import CODINGS, choose_coding, compress
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from service.serialization.json_writer import Piece
+from service.replies.json_writer import Piece
 
 
 class WholeResponse(Response):

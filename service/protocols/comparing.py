@@ -4,11 +4,11 @@ from starlette.responses import Response
 
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
-from service.serialization.answer_size import bound_alone
-from service.serialization.items import Item
+from service.replies.answer_size import bound_alone
 from service.tasks.compare import CompareOptions, Comparison
 from service.tasks.embed import OWN_VECTORS, plan_encode
 from service.tasks.prompts import choose_prompt, choose_task
+from service.tasks.results import Item
 
 _ARRAY = "similarities"
 # Copies of the vectors while they are compared: those of the batches, an array of them, two of unit length.

@@ -12,9 +12,9 @@ from service.http.delivery import Work
 from service.problems import Problem
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import MAX_IDS, IdLists
-from service.serialization.answer_size import bound_texts
-from service.serialization.items import Item
+from service.replies.answer_size import bound_texts
 from service.settings import Settings
+from service.tasks.results import Item
 from service.tasks.tokens import check_known
 
 # Python steps to check an id, to decode one, and to decode a list with as few as one (measured).

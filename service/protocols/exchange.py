@@ -24,12 +24,13 @@ from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem, from_model_error
 from service.refusals import overloaded
-from service.serialization.answer_size import bound, waiting_bytes
-from service.serialization.items import AnswerStyle, Expected, Item
-from service.serialization.precision import Precision
+from service.replies.answer_size import bound, waiting_bytes
+from service.replies.style import AnswerStyle
 from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
+from service.tasks.precision import Precision
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 T = TypeVar("T")

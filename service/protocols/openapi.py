@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from service.endpoints import Endpoint, Endpoints
 from service.http.negotiation import ARRAY_TYPES, BINARY, FORMATS
 from service.problems import KINDS, MEDIA_TYPE, NOT_OF_INFERENCE, ProblemDocument
-from service.serialization.items import Format
+from service.replies.style import Format
 
 _REF = "#/components/schemas/{model}"
 _RETRY = {

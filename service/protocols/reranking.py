@@ -15,8 +15,8 @@ from model.heads.similarity import similarities
 from service.http.delivery import Work
 from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of, smaller_maps
-from service.serialization.answer_size import bound_item, bound_largest, bound_ranked
-from service.serialization.items import AnswerStyle, Item
+from service.replies.answer_size import bound_item, bound_largest, bound_ranked
+from service.replies.style import AnswerStyle
 from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention, planning_steps
 from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
 from service.tasks.rank import (
@@ -29,6 +29,7 @@ from service.tasks.rank import (
     ranked,
     shortest,
 )
+from service.tasks.results import Item
 from service.tasks.view import View
 
 _TEXT_PLACE = "texts.{}".format

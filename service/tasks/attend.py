@@ -24,9 +24,9 @@ from model.contract import (
     Weights,
 )
 from model.tokenization.tokenizer import Text
-from service.serialization.items import Expected, columns
 from service.tasks.embed import EncodePlan, check_exposes, resolve
 from service.tasks.errors import OptionError
+from service.tasks.results import Expected, columns
 from service.tasks.view import View
 from service.tasks.words import Words
 

@@ -7,10 +7,10 @@ from typing import Literal
 
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.tokenization.tokenizer import Text
-from service.serialization.items import Expected, columns
-from service.serialization.precision import BITS, STEPS, Precision
 from service.tasks.chunks import Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
+from service.tasks.precision import BITS, STEPS, Precision
+from service.tasks.results import Expected, columns
 from service.tasks.view import View
 
 Pooling = Literal["mean", "cls", "max", "mean_max", "mean_sqrt_len", "weighted_mean", "last"]

@@ -1,11 +1,19 @@
-"""Refuses models without the head that a task needs."""
+"""What heads make besides the vectors of an encoder: sparse vectors of words, and vectors of tokens.
+
+Refuses models without the head that a task needs.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from model.contract import HeadInfo, HeadKind
+from model.contract import Encoding, HeadInfo, HeadKind, Output, SparseWant
+from model.heads.late_interaction import want_vectors
+from model.tokenization.decoding import Decoder
 from service.echo import cut
 from service.engine.engine import Engine
 from service.tasks.errors import OptionError
+from service.tasks.results import Expected, Item, columns
+from service.tasks.view import View
 
 _LISTED = 10
 _CHECKPOINTS: dict[HeadKind, str] = {
@@ -51,3 +59,90 @@ def _way_out(engines: Mapping[str, Engine], kinds: tuple[HeadKind, ...]) -> str:
         return "no served model has one; serve a folder of PyLate or of Stanford's ColBERT"
     endings = " or ".join(_CHECKPOINTS[kind] for kind in kinds)
     return f"no served model has one; serve a checkpoint whose architecture in config.json ends in {endings}"
+
+
+@dataclass(frozen=True)
+class SparseView(View):
+    """The plan for one input with a sparse vector, whose words `decoder` names."""
+
+    decoder: Decoder = field(kw_only=True)
+
+    def item(self, output: Output) -> Item:
+        """Build this input's response item."""
+        item = super().item(output)
+        tokens = [self.decoder.name(number) for number in output.heads["sparse_ids"].tolist()]
+        return replace(item, columns={**item.columns, "sparse": {"tokens": tokens}})
+
+
+@dataclass(frozen=True)
+class SparsePlan:
+    """The sparse vectors of a request: at most `most` of a model's words each, or all above 0."""
+
+    top_k: int | None
+    most: int
+    decoder: Decoder
+
+    def extend(self, view: View) -> View:
+        """Add the sparse vector to what one input returns."""
+        words = {"sparse_ids": (self.most,), "sparse_weights": (self.most,)}
+        expected = replace(
+            view.expected,
+            arrays={**view.expected.arrays, **words},
+            column_bytes=self.decoder.most_json_bytes(self.most),
+        )
+        want = replace(view.want, heads=(*view.want.heads, SparseWant(self.top_k)))
+        return SparseView(want, view.columns, expected, precision=view.precision, decoder=self.decoder)
+
+
+def plan_sparse(
+    top_k: int | None, engine: Engine, engines: Mapping[str, Engine], needs: str = '"sparse" in outputs'
+) -> SparsePlan:
+    """Check that a model has sparse vectors; raises OptionError, naming those of `engines` that do.
+
+    `needs` says what of the request needs them.
+    """
+    words = check_head(engine, engines, "masked_words", needs=needs).size or 0
+    return SparsePlan(top_k, words if top_k is None else min(top_k, words), engine.decoder)
+
+
+class TokenVectorsView(View):
+    """The plan for one input with a role."""
+
+    def item(self, output: Output) -> Item:
+        """Build this input's response item."""
+        vectors = output.heads["token_vectors"]
+        return super().item(replace(output, heads={}, tokens=vectors[None]))
+
+
+@dataclass(frozen=True)
+class TokenVectorsPlan:
+    """The vectors of a request's texts, of `size` components each."""
+
+    size: int
+    task: str | None
+
+    def view(self, index: int, encoding: Encoding) -> View:
+        """Plan one input, which was tokenized for its role."""
+        bare, rows = self.bare_view(index, encoding), encoding.vector_rows
+        return replace(
+            bare,
+            columns={**columns(index, encoding), "token_rows": rows},
+            expected=replace(bare.expected, labels=len(rows)),
+        )
+
+    def bare_view(self, index: int, encoding: Encoding, column_bytes: int = 0) -> View:
+        """Plan one input whose item has no columns but its index, in at most `column_bytes` of JSON."""
+        shapes = {"token_embeddings": (1, len(encoding.vector_rows), self.size)}
+        expected = Expected(shapes, column_bytes=column_bytes)
+        return TokenVectorsView(replace(want_vectors(encoding), task=self.task), {"index": index}, expected)
+
+
+def plan_token_vectors(
+    engine: Engine, engines: Mapping[str, Engine], task: str | None, needs: str = "role"
+) -> TokenVectorsPlan:
+    """Check that a model is one of late interaction; raises OptionError, naming those of `engines` that are.
+
+    `task` is as `choose_task` returns it, and `needs` names the field that needs such a model.
+    """
+    head = check_head(engine, engines, "late_interaction", needs=needs)
+    return TokenVectorsPlan(head.size or 0, task)

@@ -15,8 +15,8 @@ from model.tokenization.decoding import json_bytes
 from model.tokenization.subwords import Subwords
 from model.tokenization.tokenizer import Text
 from service.engine.engine import Engine
-from service.serialization.items import Item
 from service.tasks.errors import OptionError
+from service.tasks.results import Item
 from service.tasks.view import View
 
 # With their punctuation: a float32 and the names of a label's fields; the fields of an entity, with offsets.

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.contract import Output, Want
-from service.serialization.items import VECTORS, Expected, Item, present
-from service.serialization.precision import Precision, quantize
+from service.tasks.precision import Precision, quantize
+from service.tasks.results import VECTORS, Expected, Item, present
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import os
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from prometheus_client import (
     GC_COLLECTOR,
@@ -16,7 +16,6 @@ from prometheus_client import (
 from model.contract import ModelInfo
 from service.endpoints import Endpoint, Endpoints
 from service.problems import KINDS, NOT_OF_INFERENCE
-from service.serialization.items import Format
 from service.sharing.metric_values import MetricValues, Part
 from service.telemetry.exposition import Exposition
 from service.telemetry.processes import Processes
@@ -173,9 +172,10 @@ class Metrics:
     def _begin(self, version: str, endpoints: Endpoints) -> None:
         """Create all series that are known before the first request."""
         self.build_info.labels(version).set(1)
-        for route in self._inference:
-            for name in get_args(Format):
-                self.response_bytes.labels(route, name)
+        for endpoint in endpoints:
+            if endpoint.request is not None:
+                for name in getattr(endpoint.request, "formats", ("json",)):
+                    self.response_bytes.labels(endpoint.label, name)
         statuses = [
             (endpoint.label, _inference_statuses(endpoint) if endpoint.inference else endpoint.statuses)
             for endpoint in endpoints

@@ -18,8 +18,7 @@ from headlight_client import Headlight
 from model import contract
 from model.tokenization import tokenizer
 from service.protocols.native import decode, predict, rerank, schemas, similarity, tokenize
-from service.serialization import precision
-from service.tasks import embed
+from service.tasks import embed, precision
 from tests.references.checkpoints import SUITED
 from tests.references.families import write_model
 from tests.references.late_interaction import write_pylate

@@ -9,11 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from model.contract import Encoding
-from service.serialization.answer_size import bound, waiting_bytes
-from service.serialization.items import AnswerStyle, Expected, Item, columns
-from service.serialization.json_writer import last_line, lines
-from service.serialization.precision import Precision, quantize
-from service.serialization.writing import write, write_whole
+from service.replies.answer_size import bound, waiting_bytes
+from service.replies.json_writer import last_line, lines
+from service.replies.style import AnswerStyle
+from service.replies.writing import write, write_whole
+from service.tasks.precision import Precision, quantize
+from service.tasks.results import Expected, Item, columns
 from tests.support.doubles import tokenizer
 
 FORMATS: list[Any] = ["json", "ndjson", "npz", "safetensors"]

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 from safetensors.numpy import load
 
-from service.serialization import npz
-from service.serialization.arrays import pack
-from service.serialization.items import AnswerStyle, Item
-from service.serialization.writing import write
+from service.replies import npz
+from service.replies.arrays import pack
+from service.replies.style import AnswerStyle
+from service.replies.writing import write
+from service.tasks.results import Item
 from tests.support.serving import read_npz, read_safetensors
 
 Arrays = dict[str, Any]

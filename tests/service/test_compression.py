@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from backports import zstd
 
-from service.serialization.compression import CODINGS, choose_coding, encoder
-from service.serialization.writing import coded
+from service.replies.compression import CODINGS, choose_coding, encoder
+from service.replies.writing import coded
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Columns of an item: everything that was run."""
 
-from service.serialization.items import AnswerStyle, columns
+from service.replies.style import AnswerStyle
+from service.tasks.results import columns
 from tests.support.doubles import tokenizer
 
 

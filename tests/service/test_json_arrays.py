@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as stn
 from numpy.typing import NDArray
 
 from model.contract import FloatArray
-from service.serialization import json_arrays
-from service.serialization.json_arrays import PIECE_VALUES, array_text, rounded, text_size
+from service.replies import json_arrays
+from service.replies.json_arrays import PIECE_VALUES, array_text, rounded, text_size
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 probability = st.floats(min_value=0, max_value=1, width=32)

@@ -9,8 +9,8 @@ import pytest
 from model.contract import Encoding, HeadInfo, HeadKind, Output, Want
 from model.heads.spans import SpanLabels
 from model.tokenization.subwords import Subwords
-from service.serialization.answer_size import bound
-from service.serialization.items import AnswerStyle, Expected, columns
+from service.replies.answer_size import bound
+from service.replies.style import AnswerStyle
 from service.tasks.label import (
     EntityLabels,
     LabelledView,
@@ -19,6 +19,7 @@ from service.tasks.label import (
     TokenizedInput,
     TokenLabels,
 )
+from service.tasks.results import Expected, columns
 from service.tasks.view import View
 from tests.service.test_answer_size import FORMATS, MODEL, WORST, size
 

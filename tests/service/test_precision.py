@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.serialization.precision import Precision, quantize, stored_size
+from service.tasks.precision import Precision, quantize, stored_size
 
 
 def definition(vector: list[float], precision: str) -> list[int]:

@@ -20,11 +20,12 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import PositiveNumber, at_most, first_other, invalid
 from service.protocols.lenient import Fields
-from service.serialization.items import Expected, Format, Item
-from service.serialization.json_arrays import array_text
-from service.serialization.precision import Precision, quantize
+from service.replies.json_arrays import array_text
+from service.replies.style import Format
 from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.precision import Precision, quantize
 from service.tasks.prompts import find_prompt
+from service.tasks.results import Expected, Item
 
 CohereType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
 CohereTypes = Annotated[tuple[CohereType, ...], Field(min_length=1, max_length=6), at_most(6)]

@@ -14,8 +14,9 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import NonEmptyText, PositiveNumber, invalid
 from service.protocols.lenient import Fields
 from service.protocols.reranking import rank
-from service.serialization.items import Format, Item
+from service.replies.style import Format
 from service.tasks.rank import RankOptions
+from service.tasks.results import Item
 
 
 def _documents(value: object) -> list[str]:

@@ -16,7 +16,8 @@ from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, IdLists, NonEmptyText, id_lists, invalid
 from service.protocols.lenient import Fields
-from service.serialization.items import Expected, Format, Item
+from service.replies.style import Format
+from service.tasks.results import Expected, Item
 
 _META = {"api_version": {"version": "1"}}
 # With its punctuation: an id, and the quotes of a token.

@@ -14,7 +14,7 @@ from service.protocols.fields import MAX_IDS, TokenIds
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import Usage
 from service.protocols.native.schemas import MODEL, Options
-from service.serialization.items import Format
+from service.replies.style import Format
 
 
 class DecodeRequest(Options):

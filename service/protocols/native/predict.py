@@ -14,7 +14,7 @@ from service.protocols.labelling import label
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import MapsItem, Usage
 from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest, WithInputs
-from service.serialization.items import Format
+from service.replies.style import Format
 from service.tasks.heads import check_head
 from service.tasks.label import HEADS, LabelOptions, choose_labelling
 

@@ -14,7 +14,7 @@ from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionItem, Usage
 from service.protocols.native.schemas import ATTENTION_NAMES, AttentionOptions, ModelRequest
 from service.protocols.reranking import rank
-from service.serialization.items import Format
+from service.replies.style import Format
 from service.tasks.rank import Method, RankOptions
 
 

@@ -22,13 +22,12 @@ from service.protocols.native.schemas import (
     InputsRequest,
 )
 from service.protocols.ways_out import any_of, smaller_maps
-from service.serialization.items import AnswerStyle
+from service.replies.style import AnswerStyle
 from service.tasks.attend import STEPS_PER_TOKEN, plan_attention, planning_steps
 from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
 from service.tasks.embed import EncodePlan, plan_encode
+from service.tasks.heads import TokenVectorsPlan, plan_sparse, plan_token_vectors
 from service.tasks.prompts import choose_prompt, choose_task
-from service.tasks.sparse import plan_sparse
-from service.tasks.token_vectors import TokenVectorsPlan, plan_token_vectors
 from service.tasks.view import View
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)

@@ -20,10 +20,10 @@ from service.protocols.fields import (
     invalid,
 )
 from service.protocols.native.chunks_field import ChunksField
-from service.serialization.items import Format
-from service.serialization.precision import Precision
+from service.replies.style import Format
 from service.tasks.attend import AttendOptions
 from service.tasks.embed import EmbedOptions, EncodeOutput, Pooling
+from service.tasks.precision import Precision
 
 # How many unknown fields are described one by one.
 _UNKNOWN = 10

@@ -16,7 +16,7 @@ from service.protocols.fields import TextList
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import Usage
 from service.protocols.native.schemas import TaskRequest
-from service.serialization.items import Format
+from service.replies.style import Format
 from service.tasks.compare import CompareOptions
 
 

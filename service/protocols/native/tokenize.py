@@ -13,8 +13,9 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
-from service.serialization.items import Expected, Format, Item, columns
+from service.replies.style import Format
 from service.tasks.prompts import choose_prompt
+from service.tasks.results import Expected, Item, columns
 from service.tasks.tokens import without_special
 
 # Python steps to leave a token out of each column.

@@ -18,7 +18,7 @@ from service.protocols.fields import MAX_IDS
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InferenceParameters, InferenceRequest
 from service.protocols.oip.tensors import Ids, read_inputs, text_of
-from service.serialization.decompression import (
+from service.replies.decompression import (
     DECODINGS,
     DamagedError,
     LargerError,

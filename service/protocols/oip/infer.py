@@ -18,9 +18,9 @@ from service.protocols.oip.body import CODINGS, HEADER_LENGTH, OUTPUT, Inference
 from service.protocols.oip.models import VERSION, find_engine
 from service.protocols.oip.tensors import Ids
 from service.protocols.texts_or_ids import Listed, tokenize_inputs
-from service.serialization.items import Expected, Item
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.prompts import choose_prompt
+from service.tasks.results import Expected, Item
 
 _FEWER = "send fewer texts, or set the parameter `dimensions`"
 # Copies of the vectors: those of the batches, and an array of them.

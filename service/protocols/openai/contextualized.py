@@ -18,11 +18,12 @@ from service.protocols.fields import PositiveNumber, first_other, invalid
 from service.protocols.lenient import Fields
 from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
 from service.protocols.openai.fields import Numbers
-from service.serialization.items import Expected, Format, Item
-from service.serialization.precision import Precision
+from service.replies.style import Format
 from service.tasks.chunks import NoTokens
 from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, find_prompt
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 _FEWER = "send fewer documents, or ask for a smaller `output_dimension`"

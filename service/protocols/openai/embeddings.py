@@ -22,12 +22,12 @@ from service.problems import Problem
 from service.protocols.exchange import SEVERAL, Exchange
 from service.protocols.openai.fields import EmbeddingsRequest
 from service.protocols.texts_or_ids import Listed, TextOrIds, check_inputs, tokenize_inputs
-from service.serialization.items import Expected, Item
-from service.serialization.json_arrays import array_text
+from service.replies.json_arrays import array_text
 from service.tasks.chunks import NoTokens
 from service.tasks.embed import EmbedOptions, plan_encode
+from service.tasks.heads import plan_token_vectors
 from service.tasks.prompts import choose_prompt, find_prompt, role_of
-from service.tasks.token_vectors import plan_token_vectors
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 _FEWER = "send fewer inputs, or ask for fewer `dimensions`"

@@ -17,8 +17,8 @@ from pydantic import (
 from service.protocols.fields import MAX_IDS, PositiveNumber, invalid
 from service.protocols.lenient import Fields, contradiction
 from service.protocols.texts_or_ids import TEXTS_OR_IDS, Listed, TextOrIds, texts_or_ids
-from service.serialization.items import Format
-from service.serialization.precision import Precision
+from service.replies.style import Format
+from service.tasks.precision import Precision
 
 Encoding = Literal["float", "base64"]
 Numbers = Literal["float", "int8", "uint8", "binary", "ubinary"]

@@ -17,10 +17,10 @@ from service.protocols.tei.errors import EmptyInput
 from service.protocols.tei.fields import PROMPT_NAME, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
 from service.protocols.texts_or_ids import TextsOrIds, check_inputs, tokenize_inputs
-from service.serialization.items import Expected, Item
 from service.tasks.embed import NO_VECTORS, EmbedOptions, EncodePlan, plan_encode
+from service.tasks.heads import plan_sparse
 from service.tasks.prompts import choose_prompt
-from service.tasks.sparse import plan_sparse
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 _ALL_TOKENS = EmbedOptions(("tokens",))

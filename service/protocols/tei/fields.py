@@ -17,7 +17,7 @@ from model.tokenization.tokenizer import Side, Text, Truncation
 from service.protocols.fields import IdLists, id_lists, invalid
 from service.protocols.lenient import Fields
 from service.protocols.texts_or_ids import Listed
-from service.serialization.items import Format
+from service.replies.style import Format
 
 
 def _capitalized(value: object) -> object:

@@ -19,9 +19,9 @@ from service.protocols.lenient import Fields
 from service.protocols.tei.errors import EmptyInput
 from service.protocols.tei.fields import TeiRequest, TextsOrPairs, Truncated
 from service.protocols.tei.headers import add_headers
-from service.serialization.items import Item
 from service.tasks.heads import check_head
 from service.tasks.label import HEADS, Arrays, EntityLabels, Labelling, TextLabels, TokenizedInput
+from service.tasks.results import Item
 
 
 class LabelParameters(Fields):

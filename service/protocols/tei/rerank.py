@@ -13,9 +13,9 @@ from service.protocols.reranking import rank
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import Strings, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
-from service.serialization.items import Item
 from service.tasks.errors import OptionError
 from service.tasks.rank import RankOptions, choose_method
+from service.tasks.results import Item
 
 
 class TeiRerankRequest(TeiRequest, Truncated):

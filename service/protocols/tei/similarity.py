@@ -13,8 +13,8 @@ from service.protocols.lenient import Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, Strings, TeiRequest, Truncated
 from service.protocols.tei.headers import add_headers
-from service.serialization.items import Item
 from service.tasks.compare import CompareOptions
+from service.tasks.results import Item
 
 
 class Sentences(Fields):

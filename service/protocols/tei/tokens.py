@@ -18,9 +18,9 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import MAX_IDS
 from service.protocols.tei.errors import EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TeiRequest, TextOrTexts
-from service.serialization.answer_size import bound
-from service.serialization.items import Expected, Item
+from service.replies.answer_size import bound
 from service.tasks.prompts import choose_prompt
+from service.tasks.results import Expected, Item
 
 # With its punctuation: the names of a token's fields, its id and its two offsets.
 _TOKEN_BYTES = 110

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from isal.isal_zlib import crc32  # eight times faster than zlib's
 
-from service.serialization.arrays import Member, Packed, cut
-from service.serialization.json_writer import Piece
+from service.replies.arrays import Member, Packed, cut
+from service.replies.json_writer import Piece
 
 META = "meta"
 """The member with the rest of the response."""

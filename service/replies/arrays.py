@@ -12,7 +12,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.serialization.items import MAPS, AnswerStyle, Item
+from service.replies.style import AnswerStyle
+from service.tasks.results import MAPS, Item
 
 _PIECE_BYTES = 512 * 1024
 _FLOAT16_MAX = 65504.0

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from service.serialization import json_writer, npz, safetensors_file
-from service.serialization.arrays import pack
-from service.serialization.compression import Encoder
-from service.serialization.items import AnswerStyle, Item
-from service.serialization.json_arrays import TABLE_DECIMALS
-from service.serialization.json_writer import Piece
+from service.replies import json_writer, npz, safetensors_file
+from service.replies.arrays import pack
+from service.replies.compression import Encoder
+from service.replies.json_arrays import TABLE_DECIMALS
+from service.replies.json_writer import Piece
+from service.replies.style import AnswerStyle
+from service.tasks.results import Item
 
 _FILES = {"npz": npz.archive, "safetensors": safetensors_file.file}
 _MANY_VALUES = 3000

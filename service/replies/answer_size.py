@@ -9,9 +9,10 @@ from heapq import nlargest
 
 from model.contract import Encoding
 from model.tokenization.decoding import json_bytes
-from service.serialization.items import MAPS, VECTORS, AnswerStyle, Expected
-from service.serialization.json_arrays import TABLE_DECIMALS, text_size
-from service.serialization.precision import stored_size
+from service.replies.json_arrays import TABLE_DECIMALS, text_size
+from service.replies.style import AnswerStyle
+from service.tasks.precision import stored_size
+from service.tasks.results import MAPS, VECTORS, Expected
 
 # The longest text that orjson writes for a float32, with its comma: -1234567900000000.0 in general,
 # 0.0000123456789 for a probability.

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import orjson
 
-from service.serialization.arrays import Member, Packed, cut
-from service.serialization.json_writer import Piece
+from service.replies.arrays import Member, Packed, cut
+from service.replies.json_writer import Piece
 
 METADATA_KEY = "headlight"
 """The metadata key that holds the rest of the response."""

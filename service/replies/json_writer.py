@@ -9,8 +9,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.serialization.items import MAPS, NESTED, AnswerStyle, Item
-from service.serialization.json_arrays import array_text, plain
+from service.replies.json_arrays import array_text, plain
+from service.replies.style import AnswerStyle
+from service.tasks.results import MAPS, NESTED, Item
 
 Piece = bytes | memoryview
 

@@ -1,0 +1,54 @@
+"""The style in which a response is written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from service.tasks.precision import Precision
+from service.tasks.results import Item
+
+Format = Literal["json", "npz", "safetensors", "ndjson"]
+ArrayType = Literal["float32", "float16", "uint8"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStyle:
+    """How a response is written.
+
+    `decimals` rounds the maps and the summary in JSON; None writes the shortest text that parses to the same
+    float32. `unit` means that maps are probabilities, in [0, 1] up to rounding errors. Items are `listed`
+    under `data`; otherwise there is one, whose columns and arrays are fields of the response itself.
+    `precision` is that of the vectors, `method` how texts were ranked. A protocol whose responses are values
+    without names has a `value`: what it writes of an item, an array or what orjson writes. Its response is
+    the list of them, or the only one, between the two parts of a `frame`: what it returns for the number of
+    tokens run. Only for JSON, and for the bytes of the only one, as a memoryview.
+    """
+
+    model: str
+    format: Format = "json"
+    dtype: ArrayType = "float32"
+    decimals: int | None = None
+    unit: bool = True
+    axes: tuple[str, ...] | None = None
+    listed: bool = True
+    precision: Precision = "float32"
+    method: str | None = None
+    value: Callable[[Item], Any] | None = None
+    frame: Callable[[int], tuple[bytes, bytes]] | None = None
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The fields before the items."""
+        precision = None if self.precision == "float32" else self.precision
+        fields = {"model": self.model, "method": self.method, "precision": precision, "axes": self.axes}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    @property
+    def growth(self) -> int:
+        """Ratio of maps in memory to maps as written: only probabilities are computed as uint8."""
+        return 4 if self.dtype == "uint8" and not self.unit else 1
+
+    @property
+    def binary(self) -> bool:
+        """Whether arrays are written as bytes, not as text."""
+        return self.format in ("npz", "safetensors")
