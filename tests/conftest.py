@@ -26,42 +26,6 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
 
 
-# Files that wait for real clocks, start many processes, or export many models: `make test-rest` runs them.
-THOROUGH = frozenset(
-    f"tests/{name}.py"
-    for name in (
-        "contract/test_connections",
-        "contract/test_early_signals",
-        "contract/test_faults",
-        "contract/test_fuzz",
-        "contract/test_hang_up",
-        "contract/test_hostile_attention",
-        "contract/test_keys",
-        "contract/test_keys_of_processes",
-        "contract/test_open_files",
-        "contract/test_processes",
-        "contract/test_protocol",
-        "contract/test_server",
-        "contract/test_start_limits",
-        "contract/test_streaming",
-        "contract/test_worker_deaths",
-        "export/test_export",
-        "export/test_export_graph",
-        "export/test_output_folder",
-        "export/test_quantization",
-        "model/test_foreign_graph",
-        "model/test_heads",
-        "model/test_hub",
-        "model/test_long_text",
-        "model/test_no_torch",
-        "model/test_onnx_file",
-        "model/test_processors",
-        "model/test_replacing",
-        "service/test_traces",
-    )
-)
-
-
 # Files about requests that are refused before a model runs, and about choices among maps, whose numbers are
 # proven in process with each backend: over HTTP one of them is enough.
 ONCE_OVER_HTTP = frozenset(
@@ -75,14 +39,6 @@ ONCE_OVER_HTTP = frozenset(
         "test_attention_summary",
     )
 )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what takes long, so that what runs before each commit takes some minutes."""
-    for item in items:
-        if item.path.relative_to(config.rootpath).as_posix() in THOROUGH:
-            item.add_marker(pytest.mark.thorough)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -23,6 +23,8 @@ from tests.support.serving import (
     status_mib,
 )
 
+pytestmark = pytest.mark.thorough
+
 BODY = b'{"inputs": "hello", "dimensions": 2}'
 CHUNKED = b"POST /encode HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n"
 GET = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n"

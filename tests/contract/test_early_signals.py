@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.serving import ROOT, START_S, environment, free_port
 
-pytestmark = pytest.mark.usefixtures("hang_up_not_ignored")
+pytestmark = [pytest.mark.usefixtures("hang_up_not_ignored"), pytest.mark.thorough]
 
 COMMANDS = {
     "module": [sys.executable, "-m", "service"],

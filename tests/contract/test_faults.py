@@ -9,6 +9,8 @@ import pytest
 from tests.support.doubles import POISON
 from tests.support.serving import Service, answered, assert_problem, post, serve
 
+pytestmark = pytest.mark.thorough
+
 REASON = 'headlight_inference_failures_total{model="all-MiniLM-L6-v2",reason="exception"}'
 
 

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.backends import both_backends
 from tests.support.serving import Service
 
-pytestmark = both_backends
+pytestmark = [both_backends, pytest.mark.thorough]
 
 # The ONE exception to schemathesis' own checks: a request that fits the schema may still be refused with 422,
 # because JSON Schema cannot say the rules between fields (an option without effect, both prompts, an index

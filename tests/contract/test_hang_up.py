@@ -12,7 +12,7 @@ import pytest
 from tests.contract.test_processes import SLOW, is_running, wait_until, workers
 from tests.support.serving import answered, assert_problem, serve
 
-pytestmark = pytest.mark.usefixtures("hang_up_not_ignored")
+pytestmark = [pytest.mark.usefixtures("hang_up_not_ignored"), pytest.mark.thorough]
 
 both = pytest.mark.parametrize("processes", [1, 2])
 

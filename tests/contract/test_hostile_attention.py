@@ -12,7 +12,7 @@ import pytest
 from tests.support.backends import Kept, both_backends
 from tests.support.serving import LONG, NPZ, Service, answered, assert_problem, post, status_mib
 
-pytestmark = both_backends
+pytestmark = [both_backends, pytest.mark.thorough]
 
 REPEATED = [1] * 4096
 PIECES = " ".join(

@@ -15,6 +15,8 @@ from service.protocols.endpoints import ENDPOINTS
 from tests.service.test_keys import FIRST, SECOND, THIRD
 from tests.support.serving import ROUTES, Json, Service, assert_problem, read_answer, run_command, serve
 
+pytestmark = pytest.mark.thorough
+
 BODY = {"inputs": "a"}
 
 

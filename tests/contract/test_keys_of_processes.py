@@ -16,6 +16,8 @@ from tests.contract.test_processes import two_workers, wait_for_workers, wait_un
 from tests.service.test_keys import FIRST, SECOND, THIRD
 from tests.support.serving import Service
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture
 def key_file(tmp_path: Path) -> Path:

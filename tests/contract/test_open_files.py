@@ -6,7 +6,11 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import pytest
+
 from tests.support.serving import Service, assert_problem, read_answer, serve
+
+pytestmark = pytest.mark.thorough
 
 GET = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
 PART = b"GET /docs/swagger-ui.css HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -15,6 +15,8 @@ from tests.references.comparing import distance, relative_distance
 from tests.support.backends import export_folder
 from tests.support.serving import ROOT, Json, Service, serve
 
+pytestmark = pytest.mark.thorough
+
 PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 (TRAIN, TRAINED), (LOOK, SEEN) = re.findall(r"```python\n(.+?)```\n```text\n(.+?)```", PAGE, flags=re.DOTALL)
 ((BODY, ANSWER),) = re.findall(r"-d '(\{.+?\})'\n```\n```text\n(.+?)\n```", PAGE, flags=re.DOTALL)

@@ -27,6 +27,8 @@ from tests.support.serving import (
     serve,
 )
 
+pytestmark = pytest.mark.thorough
+
 TEXT = {"inputs": "A man is playing a guitar."}
 SLOW = {"inputs": ["word " * 300] * 8}
 """A request that is computed for a quarter of a second, or more."""

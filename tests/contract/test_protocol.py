@@ -20,6 +20,8 @@ from tests.support.serving import (
     serve,
 )
 
+pytestmark = pytest.mark.thorough
+
 GET = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"
 TEXT = " ".join(["word"] * 250)
 UNMATCHED_400 = 'headlight_requests_total{route="unmatched",status="400"}'

@@ -102,6 +102,7 @@ def test_scores_are_those_of_the_cross_encoder(
         assert [item["index"] for item in answer["data"]] == order_of(by_index(answer))
 
 
+@pytest.mark.thorough
 def test_a_graph_ranks_as_its_checkpoint(folders: dict[str, CrossEncoder], tmp_path: Path) -> None:
     """An exported folder keeps the function, the prompt and the classifier, without PyTorch."""
     source = folders["bert"]

@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.serving import Service, answered, assert_problem, read_answer, request_bytes, serve
 
+pytestmark = pytest.mark.thorough
+
 LONG = "word " * 300
 LARGE = {"inputs": [LONG] * 96}
 """A request that is computed for a second or more."""

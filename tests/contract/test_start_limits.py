@@ -17,6 +17,8 @@ from tests.contract.test_processes import is_listening, wait_until
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT, environment, read_answer, request_bytes, run_command, serve
 
+pytestmark = pytest.mark.thorough
+
 both = pytest.mark.parametrize("processes", [1, 2])
 MIB = 2**20
 

@@ -26,7 +26,7 @@ from tests.support.serving import (
     serve,
 )
 
-pytestmark = both_backends
+pytestmark = [both_backends, pytest.mark.thorough]
 
 MAPS = {"inputs": LONG, "layers": [0, 1, 2, 3]}
 """An answer of 3.1 million numbers: 28 MB as JSON."""

@@ -23,7 +23,7 @@ from tests.contract.test_processes import (
 from tests.references.checkpoints import SUITED, write_bert
 from tests.support.serving import Service, answered, serve
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.thorough]
 
 KILLS = int(os.environ.get("TEST_KILLS", "40"))
 TEXT = {"inputs": "A man is playing a guitar."}

@@ -30,6 +30,8 @@ from model.tokenization.tokenizer import TextTokenizer
 from tests.model.test_heads import take_vocabulary_apart
 from tests.references.checkpoints import write_bert
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 SENTENCE = re.compile(r"export: \S.*\.\n", re.DOTALL)
 WROTE = ("Finding", "Reading", "Tracing", "Copying", "Comparing")

@@ -30,6 +30,8 @@ from tests.references.encoder import softmax
 from tests.support.exported import NOTHING, ExportedGraph
 from tests.support.product import Array, naive, random_encoder
 
+pytestmark = pytest.mark.thorough
+
 SIZES = {"vocab_size": 13, "hidden_size": 24, "num_layers": 2, "num_heads": 4, "intermediate_size": 40}
 # Every choice that there is, in as few encoders as it takes: tracing one takes seconds.
 KINDS: dict[str, dict[str, Any]] = {

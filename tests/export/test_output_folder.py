@@ -14,6 +14,8 @@ from export.output_folder import check_place, clear_remains, whole
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT, START_S
 
+pytestmark = pytest.mark.thorough
+
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {

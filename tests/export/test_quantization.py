@@ -22,6 +22,8 @@ from model.onnx.file import GRAPH
 from tests.support.exported import ExportedGraph
 from tests.support.product import random_encoder
 
+pytestmark = pytest.mark.thorough
+
 LAYERS, HEADS = 2, 4
 SIZES: dict[str, Any] = {"hidden_size": 32, "num_layers": LAYERS, "num_heads": HEADS, "intermediate_size": 48}
 KINDS: dict[str, dict[str, Any]] = {

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import THOROUGH
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("model", "export", "service")
 FORBIDDEN = {
@@ -69,11 +67,6 @@ def test_references_know_nothing_of_the_product() -> None:
         assert not {name.partition(".")[0] for name in names} & {*PACKAGES, "headlight_client"}, path
         ours = {name for name in names if name.startswith("tests")}
         assert all(name.startswith("tests.references") for name in ours), path
-
-
-def test_files_that_are_left_to_the_slow_run_exist() -> None:
-    """A renamed file would go on to run before each commit, unnoticed."""
-    assert [path for path in THOROUGH if not (ROOT / path).is_file()] == []
 
 
 def test_the_packages_are_there() -> None:

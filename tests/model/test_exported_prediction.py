@@ -95,6 +95,7 @@ def overflow(tensors: Tensors, _: Tensors) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.thorough
 def test_a_damaged_classifier_ends_the_start(how: Change, what: str, exported: Path, tmp_path: Path) -> None:
     """It would load, and every request for its labels would fail."""
     folder = shutil.copytree(exported, tmp_path / "model")

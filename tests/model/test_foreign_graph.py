@@ -24,6 +24,8 @@ from tests.references.comparing import relative_distance
 from tests.support.product import run
 from tests.support.serving import Service, answered, assert_problem, post, serve
 
+pytestmark = pytest.mark.thorough
+
 INPUTS = (graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS)
 TEXTS = ["a", "the man beats the boy", "", "hello world. " * 12, "boy"]
 

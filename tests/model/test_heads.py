@@ -23,6 +23,8 @@ from tests.references.families import change_config
 from tests.support.product import run, want_all
 from tests.support.serving import ROOT
 
+pytestmark = pytest.mark.thorough
+
 TEXTS = ["the man beats the boy", "hello world", "a"]
 HEADS = {
     "BertForSequenceClassification": None,

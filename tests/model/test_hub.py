@@ -20,6 +20,8 @@ from service.setting_values import parse_models
 from tests.references.checkpoints import write_bert
 from tests.support.serving import ROOT
 
+pytestmark = pytest.mark.thorough
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz01234567"
 DENIED = {

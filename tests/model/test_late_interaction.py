@@ -75,6 +75,7 @@ def test_vectors_are_those_of_the_definition(written: LateInteraction) -> None:
 
 
 @pytest.mark.parametrize("form", ["PyLate", "Stanford"])
+@pytest.mark.thorough
 def test_an_exported_folder_has_the_same_vectors(form: str, tmp_path: Path) -> None:
     """Without PyTorch: settings and matrix are exported with the graph."""
     write, settings = FORMS[form]

@@ -18,6 +18,8 @@ from model.tokenization.long_text import BYTES_PER_CHARACTER, kept_lengths
 from model.tokenization.tokenizer import TextTokenizer, Truncation
 from tests.references.checkpoints import MINILM
 
+pytestmark = pytest.mark.thorough
+
 FILE = resolve(MINILM) / "tokenizer.json"
 STATE: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 WHOLE = 10**9

@@ -164,6 +164,7 @@ def test_kernels_of_another_version_are_left_alone(monkeypatch: pytest.MonkeyPat
 
 
 @needs_kernels
+@pytest.mark.thorough
 def test_a_new_build_leaves_those_that_run_alone(tmp_path: Path) -> None:
     """A process goes on with the library that it has opened; a build that fails leaves none behind."""
     target, quickly = tmp_path / "lib.so", ["-O0"]
@@ -191,6 +192,7 @@ def test_instruction_sets_share_no_function() -> None:
 
 
 @needs_kernels
+@pytest.mark.thorough
 def test_the_compiler_has_nothing_to_warn_of(tmp_path: Path) -> None:
     """For users a new compiler's new warning is no reason to go without; here it is one to mend it."""
     build(tmp_path / "lib.so", ["-Werror"])

@@ -13,6 +13,8 @@ from tests.references.checkpoints import MINILM
 from tests.support.backends import Kept
 from tests.support.serving import ROOT, Service, serve
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def exported(kept: Kept) -> Iterator[Service]:

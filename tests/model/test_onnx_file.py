@@ -20,6 +20,8 @@ from tests.references.checkpoints import write_bert
 from tests.support.backends import export_folder
 from tests.support.serving import free_port, run_command
 
+pytestmark = pytest.mark.thorough
+
 DATA = f"{GRAPH}.data"
 Damage = Callable[[Path], None]
 

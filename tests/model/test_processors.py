@@ -18,6 +18,8 @@ from tests.support.backends import export_folder, small
 from tests.support.product import run, want_all
 from tests.support.serving import free_port, run_command
 
+pytestmark = pytest.mark.thorough
+
 HAS_CUDA = CUDA in onnxruntime.get_available_providers() and Path("/dev/nvidia0").exists()
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="needs onnxruntime-gpu and an NVIDIA GPU")
 needs_cpu_build = pytest.mark.skipif(

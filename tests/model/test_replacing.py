@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from model.checkpoints.source import EMBEDDED, resolve
 from tests.support.serving import ROOT
+
+pytestmark = pytest.mark.thorough
 
 PROGRAM = """
 import os, sys

@@ -12,6 +12,8 @@ from model.tokenization.tokenizer import TextTokenizer, Truncation
 from tests.model.test_long_text import PIECES, WHOLE
 from tests.model.test_slow_patterns import LLAMA_3
 
+pytestmark = pytest.mark.thorough
+
 SPLITTING = {"Llama 3": LLAMA_3, "Qwen": LLAMA_3.replace("{1,3}", "")}
 SURROUNDED = processors.TemplateProcessing(
     single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 1), ("</s>", 2)]

@@ -63,6 +63,7 @@ def test_words_are_weighted_as_their_module_says(pooling: str, activation: str, 
 
 
 @pytest.mark.parametrize("transformer", ["MLMTransformer", "Transformer"])
+@pytest.mark.thorough
 def test_an_exported_folder_has_the_same_words(transformer: str, tmp_path: Path) -> None:
     """Without PyTorch, whichever module the transformer is saved as."""
     model = write_sparse_encoder(tmp_path / "model", "sum", transformer=transformer, **SUITED)

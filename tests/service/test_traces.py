@@ -30,6 +30,8 @@ from tests.support.serving import (
     serve,
 )
 
+pytestmark = pytest.mark.thorough
+
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
 SMALL = {"/encode": {}, "/attention": {"layers": [0], "heads": [0], "queries": [0]}}

@@ -156,6 +156,7 @@ GRAPHS = {name: OPTIONS[name] for name in ("of the paper", "Manhattan", "Mahalan
     [pytest.param(o, marks=[] if n == "Mahalanobis" else [pytest.mark.repeated]) for n, o in GRAPHS.items()],
     ids=GRAPHS,
 )
+@pytest.mark.thorough
 def test_an_own_encoder_runs_as_a_graph(options: dict[str, Any], tmp_path: Path) -> None:
     """Exported, it passes the comparison of the export, and gives the definition's states and maps."""
     check_onnx(save(tmp_path, options), tmp_path / "graph")

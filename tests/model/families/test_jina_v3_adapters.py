@@ -117,6 +117,7 @@ def test_in_bfloat16_a_task_s_vectors_point_the_same_way(jina: JinaV3) -> None:
             assert output.sentence @ expected / lengths > 0.9995
 
 
+@pytest.mark.thorough
 def test_a_graph_is_exported_for_one_task(jina: JinaV3, tmp_path: Path) -> None:
     """It has that task's weights, with a request's task and without, and names the task."""
     place = tmp_path / "graph"

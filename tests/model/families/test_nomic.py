@@ -234,6 +234,7 @@ def test_nomic_s_own_form_runs_as_a_graph(tmp_path: Path) -> None:
     check_onnx(write_own(tmp_path / "checkpoint", **options), tmp_path / "graph")
 
 
+@pytest.mark.thorough
 def test_a_mixture_of_experts_runs_as_a_graph(tmp_path: Path) -> None:
     """Its shapes do not depend on which experts the router chooses."""
     check_onnx(write_own(tmp_path / "checkpoint", **MIXTURE), tmp_path / "graph")
