@@ -17,8 +17,8 @@ from service.settings import Settings
 from service.tasks.results import Item
 from service.tasks.tokens import check_known
 
-# Python steps to check an id, to decode one, and to decode a list with as few as one (measured).
-_CHECK_STEPS, _DECODE_STEPS, _LIST_STEPS = 4, 25, 40
+# A token is decoded in the time in which several are planned, and a list in that of more (measured).
+_DECODED, _LISTED = 8, 12
 
 
 def check_counts(ids: IdLists, count: int, settings: Settings, field: str = "token_ids") -> None:
@@ -42,14 +42,12 @@ async def decode_ids(
     stages = exchange.context.record.stages
     stages.begin("tokenize")
     start = time.perf_counter()
-    text_bytes = await exchange.off_loop(
-        lambda: _measure(decoder, ids, every, field), steps=_CHECK_STEPS * len(every)
-    )
+    text_bytes = await exchange.off_loop(lambda: _measure(decoder, ids, every, field), len(every))
     size = bound_texts(style, text_bytes, len(ids))
     exchange.reserve_answer(style, size, "send fewer ids")
     texts = await exchange.off_loop(
         lambda: decoder.decode(ids.lists, skip_special_tokens=skip_special_tokens),
-        steps=_DECODE_STEPS * len(every) + _LIST_STEPS * len(ids),
+        _DECODED * len(every) + _LISTED * len(ids),
     )
     exchange.tokenized(time.perf_counter() - start)
     items = (Item({"index": index, "text": text}, {}) for index, text in enumerate(texts))

@@ -8,14 +8,10 @@ from model.contract import Encoding, HeadInfo
 from model.tokenization.tokenizer import Text, Truncation
 from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of, smaller_maps
-from service.tasks.attend import AttendOptions, plan_attention, planning_steps
+from service.tasks.attend import AttendOptions, plan_attention
 from service.tasks.embed import NO_VECTORS, plan_encode
 from service.tasks.label import LabelledView, Labelling, TokenizedInput
 from service.tasks.view import View
-
-# Python steps to bound the bytes of a token's entity, and of a label's name.
-_STEPS_PER_TOKEN = 10
-_STEPS_PER_LABEL = 5
 
 
 async def label(
@@ -32,17 +28,15 @@ async def label(
     plan = None if maps is None else plan_attention(maps, info, base)
     encodings = await exchange.tokenize(inputs, truncation)
 
-    def view(index: int, encoding: Encoding, text: Text) -> View:
+    style = exchange.style() if plan is None else exchange.style(unit=plan.unit, axes=plan.axes)
+
+    def view(index: int, encoding: Encoding) -> View:
+        text = inputs[index]
         plain = (base if plan is None else plan).view(index, encoding, text)
         return LabelledView.of(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
 
-    steps = _STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_LABEL * len(head.labels)
-    steps += 0 if maps is None else planning_steps(maps, encodings)
-    views = await exchange.off_loop(
-        lambda: [view(i, *one) for i, one in enumerate(zip(encodings, inputs, strict=True))], steps=steps
-    )
-    style = exchange.style() if plan is None else exchange.style(unit=plan.unit, axes=plan.axes)
+    planned = await exchange.plan(style, encodings, view)
     ways = ["send fewer inputs"]
     ways += ["lower `top_k`"] if head.kind == "classification" else ["send shorter texts"]
     ways += [] if maps is None else smaller_maps(maps, exchange)
-    return await exchange.answer(style, encodings, views, any_of(ways))
+    return await exchange.answer(style, planned, any_of(ways))

@@ -17,7 +17,7 @@ from service.protocols.exchange import Exchange
 from service.protocols.ways_out import any_of, smaller_maps
 from service.replies.answer_size import bound_item, bound_largest, bound_ranked
 from service.replies.style import AnswerStyle
-from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention, planning_steps
+from service.tasks.attend import AttendOptions, AttentionPlan, plan_attention
 from service.tasks.embed import NO_VECTORS, OWN_VECTORS, plan_encode
 from service.tasks.rank import (
     Best,
@@ -35,8 +35,8 @@ from service.tasks.view import View
 _TEXT_PLACE = "texts.{}".format
 # Copies of the vectors while they are compared: those of the batches, an array of them, one of unit length.
 _COPIES = 3
-# Products that are computed in the time of one Python step.
-_PRODUCTS_PER_STEP = 100
+# Products that are computed in the time in which a token is planned.
+_PRODUCTS_PER_TOKEN = 300
 
 
 async def rank(exchange: Exchange, options: RankOptions) -> Response:
@@ -75,9 +75,8 @@ async def _with_attention(
     embeddings = plan_encode(NO_VECTORS, info, info.default_task)
     plan = plan_attention(attend, info, embeddings)
     encodings = await _tokenize_pairs(exchange, options)
-    views = await exchange.off_loop(
-        lambda: _views(plan, encodings, options), steps=planning_steps(attend, encodings)
-    )
+    tokens = sum(map(len, encodings))
+    views = await exchange.off_loop(lambda: _views(plan, encodings, options), tokens)
     style = exchange.style(unit=plan.unit, axes=plan.axes, method="cross-encoder")
     answer = _Answer(exchange, options, style, encodings)
     sizes = (bound_item(style, *one) for one in zip(encodings, (v.expected for v in views), strict=True))
@@ -154,7 +153,7 @@ async def _apart(
     work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
     delivery = exchange.delivery(answer.style, work, answer.size)
     result = await exchange.run(delivery, encodings, wants)
-    found = await exchange.off_loop(lambda: compare(result.outputs), steps=products // _PRODUCTS_PER_STEP)
+    found = await exchange.off_loop(lambda: compare(result.outputs), products // _PRODUCTS_PER_TOKEN)
     return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count))
 
 

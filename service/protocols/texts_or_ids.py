@@ -21,9 +21,8 @@ T = TypeVar("T")
 TextOrIds = str | Sequence[int]
 """A text, or the token ids of one."""
 
-# A token takes a microsecond, as long as ten steps of Python, to decode. To name one takes half of that, and
-# to check an id a tenth of it.
-_STEPS_PER_ID, _STEPS_TO_NAME = 10, 5
+# A token is decoded in the time in which so many are planned.
+_DECODED = 8
 
 
 class Listed(Generic[T]):
@@ -125,14 +124,13 @@ async def _encode_ids(
             if len(ids) > limit and not truncation.allowed:
                 raise InputTooLong(field=place, actual=len(ids), limit=limit, advice=exchange.cutting)
 
-    await exchange.off_loop(check, steps=sum(map(len, lists)))
+    await exchange.off_loop(check, sum(map(len, lists)))
     tokens = sum(min(len(ids), limit) for ids in lists)
     exchange.state.memory.take(exchange.context.permit, TOKEN_BYTES * tokens)
     record = exchange.context.record
     record.stages.begin("tokenize")
     encodings = await exchange.off_loop(
-        lambda: [encoding_of(ids, limit, truncation, decoder) for ids in lists],
-        steps=_STEPS_TO_NAME * tokens,
+        lambda: [encoding_of(ids, limit, truncation, decoder) for ids in lists], tokens
     )
     record.tokens = (record.tokens or 0) + tokens
     return encodings
@@ -149,5 +147,5 @@ async def _as_texts(
             check_known(decoder, one, f"{place(i)}.{{}}".format)
         return decoder.decode([*ids.values()], skip_special_tokens=True)
 
-    texts = await exchange.off_loop(read, steps=_STEPS_PER_ID * sum(map(len, ids.values())))
+    texts = await exchange.off_loop(read, _DECODED * sum(map(len, ids.values())))
     return dict(zip(ids, texts, strict=True))

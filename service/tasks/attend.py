@@ -33,8 +33,6 @@ from service.tasks.words import Words
 Chosen = Literal["all"] | Sequence[int]
 """Indices, of which negative ones count from the end."""
 
-STEPS_PER_TOKEN = 5
-"""Python steps to find a token's word and whether it is kept."""
 _AXES = {
     "none": ("layer", "head", "query", "key"),
     "mean": ("layer", "query", "key"),
@@ -250,12 +248,6 @@ def plan_attention(
     return AttentionPlan(
         layers, _indices(options.heads, "heads", info.heads), embeddings, options, dtype, info
     )
-
-
-def planning_steps(maps: AttendOptions, encodings: Sequence[Encoding]) -> int:
-    """Estimate the Python steps of planning these maps of all inputs."""
-    listed = sum(len(rows) for rows in (maps.queries, maps.keys) if rows != "all")
-    return listed * len(encodings) + STEPS_PER_TOKEN * sum(map(len, encodings))
 
 
 def _indices(chosen: Chosen, option: str, count: int) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from service.http.request_body import read_request
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.fields import PositiveNumber, at_most, first_other, invalid
 from service.protocols.lenient import Fields
+from service.replies.answer_size import bound
 from service.replies.json_arrays import array_text
 from service.replies.style import Format
 from service.tasks.embed import EmbedOptions, plan_encode
@@ -188,7 +189,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
     style, plan = exchange.style(), plans[0]
     exchange.reserve_arrays((len(texts), plan.sentence_size), copies=_COPIES)
     expected = [Expected({"embedding": (len(types) * plan.sentence_size,)})] * len(texts)
-    size = await exchange.bound(style, encodings, expected) + sum(map(json_bytes, texts)) + 3 * len(texts)
+    size = bound(style, encodings, expected) + sum(map(json_bytes, texts)) + 3 * len(texts)
     exchange.reserve_answer(style, size, _FEWER)
     delivery = exchange.delivery(style, Work.of(encodings), size)
     result = await exchange.run(delivery, encodings, [plan.want(one) for one in encodings])

@@ -16,6 +16,7 @@ from service.protocols.decoding import check_counts, decode_ids
 from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, IdLists, NonEmptyText, id_lists, invalid
 from service.protocols.lenient import Fields
+from service.replies.answer_size import bound
 from service.replies.style import Format
 from service.tasks.results import Expected, Item
 
@@ -96,7 +97,7 @@ async def _tokenize(exchange: Exchange, body: CohereTokenizeRequest) -> Response
     expected = Expected(
         column_bytes=_META_BYTES + _TOKEN_BYTES * len(encoding) + json_bytes("".join(encoding.tokens))
     )
-    size = await exchange.bound(style, [encoding], [expected])
+    size = bound(style, [encoding], [expected])
     exchange.reserve_answer(style, size, "send a shorter text")
     ids, names = [*compress(encoding.token_ids, kept)], [*compress(encoding.tokens, kept)]
     item = Item({"tokens": ids, "token_strings": names}, {})

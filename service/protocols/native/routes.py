@@ -22,8 +22,9 @@ from service.protocols.native.schemas import (
     InputsRequest,
 )
 from service.protocols.ways_out import any_of, smaller_maps
+from service.replies.answer_size import bound
 from service.replies.style import AnswerStyle
-from service.tasks.attend import STEPS_PER_TOKEN, plan_attention, planning_steps
+from service.tasks.attend import plan_attention
 from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
 from service.tasks.embed import EncodePlan, plan_encode
 from service.tasks.heads import TokenVectorsPlan, plan_sparse, plan_token_vectors
@@ -32,12 +33,7 @@ from service.tasks.view import View
 
 NativeT = TypeVar("NativeT", bound=InputsRequest)
 
-# Python steps to plan an input (measured).
-_STEPS_PER_INPUT = 30
-# Python steps to count the chunks of an input, of windows.
-_STEPS_PER_COUNT = 15
-# Python steps to find a chunk's tokens, and the bytes of its two pairs of numbers (measured).
-_STEPS_PER_CHUNK = 30
+# The bytes of a chunk's two pairs of numbers (measured).
 _CHUNK_BYTES = 400
 
 
@@ -105,29 +101,29 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     way_out += "set `top_k`, " if sparse is not None else ""
     way_out += "or leave `tokens` out of `outputs`"
     style = exchange.style(precision=plan.precision)
-    if plan.chunks is None:
-        views = await exchange.off_loop(
-            lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
-            steps=_STEPS_PER_INPUT * len(encodings),
-        )
-    else:
-        views = await _split(exchange, plan, plan.chunks, encodings, body.inputs, style, way_out)
-    if sparse is not None:
-        views = [sparse.extend(view) for view in views]
-    return await exchange.answer(style, encodings, views, way_out)
+    held = 0
+    if plan.chunks is not None:
+        held = await _hold_chunks(exchange, plan, plan.chunks, encodings, body.inputs, style, way_out)
+
+    def view(index: int, encoding: Encoding) -> View:
+        planned = plan.view(index, encoding, body.inputs[index])
+        return planned if sparse is None else sparse.extend(planned)
+
+    planned = await exchange.plan(style, encodings, view)
+    if plan.chunks is not None:
+        found = sum(len(one.columns["chunks"]["offsets"]) for one in planned.views)
+        exchange.state.memory.release_part(exchange.context.permit, held - _CHUNK_BYTES * found)
+    return await exchange.answer(style, planned, way_out)
 
 
 async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVectorsPlan) -> Response:
     """Encode queries or documents for late interaction."""
-    encodings = await _tokenize(exchange, body, body.role)
-    views = await exchange.off_loop(
-        lambda: [plan.view(index, encoding) for index, encoding in enumerate(encodings)],
-        steps=_STEPS_PER_INPUT * len(encodings),
-    )
-    return await exchange.answer(exchange.style(), encodings, views, "send fewer or shorter inputs")
+    encodings, style = await _tokenize(exchange, body, body.role), exchange.style()
+    planned = await exchange.plan(style, encodings, plan.view)
+    return await exchange.answer(style, planned, "send fewer or shorter inputs")
 
 
-async def _split(
+async def _hold_chunks(
     exchange: Exchange,
     plan: EncodePlan,
     chunks: ChunkPlan,
@@ -135,32 +131,22 @@ async def _split(
     texts: Sequence[Text],
     style: AnswerStyle,
     way_out: str,
-) -> list[View]:
-    """Plan each input and split it into chunks, in memory that is reserved first.
+) -> int:
+    """Reserve memory for the chunks of all inputs, and return how many bytes, before any text is split.
 
-    Raises the 422 for too many of them, and the 413 for as many as make the response too large, before any
-    text is split.
+    Raises the 422 for too many of them, and the 413 for as many as make the response too large.
     """
-    tokens = STEPS_PER_TOKEN * sum(map(len, encodings))
-    long = not chunks.counted and any(len(encoding) > MAX_CHUNKS for encoding in encodings)
-    await exchange.off_loop(
-        lambda: chunks.check(encodings, texts), steps=_STEPS_PER_COUNT * len(encodings) + long * tokens
-    )
-    counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
-    if chunks.counted:
+
+    def count() -> tuple[int, int]:
+        chunks.check(encodings, texts)
+        counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
         expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
-        exchange.check_size(await exchange.bound(style, encodings, expected), way_out)
-    memory, permit, most = exchange.state.memory, exchange.context.permit, sum(counts)
-    memory.take(permit, _CHUNK_BYTES * most)
-    steps = _STEPS_PER_INPUT * len(encodings) + tokens + _STEPS_PER_CHUNK * most
-    if chunks.chunking == "sentences":
-        steps += sum(map(len, texts))
-    views = await exchange.off_loop(
-        lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, texts, strict=True))], steps=steps
-    )
-    found = sum(len(view.columns["chunks"]["offsets"]) for view in views)
-    memory.release_part(permit, _CHUNK_BYTES * (most - found))
-    return views
+        return sum(counts), bound(style, encodings, expected) if chunks.counted else 0
+
+    most, size = await exchange.off_loop(count, sum(map(len, encodings)))
+    exchange.check_size(size, way_out)
+    exchange.state.memory.take(exchange.context.permit, _CHUNK_BYTES * most)
+    return _CHUNK_BYTES * most
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
@@ -169,13 +155,10 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     options = body.options
     plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
     encodings = await _tokenize(exchange, body)
-    views = await exchange.off_loop(
-        lambda: [plan.view(i, *one) for i, one in enumerate(zip(encodings, body.inputs, strict=True))],
-        steps=planning_steps(options, encodings),
-    )
     style = exchange.style(unit=plan.unit, axes=plan.axes)
+    planned = await exchange.plan(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]))
     ways = ["send fewer inputs", *smaller_maps(options, exchange)]
-    return await exchange.answer(style, encodings, views, any_of(ways))
+    return await exchange.answer(style, planned, any_of(ways))
 
 
 ENDPOINTS = (

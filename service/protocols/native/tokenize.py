@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from model.contract import Encoding
 from service.endpoints import Endpoint
 from service.http.delivery import Work
 from service.http.request_body import read_request
@@ -13,13 +14,11 @@ from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
+from service.replies.answer_size import bound
 from service.replies.style import Format
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Expected, Item, columns
 from service.tasks.tokens import without_special
-
-# Python steps to leave a token out of each column.
-_STEPS_PER_TOKEN = 6
 
 
 class TokenizeRequest(PromptRequest, WithInputs):
@@ -52,14 +51,13 @@ async def tokenize(request: Request) -> Response:
 async def _tokenize(exchange: Exchange, body: TokenizeRequest) -> Response:
     prompt = choose_prompt(exchange.engine.info, body.prompt_name, body.prompt)
     encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, runs=False)
-    kept = encodings
-    if body.special_tokens == "drop":
-        kept = await exchange.off_loop(
-            lambda: [without_special(encoding) for encoding in encodings],
-            steps=_STEPS_PER_TOKEN * sum(map(len, encodings)),
-        )
-    style = exchange.style()
-    size = await exchange.bound(style, kept, [Expected()] * len(kept))
+    style, drop = exchange.style(), body.special_tokens == "drop"
+
+    def prepare() -> tuple[list[Encoding], int]:
+        kept = [without_special(encoding) for encoding in encodings] if drop else encodings
+        return kept, bound(style, kept, [Expected()] * len(kept))
+
+    kept, size = await exchange.off_loop(prepare, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")
     work = Work(len(encodings), sum(encoding.truncated for encoding in encodings))
     items = (Item(columns(index, encoding), {}) for index, encoding in enumerate(kept))

@@ -18,6 +18,7 @@ from service.protocols.oip.body import CODINGS, HEADER_LENGTH, OUTPUT, Inference
 from service.protocols.oip.models import VERSION, find_engine
 from service.protocols.oip.tensors import Ids
 from service.protocols.texts_or_ids import Listed, tokenize_inputs
+from service.replies.answer_size import bound
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Expected, Item
@@ -57,7 +58,7 @@ async def _infer(exchange: Exchange, body: Inference) -> Response:
         size = len(before) + _ITEM_BYTES * shape[0] * shape[1]
     else:
         expected = [Expected({OUTPUT: (plan.sentence_size,)})] * len(encodings)
-        size = len(before) + await exchange.bound(style, encodings, expected)
+        size = len(before) + bound(style, encodings, expected)
     exchange.reserve_answer(style, size, _FEWER)
     delivery = exchange.delivery(style, Work.of(encodings), size)
     delivery.codings = CODINGS

@@ -27,8 +27,6 @@ from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 _FEWER = "send fewer documents, or ask for a smaller `output_dimension`"
-# Python steps to find the tokens of a part, and of a token (measured for `chunks` of `/encode`).
-_STEPS_PER_PART, _STEPS_PER_TOKEN = 30, 5
 _NAMES = {"dimensions": "output_dimension", "precision": "output_dtype"}
 _WHOLE = Truncation(allowed=False)
 
@@ -131,13 +129,11 @@ async def _embed(exchange: Exchange, body: ContextualizedRequest) -> Response:
         raise InputTooLong(
             field=error.field, actual=error.actual, limit=error.limit, way_out=way_out
         ) from None
-    views = await exchange.off_loop(
-        lambda: [_plan(i, one, body, info) for i, one in enumerate(encodings)],
-        steps=_STEPS_PER_TOKEN * sum(map(len, encodings)) + _STEPS_PER_PART * sum(map(len, body.inputs)),
-    )
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.value = partial(_document, base64=body.encoding_format == "base64")
-    return await exchange.answer(exchange.style(precision=body.precision), encodings, views, _FEWER)
+    style = exchange.style(precision=body.precision)
+    planned = await exchange.plan(style, encodings, lambda i, one: _plan(i, one, body, info))
+    return await exchange.answer(style, planned, _FEWER)
 
 
 def _plan(index: int, encoding: Encoding, body: ContextualizedRequest, info: ModelInfo) -> View:

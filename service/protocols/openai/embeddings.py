@@ -34,8 +34,6 @@ _FEWER = "send fewer inputs, or ask for fewer `dimensions`"
 _JOIN = "join some of them, or send the text to /encode with `chunks`"
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""
-# Python steps to plan an input.
-_STEPS_PER_INPUT = 30
 _OTHER_IDS = (
     "If the client made them with another tokenizer, have it send texts: LangChain's OpenAIEmbeddings does "
     "with check_embedding_ctx_length=False."
@@ -99,16 +97,14 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     prompt = _choose_prompt(body, info)
     truncation = Truncation(allowed=body.may_truncate)
     encodings = await _tokenize(exchange, body, truncation, prompt)
-    expected = partial(Expected, column_bytes=ITEM_BYTES)
-    views = await exchange.off_loop(
-        lambda: [
-            View(plan.want(one), {"index": i}, expected(plan.shapes(one)), precision=plan.precision)
-            for i, one in enumerate(encodings)
-        ],
-        steps=_STEPS_PER_INPUT * len(encodings),
-    )
     exchange.value = partial(_embedding, base64=body.base64)
-    response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
+    style = exchange.style(precision=plan.precision)
+
+    def view(index: int, encoding: Encoding) -> View:
+        expected = Expected(plan.shapes(encoding), column_bytes=ITEM_BYTES)
+        return View(plan.want(encoding), {"index": index}, expected, precision=plan.precision)
+
+    response = await exchange.answer(style, await exchange.plan(style, encodings, view), _FEWER)
     return _count_truncated(response, encodings)
 
 
@@ -123,12 +119,10 @@ async def _embed_tokens(exchange: Exchange, body: EmbeddingsRequest) -> Response
         partial(body.input.place, "input"),
         role=_choose_role(body),
     )
-    views = await exchange.off_loop(
-        lambda: [plan.bare_view(i, one, ITEM_BYTES) for i, one in enumerate(encodings)],
-        steps=_STEPS_PER_INPUT * len(encodings),
-    )
     exchange.value = _token_vectors
-    response = await exchange.answer(exchange.style(), encodings, views, "send fewer or shorter inputs")
+    style = exchange.style()
+    planned = await exchange.plan(style, encodings, partial(plan.bare_view, column_bytes=ITEM_BYTES))
+    response = await exchange.answer(style, planned, "send fewer or shorter inputs")
     return _count_truncated(response, encodings)
 
 
@@ -172,8 +166,10 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         raise no_tokens(error, field, parts[error.number], "With late_chunking the items of input") from None
     exchange.alone, exchange.value = True, partial(write_parts, base64=body.base64)
     size = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * len(spans))
-    views = [View(view.want, {}, size, precision=plan.precision)]
-    response = await exchange.answer(exchange.style(precision=plan.precision), encodings, views, _FEWER)
+    style = exchange.style(precision=plan.precision)
+    bare = View(view.want, {}, size, precision=plan.precision)
+    planned = await exchange.plan(style, encodings, lambda *_: bare)
+    response = await exchange.answer(style, planned, _FEWER)
     return _count_truncated(response, encodings)
 
 

@@ -1,7 +1,8 @@
 """`/embed`, `/embed_all` and `/embed_sparse`: vectors of texts, of their tokens, and of words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import orjson
@@ -89,30 +90,33 @@ async def _open(request: Request, schema: type[Any]) -> tuple[Exchange, Any]:
 
 
 async def _embed(exchange: Exchange, body: EmbedRequest) -> Response:
-    options = EmbedOptions(normalize=body.normalize, dimensions=body.dimensions)
-    plan = _plan(exchange, options)
-    encodings = await _tokenize(exchange, body)
+    plan = _plan(exchange, EmbedOptions(normalize=body.normalize, dimensions=body.dimensions))
     exchange.value = _embedding
-    response = await exchange.answer(exchange.style(), encodings, _views(plan, encodings), _FEWER)
-    return add_headers(response, exchange, _characters(body))
+    return await _answer(exchange, body, partial(_view, plan))
 
 
 async def _embed_all(exchange: Exchange, body: EmbedAllRequest) -> Response:
-    plan = _plan(exchange, _ALL_TOKENS)
-    encodings = await _tokenize(exchange, body)
     exchange.value = _token_embeddings
-    response = await exchange.answer(exchange.style(), encodings, _views(plan, encodings), _FEWER)
-    return add_headers(response, exchange, _characters(body))
+    return await _answer(exchange, body, partial(_view, _plan(exchange, _ALL_TOKENS)))
 
 
 async def _embed_sparse(exchange: Exchange, body: EmbedAllRequest) -> Response:
     sparse = plan_sparse(None, exchange.engine, exchange.state.engines, needs="this route")
     plan = _plan(exchange, NO_VECTORS)
-    encodings = await _tokenize(exchange, body)
-    views = [sparse.extend(view) for view in _views(plan, encodings)]
-    views = [replace(view, expected=_with_names(view.expected)) for view in views]
     exchange.value = _words
-    response = await exchange.answer(exchange.style(), encodings, views, _FEWER)
+
+    def view(index: int, encoding: Encoding) -> View:
+        extended = sparse.extend(_view(plan, index, encoding))
+        return replace(extended, expected=_with_names(extended.expected))
+
+    return await _answer(exchange, body, view)
+
+
+async def _answer(
+    exchange: Exchange, body: EmbedAllRequest, view: Callable[[int, Encoding], View]
+) -> Response:
+    encodings, style = await _tokenize(exchange, body), exchange.style()
+    response = await exchange.answer(style, await exchange.plan(style, encodings, view), _FEWER)
     return add_headers(response, exchange, _characters(body))
 
 
@@ -121,8 +125,8 @@ def _plan(exchange: Exchange, options: EmbedOptions) -> EncodePlan:
     return plan_encode(options, info, info.default_task)
 
 
-def _views(plan: EncodePlan, encodings: Sequence[Encoding]) -> list[View]:
-    return [View(plan.want(one), {}, Expected(plan.shapes(one))) for one in encodings]
+def _view(plan: EncodePlan, _: int, encoding: Encoding) -> View:
+    return View(plan.want(encoding), {}, Expected(plan.shapes(encoding)))
 
 
 async def _tokenize(exchange: Exchange, body: EmbedAllRequest) -> list[Encoding]:

@@ -24,8 +24,6 @@ from service.tasks.results import Expected, Item
 
 # With its punctuation: the names of a token's fields, its id and its two offsets.
 _TOKEN_BYTES = 110
-# Python steps to bound the bytes of a token.
-_STEPS_PER_TOKEN = 3
 # The tokenizer does not truncate for this route, and so refuses what the model could not read.
 _WHOLE = Truncation(allowed=False)
 
@@ -80,11 +78,12 @@ async def _tokenize(exchange: Exchange, body: TeiTokenizeRequest) -> Response:
     encodings = await exchange.tokenize(texts, _WHOLE, query=prompt, runs=False)
     exchange.value = _tokens
     style = exchange.style()
-    expected = await exchange.off_loop(
-        lambda: [Expected(column_bytes=_bytes(*one)) for one in zip(texts, encodings, strict=True)],
-        steps=_STEPS_PER_TOKEN * sum(map(len, encodings)),
-    )
-    size = bound(style, encodings, expected)
+
+    def size_of() -> int:
+        expected = [Expected(column_bytes=_bytes(*one)) for one in zip(texts, encodings, strict=True)]
+        return bound(style, encodings, expected)
+
+    size = await exchange.off_loop(size_of, sum(map(len, encodings)))
     exchange.reserve_answer(style, size, "send fewer or shorter inputs")
     items = (
         Item({"tokens": [*_describe(*one, special=body.add_special_tokens)]}, {})
