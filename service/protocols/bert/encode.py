@@ -1,6 +1,7 @@
 """`/encode` of bert-as-service: a vector for each text, by its defaults."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -21,7 +22,7 @@ from service.protocols.bert.errors import MissingField
 from service.protocols.exchange import Exchange, check_count
 from service.protocols.native.encode_plan import EncodePlan, choose_prompt, plan_encode
 from service.protocols.native.fields import invalid
-from service.protocols.native.schemas import EmbeddingOptions, PromptRequest
+from service.protocols.native.schemas import OWN_VECTORS, EmbeddingOptions, PromptRequest
 from service.serialization.items import Expected, Format, Item
 from service.serialization.json_arrays import array_text
 
@@ -127,10 +128,10 @@ async def _encode(exchange: Exchange, body: BertEncodeRequest, head: bytes) -> R
 
 def plan_defaults(info: ModelInfo) -> EncodePlan:
     """Pool as the original does by default, or as the model does if it cannot pool that layer so."""
-    try:
-        return plan_encode(_DEFAULTS, info, info.default_task)
-    except Unsupported:
-        return plan_encode(_FALLBACK, info, info.default_task)
+    for options in (_DEFAULTS, _FALLBACK):
+        with suppress(Unsupported):
+            return plan_encode(options, info, info.default_task)
+    return plan_encode(OWN_VECTORS, info, info.default_task)
 
 
 def _written(head: bytes, item: Item) -> orjson.Fragment:

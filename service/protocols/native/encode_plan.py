@@ -87,6 +87,8 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo, task: str | None = N
     """
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
+        if not info.exposes_tokens:
+            raise _vector_alone("vectors of tokens are asked for", "outputs")
         token_layers = _resolve_states(options.layers, info, "layers")
     chunks = None if options.chunks is None else _plan_chunks(options.chunks, options, info)
     sentence, size, pooled_size = None, 0, 0
@@ -110,6 +112,9 @@ def plan_encode(options: EmbeddingOptions, info: ModelInfo, task: str | None = N
 def _plan_sentence(options: EmbeddingOptions, info: ModelInfo) -> tuple[SentenceWant, int, int]:
     """Return the want, the components of a vector, and those before a dense layer or `dimensions`."""
     layers = _resolve_states(options.pooling_layers, info, "pooling_layers")
+    if not info.exposes_tokens:
+        size = info.sentence_size
+        return _plan_own_vector(options, info, layers), _cut(size, options), size
     modes = _MODES[options.pooling] if options.pooling else info.pooling
     pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
@@ -124,7 +129,33 @@ def _plan_sentence(options: EmbeddingOptions, info: ModelInfo) -> tuple[Sentence
     return sentence, size, pooled_size
 
 
+def _plan_own_vector(options: EmbeddingOptions, info: ModelInfo, layers: tuple[int, ...]) -> SentenceWant:
+    """Return the want of the vector that a graph pools by itself; raises Unsupported for any other."""
+    if options.pooling and _MODES[options.pooling] != info.pooling:
+        raise _vector_alone(f'pooling is "{options.pooling}"', "pooling")
+    if layers != (info.layers,):
+        raise _vector_alone(f"pooling_layers has {len(layers)} hidden states", "pooling_layers")
+    field = options.names.normalize
+    if info.normalize and options.normalize is False:
+        raise _vector_alone(f"{field} is false", field)
+    return SentenceWant(info.pooling, layers, _normalizes(options, info), options.dimensions)
+
+
+def _vector_alone(asked: str, field: str) -> Unsupported:
+    """Say that a graph makes one vector of each text, in its own way, and what to do for another one."""
+    return Unsupported(
+        f"This model runs as a graph that returns one vector for each text, pooled and scaled as it was "
+        f"exported, and {asked}: leave that out, or serve the model's weights, or the folder that `headlight "
+        "export MODEL FOLDER` makes of them.",
+        field=field,
+    )
+
+
 def _plan_chunks(chunking: Chunking, options: EmbeddingOptions, info: ModelInfo) -> ChunkPlan:
+    if not info.exposes_tokens:
+        raise _vector_alone(
+            "chunks are pooled from the vectors of their tokens", options.names.chunks or "model"
+        )
     if options.pooling and _MODES[options.pooling] not in (("mean",), info.pooling):
         raise Problem(
             "invalid-request",
@@ -181,10 +212,11 @@ def _check_precision(options: EmbeddingOptions, sizes: Sequence[int], *, normali
 
 
 def check_exposes(info: ModelInfo, what: str, field: str) -> None:
-    """Raise Unsupported if a model returns its last hidden state only."""
+    """Raise Unsupported if a model returns its last hidden state or sentence vectors only."""
     if not info.exposes_attention:
+        returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
         raise Unsupported(
-            f"This model runs as a graph that returns its last hidden state but no {what}: export it with "
+            f"This model runs as a graph that returns {returns} but no {what}: export it with "
             "`headlight export MODEL FOLDER`, and serve that folder.",
             field=field,
         )
