@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
 from export.parity import Quantity, Row, as_data, compare, random_encodings
 from export.quantization.int8 import quantize
+from export.rounding import judge
 from export.tasks import choose_task
 from export.texts import TEXTS
 from export.writer import OPSET, WEIGHTS, write_graph
@@ -22,12 +24,12 @@ from model.checkpoints.exported_prediction import FILE as PREDICTION
 from model.checkpoints.exported_prediction import write_predictor
 from model.checkpoints.folder import read_folder
 from model.checkpoints.source import model_name, resolve
-from model.contract import Encoding
+from model.contract import Encoding, ModelInfo
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
 from model.onnx.names import DTYPE_KEY, FORMAT, TASK_KEY
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
-from model.pytorch.backend import TorchBackend
+from model.pytorch.backend import EXACT, TorchBackend
 
 Dtype = Literal["float32", "float16", "int8"]
 """The dtype of the matrix products."""
@@ -113,6 +115,9 @@ def export(
                 manifest["task"] = chosen
         with step("Comparing with PyTorch in float32"):
             rows = _compare(choose_task(load_checkpoint(folder), task)[0], new, BOUNDS[dtype])
+        if dtype == "float32" and not all(row.ok for row in rows):
+            with step("Comparing both with PyTorch in float64"):
+                rows = _judge(rows, folder, task, new)
         write_manifest(new, {**manifest, "parity": as_data(rows)})
         if not all(row.ok for row in rows):
             raise ParityMissed(rows)
@@ -175,15 +180,36 @@ def _name(source: str, folder: Path) -> str:
 
 def _compare(checkpoint: Checkpoint, new: Path, bounds: Mapping[str, Mapping[Quantity, float]]) -> list[Row]:
     """Run the exported folder as the service would, beside the model itself, loaded anew."""
-    config = checkpoint.encoder.config
     # Both run at once, each on half of the cores, and numpy on one thread: with more threads than cores,
     # most of them would wait.
     threads = max(1, torch.get_num_threads() // 2)
     reference = TorchBackend(checkpoint, device="cpu", dtype="float32", threads=threads)
     written = OnnxBackend(read_folder(new), OnnxFile(new / GRAPH, new), device="cpu", threads=threads)
-    inputs: dict[str, list[Encoding]] = {
-        RANDOM: random_encodings(reference.info, config.vocab_size, config.segments),
-        REAL: checkpoint.tokenizer.encode(TEXTS),
-    }
+    inputs = _inputs(checkpoint, reference.info)
     with threadpool_limits(limits=1, user_api="blas"):
         return compare(reference, written, inputs, bounds)
+
+
+def _judge(rows: Sequence[Row], folder: Path, task: str | None, new: Path) -> list[Row]:
+    """Compare what missed its bound with float64, and so PyTorch in float32, with its kernels and without."""
+    threads = max(1, torch.get_num_threads() // 2)
+
+    def torch_backend(dtype: str, *, native: bool) -> TorchBackend:
+        checkpoint = choose_task(load_checkpoint(folder), task)[0]
+        return TorchBackend(checkpoint, device="cpu", dtype=dtype, threads=threads, native=native)
+
+    exact = torch_backend(EXACT, native=False)
+    float32 = [partial(torch_backend, "float32", native=native) for native in (True, False)]
+    written = OnnxBackend(read_folder(new), OnnxFile(new / GRAPH, new), device="cpu", threads=threads)
+    inputs = _inputs(choose_task(load_checkpoint(folder), task)[0], exact.info)
+    with threadpool_limits(limits=1, user_api="blas"):
+        return judge(rows, exact, float32, written, inputs)
+
+
+def _inputs(checkpoint: Checkpoint, info: ModelInfo) -> dict[str, list[Encoding]]:
+    """Return what is compared, by the names of the bounds."""
+    config = checkpoint.encoder.config
+    return {
+        RANDOM: random_encodings(info, config.vocab_size, config.segments),
+        REAL: checkpoint.tokenizer.encode(TEXTS),
+    }
