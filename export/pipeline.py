@@ -27,7 +27,7 @@ from model.checkpoints.source import model_name, resolve
 from model.contract import Encoding, ModelInfo
 from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
-from model.onnx.names import DTYPE_KEY, FORMAT, TASK_KEY
+from model.onnx.names import DTYPE_KEY, FORMAT, NO_RANKING_KEY, TASK_KEY
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 from model.pytorch.backend import EXACT, TorchBackend
 
@@ -126,7 +126,7 @@ def export(
 
 def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype, task: str | None) -> None:
     """Write the graph, with a description of the model in its metadata."""
-    config = checkpoint.encoder.config
+    config, no_ranking = checkpoint.encoder.config, checkpoint.folder.no_ranking
     described = {
         DTYPE_KEY: "float32" if dtype == "int8" else dtype,
         "headlight.family": checkpoint.folder.model_type,
@@ -134,6 +134,7 @@ def _write(checkpoint: Checkpoint, new: Path, dtype: Dtype, task: str | None) ->
         "headlight.heads": config.num_heads,
         "headlight.hidden_size": config.hidden_size,
         **({} if task is None else {TASK_KEY: task}),
+        **({} if no_ranking is None else {NO_RANKING_KEY: f"{no_ranking}, and export the model again"}),
     }
     if dtype == "float16":
         checkpoint.encoder.reduce_precision(torch.float16)

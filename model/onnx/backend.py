@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -73,7 +74,8 @@ class OnnxBackend:
         check_fits(self._shared, folder)
         if not self._exposes_attention:
             folder = with_own_vector(self._shared, folder)
-        self._folder = folder
+        no_ranking = folder.no_ranking or self._shared.metadata.get(graph.NO_RANKING_KEY)
+        self._folder = folder = replace(folder, no_ranking=no_ranking)
         self._heads = Heads(
             NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
         )
