@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, reason, shown
+from model.tokenization.byte_pairs import GPT2, QWEN2, dress_bytes, dress_qwen2, reset_pairs
 from model.tokenization.file import check_agreement, read_tokenizer
 from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
 from model.tokenization.unigram import (
@@ -42,8 +43,10 @@ class _Kind:
 
     files: tuple[str, ...]
     defaults: Defaults
-    build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None]
-    surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor]
+    build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None] | None
+    """None: it is only used with a tokenizer.json."""
+    surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor] | None
+    """None: it puts around texts what the tokenizer.json says."""
     model: type[models.Model] | None = None
     """The model of a tokenizer.json that it puts its own steps around; None: it takes those of the file."""
     dress: Callable[[Tokenizer, Settings], None] | None = None
@@ -81,12 +84,17 @@ def _adapt(tokenizer: Tokenizer, folder: Path, name: str, settings: Settings) ->
     dressed = Tokenizer(tokenizer.model)
     if isinstance(tokenizer.model, models.WordPiece):
         tokenizer.model.unk_token = tokens["unk_token"]
+    elif isinstance(tokenizer.model, models.BPE):
+        reset_pairs(tokenizer.model)
     kind.dress(dressed, settings)
     dressed.decoder = tokenizer.decoder
     if tokenizer.truncation is not None:
         dressed.enable_truncation(**tokenizer.truncation)
     tokens.add_to(dressed)
-    dressed.post_processor = kind.surround(dressed, settings, tokens)
+    if kind.surround is not None:
+        dressed.post_processor = kind.surround(dressed, settings, tokens)
+    elif tokenizer.post_processor is not None:
+        dressed.post_processor = tokenizer.post_processor
     return dressed
 
 
@@ -102,7 +110,9 @@ def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer
     """Build the tokenizer of a class from its vocabulary; None if its kind or its files are unknown."""
     file = folder / _SETTINGS
     kind = _KINDS.get(name)
-    if kind is None or not all(present(folder / name) for name in kind.files):
+    if kind is None or kind.build is None or kind.surround is None:
+        return None
+    if not all(present(folder / name) for name in kind.files):
         return None
     for field in ("add_bos_token", "add_eos_token"):
         if settings.get(field):
@@ -204,13 +214,8 @@ def _build_roberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> T
     tokenizer = Tokenizer(
         models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     )
-    _dress_roberta(tokenizer, settings)
+    dress_bytes(tokenizer, settings)
     return tokenizer
-
-
-def _dress_roberta(tokenizer: Tokenizer, settings: Settings) -> None:
-    space = switch(settings, "add_prefix_space", default=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
 
 
 def _surround_roberta(
@@ -339,8 +344,10 @@ _KINDS = {
         _build_roberta,
         _surround_roberta,
         models.BPE,
-        _dress_roberta,
+        dress_bytes,
     ),
+    "GPT2Tokenizer": _Kind((), GPT2, None, None, models.BPE, dress_bytes),
+    "Qwen2Tokenizer": _Kind((), QWEN2, None, None, models.BPE, dress_qwen2),
     "EsmTokenizer": _Kind(("vocab.txt",), _ESM, _build_esm, _surround_esm),
     "XLMRobertaTokenizer": _Kind(
         ("sentencepiece.bpe.model",),
