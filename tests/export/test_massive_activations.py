@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from export.parity import Row
 from export.pipeline import export
+from export.rounding import FACTOR
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.folder import read_folder
 from model.contract import Backend, Want
@@ -19,7 +22,8 @@ from model.onnx.backend import OnnxBackend
 from model.onnx.file import OnnxFile, find_graph
 from model.pytorch.backend import EXACT, TorchBackend
 from tests.references.families import Written
-from tests.support.families import ENCODERS, SMALL, sample, write_small
+from tests.references.jina import PLAIN, QK, JinaBert, write_jina
+from tests.support.families import ENCODERS, SMALL, Reference, sample, write_small
 from tests.support.product import run
 
 SIZE, CHANNEL, MASSIVE = 48, 3, 1e5
@@ -83,8 +87,8 @@ def states(backend: Backend) -> list[Any]:
     return [output.tokens for output in run(backend, inputs, wants)]
 
 
-def reference(written: Written) -> list[Any]:
-    """The same of `transformers`, in the precision of its weights."""
+def reference(written: Reference) -> list[Any]:
+    """The same of `transformers`, in the precision of its weights, or in float64."""
     return [written.run(encoding.token_ids, encoding.segment_ids)[0] for encoding in sample()]
 
 
@@ -97,7 +101,7 @@ def error(some: list[Any], exact: list[Any]) -> float:
     )
 
 
-def exported(written: Written, place: Path) -> tuple[OnnxBackend, list[Row]]:
+def exported(written: Reference, place: Path) -> tuple[OnnxBackend, list[Row]]:
     """Export a model as the command does; returns what runs the graph, and the comparison."""
     step = lambda _: nullcontext()  # noqa: E731
     rows = export(str(written.folder), place, dtype="float32", overwrite=False, step=step)
@@ -129,3 +133,45 @@ def test_the_reference_of_the_exporter_is_computed_in_float64(family: str, tmp_p
     found = states(TorchBackend(load_checkpoint(written.folder), device="cpu", dtype=EXACT))
     written.model.double()
     assert error(found, reference(written)) <= (1e-6 if family in ROUNDED_NORMS else ROUNDING)
+
+
+def write_planted_jina(folder: Path, code: str, planted: str) -> JinaBert:
+    """Save jina's BERT with a massive channel, in the rows of a weight whose name ends so."""
+    written = write_jina(folder, code)
+    weights = load_file(folder / "model.safetensors")
+    for name, weight in weights.items():
+        if weight.ndim == 2 and weight.shape[1] == SIZE and "embeddings" not in name:
+            weight[:, CHANNEL] /= np.float32(MASSIVE)
+    name = next(name for name in sorted(weights) if name.endswith(planted))
+    weights[name][CHANNEL] *= np.float32(MASSIVE)
+    save_file(weights, folder / "model.safetensors")
+    doubles = {name: weight.astype(np.float64) for name, weight in weights.items()}
+    return replace(written, weights=doubles)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("code", "planted"),
+    [
+        (PLAIN, "embeddings.LayerNorm.weight"),
+        (PLAIN, "layer.0.mlp.wo.weight"),
+        (QK, "embeddings.LayerNorm.weight"),
+        (QK, "layer.0.mlp.down_layer.weight"),
+    ],
+)
+def test_a_family_without_transformers_is_exported(code: str, planted: str, tmp_path: Path) -> None:
+    """The graph of jina's BERT is as near to float64, written in numpy, as PyTorch in float32 is.
+
+    Its error and theirs are chance where a sum cancels; the exporter's own factor is for that.
+    """
+    written = write_planted_jina(tmp_path / "model", code, planted)
+    backend, _ = exported(written, tmp_path / "graph")
+    exact = reference(written)
+
+    def error_in(dtype: str, *, native: bool) -> float:
+        checkpoint = load_checkpoint(written.folder)
+        return error(states(TorchBackend(checkpoint, device="cpu", dtype=dtype, native=native)), exact)
+
+    rounding = max(error_in("float32", native=native) for native in (True, False))
+    assert error(states(backend), exact) <= max(FACTOR * rounding, 1e-6)
+    assert error_in(EXACT, native=False) <= ROUNDING
