@@ -15,7 +15,7 @@ from export.errors import ExportError
 from export.output_folder import check_place, clear_remains, whole
 from export.parity import Quantity, Row, as_data, compare, random_encodings
 from export.quantization.int8 import quantize
-from export.rounding import judge
+from export.rounding import judge, reorder
 from export.tasks import choose_task
 from export.texts import TEXTS
 from export.writer import OPSET, WEIGHTS, write_graph
@@ -37,6 +37,8 @@ Step = Callable[[str], AbstractContextManager[None]]
 """Reports the name of a step while a `with` block runs, and then how long it took."""
 
 RANDOM, REAL = "random tokens", "texts"
+_ORDERS = 6
+"""In how many orders PyTorch adds up at most, to tell how much float32 rounds."""
 _EXACT: Mapping[Quantity, float] = {
     "hidden states": 1e-4,
     "attention": 1e-4,
@@ -192,19 +194,28 @@ def _compare(checkpoint: Checkpoint, new: Path, bounds: Mapping[str, Mapping[Qua
 
 
 def _judge(rows: Sequence[Row], folder: Path, task: str | None, new: Path) -> list[Row]:
-    """Compare what missed its bound with float64, and so PyTorch in float32, with its kernels and without."""
+    """Compare what missed its bound with float64, and so PyTorch in float32: with its kernels and without.
+
+    And without, with sums in other orders.
+    """
     threads = max(1, torch.get_num_threads() // 2)
 
-    def torch_backend(dtype: str, *, native: bool) -> TorchBackend:
-        checkpoint = choose_task(load_checkpoint(folder), task)[0]
-        return TorchBackend(checkpoint, device="cpu", dtype=dtype, threads=threads, native=native)
+    def load() -> Checkpoint:
+        return choose_task(load_checkpoint(folder), task)[0]
 
-    exact = torch_backend(EXACT, native=False)
-    float32 = [partial(torch_backend, "float32", native=native) for native in (True, False)]
+    def make(order: int | None = None, *, native: bool = False) -> TorchBackend:
+        checkpoint = load()
+        if order is not None:
+            reorder(checkpoint.encoder, order)
+        return TorchBackend(checkpoint, device="cpu", dtype="float32", threads=threads, native=native)
+
+    checkpoint = load()
+    exact = TorchBackend(checkpoint, device="cpu", dtype=EXACT, threads=threads)
+    orders = [partial(make, order) for order in range(_ORDERS)]
+    float32: list[Callable[[], TorchBackend]] = [partial(make, native=True), make, *orders]
     written = OnnxBackend(read_folder(new), OnnxFile(new / GRAPH, new), device="cpu", threads=threads)
-    inputs = _inputs(choose_task(load_checkpoint(folder), task)[0], exact.info)
     with threadpool_limits(limits=1, user_api="blas"):
-        return judge(rows, exact, float32, written, inputs)
+        return judge(rows, exact, float32, written, _inputs(checkpoint, exact.info))
 
 
 def _inputs(checkpoint: Checkpoint, info: ModelInfo) -> dict[str, list[Encoding]]:
