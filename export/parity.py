@@ -55,12 +55,16 @@ _BATCH_TOKENS = 1024
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the largest difference among `inputs`, and its `bound` (None: no bound)."""
+    """One line of the table: the largest difference among `inputs`, and its `bound` (None: no bound).
+
+    `rounding` is how far PyTorch's own float32 is from float64, if the difference is that from float64, too.
+    """
 
     inputs: str
     what: Quantity
     largest: float
     bound: float | None
+    rounding: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -90,14 +94,15 @@ def compare(
 
 def table(rows: Sequence[Row]) -> str:
     """Format the comparison as aligned text, one line per row."""
-    head = ("what", "inputs", "largest difference", "bound", "ok")
+    head = ("what", "inputs", "largest difference", "bound", "ok", "")
     lines = [
         (
             row.what,
             row.inputs,
             f"{row.largest:.2g}",
-            "" if row.bound is None else f"{row.bound:g}",
+            "" if row.bound is None else f"{row.bound:.3g}",
             _word(row),
+            "" if row.rounding is None else f"from float64; float32: {row.rounding:.2g}",
         )
         for row in rows
     ]
@@ -116,7 +121,10 @@ def _word(row: Row) -> str:
 
 def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the comparison as JSON-serializable data."""
-    return [{**asdict(row), "ok": row.ok} for row in rows]
+    known = (
+        {name: value for name, value in asdict(row).items() if name != "rounding" or value} for row in rows
+    )
+    return [{**facts, "ok": row.ok} for facts, row in zip(known, rows, strict=True)]
 
 
 def random_encodings(info: ModelInfo, vocabulary: int, segments: int) -> list[Encoding]:

@@ -290,7 +290,9 @@ class ModelInfo:
     `sentence_size` is the length of a sentence vector under the model's own pooling. `dense` says that
     steps such as linear layers follow the pooling, so they accept only vectors of the pooled size. `provider`
     is the execution provider of the runtime, None if the runtime has only one. `exposes_attention` says that
-    every hidden state and the attention can be read; if False, only the last hidden state can. `kernels` is
+    every hidden state and the attention can be read; if False, only the last hidden state can, and without
+    `exposes_tokens` not even that: the graph returns sentence vectors alone, pooled as `pooling` says, which
+    is empty if that is not known. `kernels` is
     the instruction set of the native kernels that run the model, None if it runs without them; `no_kernels`
     then gives the reason, where a user could expect them. `tasks` are the names of the model's adapters;
     `default_task` is the one that sequences without a task run with, None if they run without an adapter.
@@ -316,6 +318,7 @@ class ModelInfo:
     dtype: str
     provider: str | None = None
     exposes_attention: bool = True
+    exposes_tokens: bool = True
     kernels: str | None = None
     no_kernels: str | None = None
     tasks: tuple[str, ...] = ()

@@ -36,7 +36,8 @@ def try_model(source: str, tokenizer: TextTokenizer, backend: Backend) -> None:
     encodings = [one for one in tokenizer.encode(_TEXTS) if len(one)]
     sentence = SentenceWant(info.pooling, (info.layers,), info.normalize)
     heads = () if info.head is None or info.head.kind not in _HEADS else (_HEADS[info.head.kind],)
-    wants = [Want(sentence, (info.layers,), task=task, heads=heads) for task in (None, *info.tasks)]
+    layers = (info.layers,) if info.exposes_tokens else ()
+    wants = [Want(sentence, layers, task=task, heads=heads) for task in (None, *info.tasks)]
     batches = [(encodings, [want] * len(encodings)) for want in wants]
     for role in tokenizer.roles:
         texts = tokenizer.of(role).encode(_TEXTS[:1])

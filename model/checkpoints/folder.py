@@ -65,6 +65,9 @@ class ModelFolder:
     """The layers from hidden states of tokens to the vectors of late interaction, if modules have them."""
     no_ranking: str | None = None
     """Why texts cannot be ranked by its vectors, None if they can."""
+    vector_size: int | None = None
+    """Components of the vector of a text, if that is all that its graph returns; `dense` are then what is
+    left to do with it, and the pooling of `layout` is empty if no file names it."""
 
     @property
     def head(self) -> HeadInfo | None:
@@ -105,7 +108,7 @@ class ModelFolder:
         `head` is what its weights predict.
         """
         pooling: tuple[PoolingMode, ...] = self.layout.pooling
-        pooled = self.config.hidden_size * len(pooling)
+        pooled = self.vector_size or self.config.hidden_size * len(pooling)
         return ModelInfo(
             family=self.model_type,
             layers=self.config.num_layers,
@@ -124,6 +127,7 @@ class ModelFolder:
             dtype=dtype,
             provider=provider,
             exposes_attention=exposes_attention,
+            exposes_tokens=self.vector_size is None,
             tasks=() if task is None else (task,),
             default_task=task,
             head=head or self.head,

@@ -169,8 +169,9 @@ def _after(
             level = _level(place)
             if level != "sentence_embedding" and number < pooled:
                 raise CheckpointError(
-                    f"{file} lists a Normalize of {level} before the Pooling, which is not supported: "
-                    "use a model that was trained without it."
+                    f"{place / 'config.json'}: module_input_name is {level}, and {file} lists this Normalize "
+                    "before the Pooling: sentence-transformers then pools vectors of tokens at unit length, "
+                    "and headlight pools them as they are; use a model that was trained without it."
                 )
             if not tokens and number > pooled and level == "sentence_embedding":
                 steps.append((kind, place))

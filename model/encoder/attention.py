@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig, Similarity
 from model.encoder.disentangled import PositionVectors, attend_disentangled, position_scores
-from model.encoder.linear import Linear
+from model.encoder.linear import Linear, widened
 from model.encoder.norms import head_norm
 from model.encoder.packing import Packing, Run
 from model.encoder.padded_runs import attend_in_padded_runs
@@ -65,13 +65,14 @@ def similarity_scores(
         case "cosine":
             return torch.matmul(F.normalize(q, dim=-1), F.normalize(k, dim=-1).transpose(-2, -1))
         case "manhattan":
-            return -torch.cdist(q.float(), k.float(), p=1.0).to(q.dtype)
+            return -torch.cdist(widened(q), widened(k), p=1.0).to(q.dtype)
         case "mahalanobis":
             if metric is None:
                 raise ValueError('similarity "mahalanobis" needs its metric, F of shape (D, D)')
             # The product form of the distance would lose half the digits where q is near k.
             exact = "donot_use_mm_for_euclid_dist"
-            return -torch.cdist((q @ metric).float(), (k @ metric).float(), compute_mode=exact).to(q.dtype)
+            distances = torch.cdist(widened(q @ metric), widened(k @ metric), compute_mode=exact)
+            return -distances.to(q.dtype)
 
 
 def probabilities(scores: Tensor, mask: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -297,12 +298,12 @@ class SelfAttention(nn.Module):
         """
         config, length = self.config, q.shape[1]
         # Made contiguous even if they are float32: products of strided rows are slow.
-        q = chosen(chosen(q, 1, rows), 2, heads).float().contiguous()  # (b, rows, heads, D)
-        k = chosen(k, 2, heads).float().contiguous()  # (b, N, heads, D)
+        q = widened(chosen(chosen(q, 1, rows), 2, heads)).contiguous()  # (b, rows, heads, D)
+        k = widened(chosen(k, 2, heads)).contiguous()  # (b, N, heads, D)
         if config.similarity == "dot_product" and length > _SHORT:
             scores = _dot_products(q, k, config.score_scale)
         else:
-            metric = None if self.metric is None else chosen(self.metric, 0, heads).float()
+            metric = None if self.metric is None else widened(chosen(self.metric, 0, heads))
             scores = similarity_scores(
                 q.transpose(1, 2), k.transpose(1, 2), config.similarity, metric, config.score_scale
             )
@@ -310,7 +311,7 @@ class SelfAttention(nn.Module):
             return scores
         queries = chosen(torch.arange(length, device=q.device), 0, rows)
         if isinstance(bias, PositionVectors):
-            own = bias.within(length).each(lambda vectors: chosen(vectors, 0, heads).float())
+            own = bias.within(length).each(lambda vectors: widened(chosen(vectors, 0, heads)))
             # One sequence at a time: the products with all vectors need more memory than the scores.
             for one, q_one, k_one in zip(scores, q.transpose(1, 2), k.transpose(1, 2), strict=True):
                 one.add_(position_scores(q_one, k_one, own, queries), alpha=config.score_scale)
@@ -325,7 +326,7 @@ class SelfAttention(nn.Module):
         `v` (b, N, H, D), of sequences of a task. A head adds Σ_j α_ij f_h(x_j) to a token (Kobayashi et al.
         2020, §2.2).
         """
-        values = chosen(v, 2, heads).transpose(1, 2).float()  # (b, heads, N, D)
+        values = widened(chosen(v, 2, heads).transpose(1, 2))  # (b, heads, N, D)
         return torch.linalg.vector_norm(values @ chosen(self.factor_output(task), 0, heads), dim=-1)
 
     def factor_outputs(self) -> None:
@@ -348,7 +349,8 @@ class SelfAttention(nn.Module):
             gram = torch.einsum("chd,che->hde", weight, weight)
             eigenvalues, vectors = torch.linalg.eigh(gram)
             factor = vectors * eigenvalues.clamp_min(0).sqrt()[:, None, :]
-            self._factors[task] = factor.float().detach()
+            wide = self.output.weight.dtype == torch.float64
+            self._factors[task] = (factor if wide else factor.float()).detach()
         return self._factors[task]
 
 
@@ -358,7 +360,7 @@ def _dot_products(q: Tensor, k: Tensor, scale: float) -> Tensor:
     One sequence at a time, so that `bmm` reads the heads in place instead of copying them.
     """
     q = q * scale
-    scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), device=q.device)
+    scores = torch.empty((len(q), q.shape[2], q.shape[1], k.shape[1]), dtype=q.dtype, device=q.device)
     for one, queries, keys in zip(scores, q, k, strict=True):
         torch.bmm(queries.transpose(0, 1), keys.permute(1, 2, 0), out=one)
     return scores

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from model.encoder.config import EncoderConfig
+from model.encoder.linear import widened
 from model.encoder.norms import make_norm
 from model.encoder.parts import Disentangled
 from model.encoder.positions import by_query_and_key
@@ -103,7 +104,7 @@ def attend_disentangled(
     count, every_head, length, _ = q.shape
     for some, heads, rows in _blocks(count, every_head, length, vectors.number):
         here, keys, queries = q[some, heads, rows] * scale, k[some, heads], every[rows]
-        scores = (here @ keys.transpose(-2, -1)).float()  # (sequences, heads, rows, N)
+        scores = widened(here @ keys.transpose(-2, -1))  # (sequences, heads, rows, N)
         scores += position_scores(here, keys * scale, vectors.each(itemgetter(heads)), queries)
         mask = visible(queries)
         if mask is not None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from model.encoder.adapters import TaskRows
 from model.encoder.config import EncoderConfig
-from model.encoder.linear import Linear, activate
+from model.encoder.linear import Linear, activate, widened
 from model.encoder.parts import Mixture
 
 
@@ -73,6 +73,6 @@ class Experts(nn.Module):
 
     def shares(self, x: Tensor) -> Tensor:
         """Return the probability of each chosen expert for tokens (…, C), and 0 for the others: (…, E)."""
-        probabilities = torch.softmax(self.router(x).float(), dim=-1)
+        probabilities = torch.softmax(widened(self.router(x)), dim=-1)
         highest, chosen = probabilities.topk(self.mixture.chosen, dim=-1)
         return torch.zeros_like(probabilities).scatter(-1, chosen, highest)

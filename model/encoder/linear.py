@@ -34,11 +34,18 @@ def activate(x: Tensor, activation: Activation | None) -> Tensor:
             return F.silu(x)
 
 
+def widened(x: Tensor) -> Tensor:
+    """Convert 16-bit floats to float32; float64, in which references are computed, stays."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 def _can_prepack(dtype: torch.dtype) -> bool:
     """Whether this build of PyTorch has the operators, which are private and may disappear.
 
-    In bfloat16 they also need a CPU with AVX-512.
+    In bfloat16 they also need a CPU with AVX-512, and they do not compute in float64.
     """
+    if dtype == torch.float64:
+        return False
     operators = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
     if not torch._C._has_mkldnn or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
         return False

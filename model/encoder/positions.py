@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from model.encoder.linear import widened
 from model.encoder.parts import RelativeBias, Rotary
 
 
@@ -40,7 +41,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) ->
     `x` (T, H, D); `cos`, `sin` (T, 1, angles); returns x's shape and dtype.
     """
     size = 2 * cos.shape[-1]
-    turning, rest = x[..., :size].float(), x[..., size:]
+    turning, rest = widened(x[..., :size]), x[..., size:]
     first, second = (turning[..., ::2], turning[..., 1::2]) if interleaved else turning.chunk(2, dim=-1)
     pairs = (first * cos - second * sin, second * cos + first * sin)  # (T, H, angles) each
     turned = torch.stack(pairs, dim=-1).flatten(-2) if interleaved else torch.cat(pairs, dim=-1)

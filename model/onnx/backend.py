@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from model.lanes import choose_lanes, count_cores
 from model.onnx import names as graph
 from model.onnx.fetches import Fetches, choose_fetches
 from model.onnx.file import OnnxFile, check_whole
-from model.onnx.foreign import check_foreign, feed, with_own_pooling
+from model.onnx.foreign import check_foreign, feed
 from model.onnx.grouping import group_lengths, padded_tokens
+from model.onnx.own_vector import with_own_vector
 from model.onnx.padded_batch import Arrays, PaddedBatch
 from model.onnx.precision import INT8, Precision, read_precision
 from model.onnx.session import CPU, Graph, Processor, choose_processor
@@ -59,12 +61,8 @@ class OnnxBackend:
     ) -> None:
         if prepacked is None:
             check_whole(file)
-        self._folder = folder
         predictor = read_exported(folder.path)
         folder.check_head(predictor.info if predictor else None)
-        self._heads = Heads(
-            NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
-        )
         self._processor: Processor = choose_processor(device, tensorrt=tensorrt)
         self._on_cpu = self._processor.provider == CPU
         cores = threads or count_cores()
@@ -75,8 +73,12 @@ class OnnxBackend:
         self._exposes_attention = graph.FORMAT_KEY in self._shared.metadata
         check_fits(self._shared, folder)
         if not self._exposes_attention:
-            folder = with_own_pooling(self._shared, folder)
-            self._folder = folder
+            folder = with_own_vector(self._shared, folder)
+        no_ranking = folder.no_ranking or self._shared.metadata.get(graph.NO_RANKING_KEY)
+        self._folder = folder = replace(folder, no_ranking=no_ranking)
+        self._heads = Heads(
+            NUMPY, folder.dense, predictor, folder.layout.splade or Splade(), folder.token_dense
+        )
         found = read_dtype(self._shared, file, on_cpu=self._on_cpu)
         if found == INT8 and not self._on_cpu:
             raise Unsupported(
@@ -173,9 +175,11 @@ class OnnxBackend:
         if graph.TOKEN_TYPE_IDS in tokens and self._folder.config.segments < 2:
             # A model with one segment uses it for both texts of a pair.
             tokens[graph.TOKEN_TYPE_IDS] = np.zeros_like(tokens[graph.TOKEN_TYPE_IDS])
-        output = next(name for name in graph.LAST_HIDDEN_STATE if name in shared.outputs)
-        states = run(tokens, [output])[output]
-        return padded.choose_states(layers, states.astype(np.float32, copy=False))
+        alone = self._folder.vector_size is not None
+        names = (graph.SENTENCE,) if alone else graph.LAST_HIDDEN_STATE
+        output = next(name for name in names if name in shared.outputs)
+        found = run(tokens, [output])[output].astype(np.float32, copy=False)
+        return {output: found} if alone else padded.choose_states(layers, found)
 
 
 def read_dtype(opened: Graph, file: OnnxFile, *, on_cpu: bool) -> str:

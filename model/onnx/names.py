@@ -17,6 +17,8 @@ DTYPE_KEY = "headlight.dtype"
 """The metadata key of the precision of a graph's products: float32, float16 or int8."""
 TASK_KEY = "headlight.task"
 """The metadata key of the task whose adapter is part of a graph's weights; absent if there is none."""
+NO_RANKING_KEY = "headlight.no_ranking"
+"""The metadata key of why a model's vectors do not rank texts, which its weights told; absent if they do."""
 
 INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS = "input_ids", "attention_mask", "token_type_ids"
 LAST_HIDDEN_STATE = ("last_hidden_state", "token_embeddings")

@@ -166,6 +166,9 @@ class PaddedBatch:
 
     def _pool(self, results: Mapping[str, Array], want: SentenceWant, some: list[int]) -> FloatArray:
         """Pool some members with the same want: (members, C′)."""
+        if graph.SENTENCE in results:
+            vectors: FloatArray = results[graph.SENTENCE][some]
+            return vectors
 
         def read(layer: int) -> Array:
             hidden = results[graph.state(layer)]

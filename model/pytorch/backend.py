@@ -45,6 +45,8 @@ from model.pytorch.tensor_operations import TensorOperations
 _BUDGETS = (1024,)
 _BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+EXACT = "float64"
+"""A dtype that is not served: in it, all but the results is computed, to tell how much float32 rounds."""
 
 
 def choose_device(device: str) -> str:
@@ -70,7 +72,7 @@ def choose_dtype(dtype: str, device: str, *, native: bool = True) -> str:
         _check_int8(device, native=native)
         return dtype
     if dtype != "auto":
-        if dtype not in _DTYPES:
+        if dtype not in (*_DTYPES, EXACT):
             raise Unsupported(
                 f"dtype is {dtype}; PyTorch runs models in {', '.join(_DTYPES)} or int8: choose one of them.",
                 field="dtype",
@@ -140,9 +142,13 @@ class TorchBackend:
         kernels, precision = None, _DTYPES.get(dtype, torch.float32)
         if dtype == "int8":
             kernels, precision = find_int8_kernels(head_size=self.encoder.config.head_size)
-        if not (dtype == "int8" and rounds_all(self.encoder.config)):
+        if dtype == EXACT:
+            self.encoder.double()
+        elif not (dtype == "int8" and rounds_all(self.encoder.config)):
             self.encoder.reduce_precision(precision)
-        self._kernels, no_kernels = self._choose_kernels(kernels, precision, checkpoint.stored, native=native)
+        self._kernels, no_kernels = self._choose_kernels(
+            kernels, precision, checkpoint.stored, native=native and dtype != EXACT
+        )
         if dtype == "int8" and self._kernels is None:
             raise Unsupported(
                 f"dtype int8 cannot run this model, because its native kernels cannot: {no_kernels}; choose "

@@ -27,14 +27,18 @@ class TensorLayer:
 
     def scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute scores before the softmax, float32 (b, heads, rows, N)."""
-        self.progress.step()
-        return self.attention.scores(self.q[sequences], self.k[sequences], heads, rows, self.bias)
+        return self._scores(sequences, heads, rows).float()
 
     def probabilities(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute softmax weights, float32 (b, heads, rows, N)."""
-        return torch.softmax(self.scores(sequences, heads, rows), dim=-1)
+        return torch.softmax(self._scores(sequences, heads, rows), dim=-1).float()
 
     def value_norms(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
         """Compute the norms of the weighted values, float32 (b, heads, rows, N)."""
         norms = self.attention.value_norms(self.v[sequences], heads, self.task)
         return self.probabilities(sequences, heads, rows).mul_(norms[:, :, None, :])
+
+    def _scores(self, sequences: slice, heads: Indices, rows: Indices) -> Tensor:
+        """Compute the scores in the precision of references: float64 only if the weights are."""
+        self.progress.step()
+        return self.attention.scores(self.q[sequences], self.k[sequences], heads, rows, self.bias)

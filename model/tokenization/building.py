@@ -18,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from model.errors import CheckpointError
 from model.fields import switch
 from model.files import present, reason, shown
+from model.tokenization import special_tokens as tokens_of
 from model.tokenization.file import check_agreement, read_tokenizer
 from model.tokenization.special_tokens import Defaults, SpecialTokens, read_special_tokens
 from model.tokenization.unigram import (
@@ -42,8 +43,10 @@ class _Kind:
 
     files: tuple[str, ...]
     defaults: Defaults
-    build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None]
-    surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor]
+    build: Callable[[Path, Settings, SpecialTokens], Tokenizer | None] | None
+    """None: it is only used with a tokenizer.json."""
+    surround: Callable[[Tokenizer, Settings, SpecialTokens], processors.PostProcessor] | None
+    """None: it puts around texts what the tokenizer.json says."""
     model: type[models.Model] | None = None
     """The model of a tokenizer.json that it puts its own steps around; None: it takes those of the file."""
     dress: Callable[[Tokenizer, Settings], None] | None = None
@@ -81,12 +84,17 @@ def _adapt(tokenizer: Tokenizer, folder: Path, name: str, settings: Settings) ->
     dressed = Tokenizer(tokenizer.model)
     if isinstance(tokenizer.model, models.WordPiece):
         tokenizer.model.unk_token = tokens["unk_token"]
+    elif isinstance(tokenizer.model, models.BPE):
+        _reset_pairs(tokenizer.model)
     kind.dress(dressed, settings)
     dressed.decoder = tokenizer.decoder
     if tokenizer.truncation is not None:
         dressed.enable_truncation(**tokenizer.truncation)
     tokens.add_to(dressed)
-    dressed.post_processor = kind.surround(dressed, settings, tokens)
+    if kind.surround is not None:
+        dressed.post_processor = kind.surround(dressed, settings, tokens)
+    elif tokenizer.post_processor is not None:
+        dressed.post_processor = tokenizer.post_processor
     return dressed
 
 
@@ -102,7 +110,9 @@ def _build(folder: Path, name: str, settings: Settings) -> tuple[Path, Tokenizer
     """Build the tokenizer of a class from its vocabulary; None if its kind or its files are unknown."""
     file = folder / _SETTINGS
     kind = _KINDS.get(name)
-    if kind is None or not all(present(folder / name) for name in kind.files):
+    if kind is None or kind.build is None or kind.surround is None:
+        return None
+    if not all(present(folder / name) for name in kind.files):
         return None
     for field in ("add_bos_token", "add_eos_token"):
         if settings.get(field):
@@ -204,13 +214,40 @@ def _build_roberta(folder: Path, settings: Settings, tokens: SpecialTokens) -> T
     tokenizer = Tokenizer(
         models.BPE(vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=False)
     )
-    _dress_roberta(tokenizer, settings)
+    _dress_bytes(tokenizer, settings)
     return tokenizer
 
 
-def _dress_roberta(tokenizer: Tokenizer, settings: Settings) -> None:
+def _dress_bytes(tokenizer: Tokenizer, settings: Settings) -> None:
+    """Cut words as GPT-2 and RoBERTa do."""
     space = switch(settings, "add_prefix_space", default=False)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+
+
+_QWEN2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+
+
+def _dress_qwen2(tokenizer: Tokenizer, settings: Settings) -> None:
+    """Compose characters and cut words as Qwen2 does."""
+    space = settings.get("add_prefix_space") is not None and switch(
+        settings, "add_prefix_space", default=False
+    )
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_QWEN2_WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=False),
+        ]
+    )
+
+
+def _reset_pairs(model: models.BPE) -> None:
+    """Take off what a tokenizer.json says of its pairs besides themselves, as these classes do."""
+    model.dropout = model.unk_token = None
+    model.fuse_unk = model.byte_fallback = model.ignore_merges = False
 
 
 def _surround_roberta(
@@ -272,101 +309,57 @@ def _surround_t5(tokenizer: Tokenizer, _: Settings, tokens: SpecialTokens) -> pr
 
 # ------------------------------------------------------------------------------------------- table
 
-_BERT = Defaults(
-    {
-        "unk_token": "[UNK]",
-        "sep_token": "[SEP]",
-        "pad_token": "[PAD]",
-        "cls_token": "[CLS]",
-        "mask_token": "[MASK]",
-    },
-    required=("unk_token", "sep_token", "cls_token"),
-)
-_ROBERTA = Defaults(
-    {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-        "sep_token": "</s>",
-        "pad_token": "<pad>",
-        "cls_token": "<s>",
-        "mask_token": "<mask>",
-    },
-    required=("sep_token", "cls_token"),
-)
-_MPNET = Defaults(
-    {**_ROBERTA.by_role, "unk_token": "[UNK]"},
-    required=("unk_token", "sep_token", "cls_token"),
-    greedy=("mask_token",),
-)
-_ESM = Defaults(
-    {
-        "unk_token": "<unk>",
-        "cls_token": "<cls>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
-        "eos_token": "<eos>",
-    },
-    required=("unk_token", "cls_token", "eos_token"),
-)
-_FAIRSEQ = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
-_XLM_ROBERTA = Defaults(_ROBERTA.by_role, required=_FAIRSEQ)
-_CAMEMBERT = Defaults(_ROBERTA.by_role, required=_FAIRSEQ, greedy=("mask_token",))
-_T5 = Defaults(
-    {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, required=("eos_token", "unk_token")
-)
-_ALBERT = Defaults(
-    {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"},
-    required=("unk_token", "sep_token", "cls_token"),
-)
-_DEBERTA = Defaults(
-    {**_BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]"},
-    required=("unk_token", "sep_token", "cls_token"),
-)
 _WORD_PIECES = _Kind(
-    ("vocab.txt",), _BERT, _build_word_pieces, _surround_bert, models.WordPiece, _dress_word_pieces
+    ("vocab.txt",), tokens_of.BERT, _build_word_pieces, _surround_bert, models.WordPiece, _dress_word_pieces
 )
 _KINDS = {
     "BertTokenizer": _WORD_PIECES,
     "DistilBertTokenizer": _WORD_PIECES,
     "ElectraTokenizer": _WORD_PIECES,
     "MPNetTokenizer": _Kind(
-        ("vocab.txt",), _MPNET, _build_word_pieces, _surround_mpnet, models.WordPiece, _dress_word_pieces
+        ("vocab.txt",),
+        tokens_of.MPNET,
+        _build_word_pieces,
+        _surround_mpnet,
+        models.WordPiece,
+        _dress_word_pieces,
     ),
     "RobertaTokenizer": _Kind(
         ("vocab.json", "merges.txt"),
-        _ROBERTA,
+        tokens_of.ROBERTA,
         _build_roberta,
         _surround_roberta,
         models.BPE,
-        _dress_roberta,
+        _dress_bytes,
     ),
-    "EsmTokenizer": _Kind(("vocab.txt",), _ESM, _build_esm, _surround_esm),
+    "GPT2Tokenizer": _Kind((), tokens_of.GPT2, None, None, models.BPE, _dress_bytes),
+    "Qwen2Tokenizer": _Kind((), tokens_of.QWEN2, None, None, models.BPE, _dress_qwen2),
+    "EsmTokenizer": _Kind(("vocab.txt",), tokens_of.ESM, _build_esm, _surround_esm),
     "XLMRobertaTokenizer": _Kind(
         ("sentencepiece.bpe.model",),
-        _XLM_ROBERTA,
+        tokens_of.XLM_ROBERTA,
         build_xlm_roberta,
         _surround_fairseq,
         checks=("add_prefix_space",),
     ),
     "CamembertTokenizer": _Kind(
         ("sentencepiece.bpe.model",),
-        _CAMEMBERT,
+        tokens_of.CAMEMBERT,
         build_camembert,
         _surround_fairseq,
         checks=("add_prefix_space",),
     ),
-    "T5Tokenizer": _Kind(("spiece.model",), _T5, build_t5, _surround_t5),
+    "T5Tokenizer": _Kind(("spiece.model",), tokens_of.T5, build_t5, _surround_t5),
     "AlbertTokenizer": _Kind(
         ("spiece.model",),
-        _ALBERT,
+        tokens_of.ALBERT,
         build_albert,
         _surround_bert,
         checks=("do_lower_case", "keep_accents", "add_prefix_space"),
     ),
     "DebertaV2Tokenizer": _Kind(
         ("spm.model",),
-        _DEBERTA,
+        tokens_of.DEBERTA,
         build_deberta,
         _surround_bert,
         checks=("do_lower_case", "split_by_punct", "add_prefix_space"),

@@ -202,3 +202,61 @@ def _token(file: Path, field: str, value: Any, *, greedy: bool = False, special:
 def _is_valid(text: str) -> bool:
     """Return whether a text can be encoded: JSON can hold half a surrogate pair."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+# -------------------------------------------- those of a class, where a folder names no others
+
+BERT = Defaults(
+    {
+        "unk_token": "[UNK]",
+        "sep_token": "[SEP]",
+        "pad_token": "[PAD]",
+        "cls_token": "[CLS]",
+        "mask_token": "[MASK]",
+    },
+    required=("unk_token", "sep_token", "cls_token"),
+)
+ROBERTA = Defaults(
+    {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "sep_token": "</s>",
+        "pad_token": "<pad>",
+        "cls_token": "<s>",
+        "mask_token": "<mask>",
+    },
+    required=("sep_token", "cls_token"),
+)
+MPNET = Defaults(
+    {**ROBERTA.by_role, "unk_token": "[UNK]"},
+    required=("unk_token", "sep_token", "cls_token"),
+    greedy=("mask_token",),
+)
+ESM = Defaults(
+    {
+        "unk_token": "<unk>",
+        "cls_token": "<cls>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "eos_token": "<eos>",
+    },
+    required=("unk_token", "cls_token", "eos_token"),
+)
+_FAIRSEQ = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token")
+XLM_ROBERTA = Defaults(ROBERTA.by_role, required=_FAIRSEQ)
+CAMEMBERT = Defaults(ROBERTA.by_role, required=_FAIRSEQ, greedy=("mask_token",))
+T5 = Defaults(
+    {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}, required=("eos_token", "unk_token")
+)
+ALBERT = Defaults(
+    {**BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]", "unk_token": "<unk>", "pad_token": "<pad>"},
+    required=("unk_token", "sep_token", "cls_token"),
+)
+DEBERTA = Defaults(
+    {**BERT.by_role, "bos_token": "[CLS]", "eos_token": "[SEP]"},
+    required=("unk_token", "sep_token", "cls_token"),
+)
+_END = "<|endoftext|>"
+GPT2 = Defaults({"unk_token": _END, "bos_token": _END, "eos_token": _END}, required=())
+QWEN2 = Defaults({"unk_token": _END, "eos_token": _END, "pad_token": _END}, required=())

@@ -53,6 +53,7 @@ class ServedModel(BaseModel):
     dtype: str
     kernels: str | None
     attention: bool
+    token_embeddings: bool
     prediction: Prediction | None
     max_batch_tokens: int
     max_queue_tokens: int
@@ -130,6 +131,7 @@ async def info(request: Request) -> Response:
                 dtype=engine.info.dtype,
                 kernels=engine.info.kernels,
                 attention=engine.info.exposes_attention,
+                token_embeddings=engine.info.exposes_tokens,
                 prediction=_prediction(engine.info.head),
                 max_batch_tokens=engine.max_batch_tokens,
                 max_queue_tokens=engine.max_queue_tokens,

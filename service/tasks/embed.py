@@ -111,6 +111,8 @@ def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None)
     """
     token_layers: tuple[int, ...] = ()
     if "tokens" in options.outputs:
+        if not info.exposes_tokens:
+            raise _vector_alone(lambda _: "vectors of tokens are asked for", "outputs")
         token_layers = _resolve_states(options.layers, info, "layers")
     chunks = None if options.chunks is None else _plan_chunks(options.chunks, options, info)
     sentence, size, pooled_size = None, 0, 0
@@ -134,6 +136,9 @@ def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None)
 def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant, int, int]:
     """Return the want, the components of a vector, and those before a dense layer or `dimensions`."""
     layers = _resolve_states(options.pooling_layers, info, "pooling_layers")
+    if not info.exposes_tokens:
+        size = info.sentence_size
+        return _plan_own_vector(options, info, layers), _cut(size, options), size
     modes = _MODES[options.pooling] if options.pooling else info.pooling
     pooled_size = info.hidden_size * len(modes) * len(layers)
     if info.dense and pooled_size != info.hidden_size * len(info.pooling):
@@ -150,7 +155,38 @@ def _plan_sentence(options: EmbedOptions, info: ModelInfo) -> tuple[SentenceWant
     return sentence, size, pooled_size
 
 
+def _plan_own_vector(options: EmbedOptions, info: ModelInfo, layers: tuple[int, ...]) -> SentenceWant:
+    """Return the want of the vector that a graph pools by itself; raises OptionError for any other."""
+    if options.pooling and _MODES[options.pooling] != info.pooling:
+        raise _vector_alone(lambda name: f'{name("pooling")} is "{options.pooling}"', "pooling")
+    if layers != (info.layers,):
+        raise _vector_alone(
+            lambda name: f"{name('pooling_layers')} has {len(layers)} hidden states", "pooling_layers"
+        )
+    if info.normalize and options.normalize is False:
+        raise _vector_alone(lambda name: f"{name('normalize')} is false", "normalize")
+    return SentenceWant(info.pooling, layers, _normalizes(options, info), options.dimensions)
+
+
+def _vector_alone(asked: Callable[[Names], str], option: str) -> OptionError:
+    """Say that a graph makes one vector of each text, in its own way, and what to do for another one."""
+    return OptionError(
+        lambda name: (
+            "This model runs as a graph that returns one vector for each text, pooled and scaled as it was "
+            f"exported, and {asked(name)}: leave that out, or serve the model's weights, or the folder that "
+            "`headlight export MODEL FOLDER` makes of them."
+        ),
+        option=option,
+        kind="unsupported",
+    )
+
+
 def _plan_chunks(chunking: Chunking, options: EmbedOptions, info: ModelInfo) -> ChunkPlan:
+    if not info.exposes_tokens:
+        raise _vector_alone(
+            lambda name: f"{name('chunks')} are pooled from the vectors of their tokens",
+            "model" if options.chunks_needed else "chunks",
+        )
     if options.pooling and _MODES[options.pooling] not in (("mean",), info.pooling):
         raise OptionError(
             lambda name: (
@@ -223,12 +259,13 @@ def _check_precision(options: EmbedOptions, sizes: Sequence[int], *, normalize: 
 
 
 def check_exposes(info: ModelInfo, what: str, option: str) -> None:
-    """Raise OptionError if a model returns its last hidden state only."""
+    """Raise OptionError if a model returns its last hidden state or sentence vectors only."""
     if not info.exposes_attention:
+        returns = "its last hidden state" if info.exposes_tokens else "the vectors of texts"
         raise OptionError(
             lambda _: (
-                f"This model runs as a graph that returns its last hidden state but no {what}: export "
-                "it with `headlight export MODEL FOLDER`, and serve that folder."
+                f"This model runs as a graph that returns {returns} but no {what}: export it with `headlight "
+                "export MODEL FOLDER`, and serve that folder."
             ),
             option=option,
             kind="unsupported",

@@ -1,9 +1,11 @@
 """Models whose folders say that they are no encoders of sentences rank nothing by the cosines of vectors."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
+from export.pipeline import export
 from tests.model.test_layout import BEFORE, write_modules
 from tests.references.cross_encoder import write_cross_encoder
 from tests.references.families import change_config, write_model
@@ -28,6 +30,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         change_config(place / name, architectures=[architecture])
     write_cross_encoder(place / "renamed", "Bert", **SIZES)
     change_config(place / "renamed", architectures=["BertModel"], id2label=None)
+    step = lambda _: nullcontext()  # noqa: E731
+    export(str(place / "renamed"), place / "exported", dtype="float32", overwrite=False, step=step)
     write_model(place / "stripped", "Bert", **SIZES)
     change_config(place / "stripped", id2label={"0": "LABEL_0"})
     write_model(place / "encoder", "Bert", **SIZES)
@@ -44,6 +48,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     [
         *((name, f"config.json says '{kind}', which is no") for name, kind in ARCHITECTURES.items()),
         ("renamed", "its weights have a classifier, but architectures in config.json is ['BertModel']: name"),
+        (
+            "exported",
+            "its weights have a classifier, but architectures in config.json is ['BertModel']: name",
+        ),
         ("stripped", "config.json names one label, as that of a cross-encoder does, but says 'BertModel'"),
     ],
 )

@@ -63,6 +63,7 @@ def test_info_describes_what_runs(several: Service) -> None:
         "dtype": "float32",
         "kernels": instructions(torch.float32),
         "attention": True,
+        "token_embeddings": True,
         "prediction": None,
         "max_batch_tokens": 256,
         "max_queue_tokens": 512,

@@ -172,12 +172,14 @@ def test_the_table_is_aligned_and_says_what_is_missed() -> None:
         Row("texts", "attention", 0.5, 1e-4),
         Row("random tokens", "hidden states", 2e-6, 1e-4),
         Row("texts", "scores", 0.25, None),
+        Row("texts", "logits", 0.002, 0.004, 0.001),
     ]
     assert table(rows).splitlines() == [
         "what           inputs         largest difference  bound   ok",
         "attention      texts          0.5                 0.0001  NO",
         "hidden states  random tokens  2e-06               0.0001  yes",
         "scores         texts          0.25",
+        "logits         texts          0.002               0.004   yes  from float64; float32: 0.001",
     ]
     assert as_data(rows)[1] == {
         "inputs": "random tokens",
@@ -186,4 +188,5 @@ def test_the_table_is_aligned_and_says_what_is_missed() -> None:
         "bound": 1e-4,
         "ok": True,
     }
+    assert as_data(rows)[3]["rounding"] == 0.001
     assert not Row("texts", "scores", float("inf"), None).ok

@@ -118,7 +118,11 @@ def test_before_the_pooling_there_is_nothing_to_change(tmp_path: Path, kind: str
 @pytest.mark.parametrize(
     ("number", "config", "said"),
     [
-        (1, {"module_input_name": "token_embeddings"}, "before the Pooling"),
+        (
+            1,
+            {"module_input_name": "token_embeddings"},
+            r"1_Normalize/config\.json: module_input_name is token_embeddings, .* before the Pooling",
+        ),
         (3, {"module_output_name": "other"}, r"3_Normalize/config\.json: module_input_name is"),
         (3, {"module_input_name": "other"}, r"3_Normalize/config\.json: module_input_name is"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import transformers
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers, processors
 
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import TextTokenizer
@@ -122,6 +122,40 @@ def test_settings_of_byte_pairs(
     named = {} if name is None else {"tokenizer_class": name}
     write(tmp_path, "tokenizer_config.json", settings | named)
     check(tmp_path, "roberta")
+
+
+QWEN2_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+(?!\S)|\s+"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, *({"add_prefix_space": value} for value in (None, True, False))], ids=str
+)
+@pytest.mark.parametrize("saved", ["bytes", "bytes and a space", "words", "whole words"])
+@pytest.mark.parametrize(
+    "name", ["GPT2Tokenizer", "GPT2TokenizerFast", "Qwen2Tokenizer", "PreTrainedTokenizerFast"]
+)
+def test_classes_of_byte_pairs_take_only_the_pairs(
+    name: str, saved: str, settings: dict[str, Any], byte_pairs: Tokenizer, tmp_path: Path
+) -> None:
+    """Those of GPT-2 and Qwen2 cut words by rules of their own, whichever a tokenizer.json was saved with."""
+    tokenizer = Tokenizer.from_str(byte_pairs.to_str())
+    if saved.startswith("bytes"):
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space="space" in saved)
+    else:
+        cut = pre_tokenizers.Split(Regex(QWEN2_WORDS), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        tokenizer.normalizer = normalizers.NFKC()
+        tokenizer.model.ignore_merges = saved == "whole words"
+    around = {"special_tokens": [("<s>", 0), ("</s>", 2)]}
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> $B </s>", **around)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    if settings.get("add_prefix_space", "") is None and name.startswith("GPT2"):
+        settings = {}  # null, with which transformers fails
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    write(tmp_path, "tokenizer_config.json", {"tokenizer_class": name, **special, **settings})
+    check(tmp_path, "eurobert")
 
 
 SAVED = (

@@ -26,6 +26,8 @@ export interface ServedModel {
   kernels: string | null;
   /** Whether it returns attention maps. */
   attention: boolean;
+  /** Whether it returns vectors of tokens; earlier services do not report it. */
+  token_embeddings?: boolean;
   /** What it predicts, besides embeddings. */
   prediction: { kind: string; [member: string]: unknown } | null;
   max_batch_tokens: number;

@@ -42,6 +42,8 @@ class ServedModel:
     kernels: str | None
     attention: bool
     """Whether it returns attention maps."""
+    token_embeddings: bool | None
+    """Whether it returns vectors of tokens. None from earlier services."""
     prediction: Mapping[str, Any] | None
     """What it predicts, besides embeddings: `kind`, `labels` and `activation`."""
     max_batch_tokens: int

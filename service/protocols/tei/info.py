@@ -60,5 +60,5 @@ def _model_type(info: ModelInfo) -> dict[str, dict[str, Any]]:
         return {kind: {"id2label": ids, "label2id": {label: i for i, label in ids.items()}}}
     if head is not None and head.kind == "masked_words":
         return {"embedding": {"pooling": "splade"}}
-    (first, *_) = info.pooling
+    first = info.pooling[0] if info.pooling else "sentence_embedding"  # of a graph that does not say how
     return {"embedding": {"pooling": "last_token" if first == "last" else first}}
