@@ -29,7 +29,7 @@ import uvloop
 from benchmarks.kit import tables
 from benchmarks.kit.client import Asked, Client
 from benchmarks.kit.command_line import parser_for
-from benchmarks.kit.neighbours import least_disturbed
+from benchmarks.kit.observed import least_disturbed
 from benchmarks.kit.servers import Headlight
 from benchmarks.kit.workloads import make_texts, mixed_words
 from benchmarks.planning import calibration

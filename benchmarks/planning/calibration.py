@@ -31,13 +31,13 @@ from scipy.optimize import nnls
 
 from benchmarks.kit import machine, tables
 from benchmarks.kit.command_line import parser_for
-from benchmarks.kit.neighbours import Undisturbed, least_disturbed
+from benchmarks.kit.observed import Undisturbed, least_disturbed
 from benchmarks.kit.servers import Headlight
+from benchmarks.kit.wire import RepeatingConnection
 from benchmarks.kit.workloads import make_texts
 from benchmarks.kit.wrk import drive, good
 from benchmarks.planning.replica import Costs
 from benchmarks.planning.traffic import Floats
-from benchmarks.service.latency import RawConnection
 from model.lanes import choose_lanes, count_cores
 from service.settings import read_settings
 
@@ -217,7 +217,7 @@ def time_alone(server: Headlight, data: Path, texts: int, words: int) -> Turn:
     """Send one request at a time; times are those of the fastest tenth, counts those of one request."""
     before = _totals(server)
     seconds, passes = [], []
-    with closing(RawConnection(server.port, make_bodies(data, texts, words))) as connection:
+    with closing(RepeatingConnection(server.port, make_bodies(data, texts, words))) as connection:
         for _ in range(_CALLS):
             start = time.perf_counter()
             head = connection.post()

@@ -25,7 +25,7 @@ import httpx
 
 from benchmarks.kit import machine, tables
 from benchmarks.kit.command_line import parser_for
-from benchmarks.kit.neighbours import least_disturbed
+from benchmarks.kit.observed import least_disturbed
 from benchmarks.kit.servers import Headlight
 from benchmarks.kit.wrk import drive, good
 from model.lanes import count_cores

@@ -22,11 +22,10 @@ text repeatedly. The service runs with the settings in the environment (`HEADLIG
 import argparse
 import json
 import re
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -39,7 +38,7 @@ import numpy as np
 from benchmarks.kit import machine, tables
 from benchmarks.kit.command_line import parser_for
 from benchmarks.kit.servers import Bare, Headlight
-from benchmarks.kit.wire import Head, read_head, request_bytes
+from benchmarks.kit.wire import RepeatingConnection
 from benchmarks.kit.workloads import make_workloads
 from model.checkpoints.source import EMBEDDED
 
@@ -108,60 +107,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class RawConnection:
-    """One kept-alive HTTP/1.1 connection that sends the same bodies over and over."""
-
-    def __init__(self, port: int, bodies: Sequence[bytes]) -> None:
-        self._requests = cycle([request_bytes(port, "/encode", body) for body in bodies])
-        self._port = port
-        self._connect()
-
-    def post(self) -> bytes:
-        """Send the next request and read the whole answer; returns its beginning, with the head.
-
-        A connection that the service closed while it was idle is opened again.
-        """
-        request = next(self._requests)
-        answer = self._ask(request)
-        if not answer:
-            self.close()
-            self._connect()
-            answer = self._ask(request)
-        while (head := read_head(answer)) is None:
-            answer += self._more()
-        self._read_on(head, len(answer))
-        return answer
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._socket.close()
-
-    def _connect(self) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=_ANSWER_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def _ask(self, request: bytes) -> bytes:
-        """Send a request and wait for the first bytes of the answer; none when the connection is closed."""
-        with suppress(ConnectionError):
-            self._socket.sendall(request)
-            return self._socket.recv(65536)
-        return b""
-
-    def _read_on(self, head: Head, size: int) -> None:
-        if head.size is None:
-            raise SystemExit("/encode answered in chunks: such a request is too large for this client.")
-        while size < head.size:
-            size += len(self._more())
-        if head.status != httpx.codes.OK:
-            raise SystemExit(f"/encode answered {head.status}.")
-
-    def _more(self) -> bytes:
-        data = self._socket.recv(65536)
-        if not data:
-            raise SystemExit("The service closed the connection in the middle of an answer.")
-        return data
-
-
 @dataclass
 class Figures:
     """Milliseconds of every call, by way of asking, and of the stages the service tells."""
@@ -181,7 +126,7 @@ def measure(
     figures = Figures()
     bodies = [json.dumps({"inputs": text}).encode() for text in texts]
     headers = {"Content-Type": "application/json"}
-    raw = RawConnection(server.port, bodies)
+    raw = RepeatingConnection(server.port, bodies)
     with (
         closing(raw),
         httpx.Client(base_url=server.url, timeout=_ANSWER_S, headers=headers, trust_env=False) as client,

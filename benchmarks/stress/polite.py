@@ -28,7 +28,7 @@ from benchmarks.kit import machine, tables
 from benchmarks.kit.command_line import numbers, parser_for, some_of
 from benchmarks.kit.observed import failures
 from benchmarks.kit.servers import Headlight, Process
-from benchmarks.stress.fairness import Connection
+from benchmarks.kit.wire import BlockingConnection
 from benchmarks.stress.rude_requests import noises
 
 _START_S, _DRAIN_S, _SETTLE_S = 180.0, 60.0, 0.3
@@ -86,7 +86,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds, metavar="KIND", help=str(kinds))
     parser.add_argument("--processes", type=numbers, default=[1, 2])
     parser.add_argument("--by", type=some_of(["address", "key"]), default=["address"])
-    parser.add_argument("--connections", type=int, default=40, help="of the rude clients")
+    parser.add_argument(
+        "--connections", type=int, default=40, help="of the rude clients; with 1, an equal of the polite one"
+    )
     parser.add_argument("--seconds", type=float, default=4.0, help="beside each kind")
     parser.add_argument("--rounds", type=int, default=2, help="of each kind, which share its seconds")
     return parser.parse_args()
@@ -181,7 +183,7 @@ class Polite:
         body = b'{"inputs": "a short text of a polite client"}'
         head = f"POST /encode HTTP/1.1\r\nHost: localhost\r\n{key}Content-Length: {len(body)}\r\n\r\n"
         self._request = head.encode() + body
-        self._connection: Connection | None = None
+        self._connection: BlockingConnection | None = None
 
     def ask_for(self, seconds: float) -> tuple[int, list[float]]:
         """Ask for some seconds: how many requests, and the seconds of those answered with 200."""
@@ -190,12 +192,12 @@ class Polite:
             asked += 1
             try:
                 if self._connection is None:
-                    self._connection = Connection(self._port, self._address)
-                status, _ = self._connection.ask(self._request)
+                    self._connection = BlockingConnection(self._port, self._address)
+                head, _ = self._connection.ask(self._request)
             except OSError:
                 self.close()
                 continue
-            if status == httpx.codes.OK:
+            if head.status == httpx.codes.OK:
                 taken.append(time.perf_counter() - start)
         return asked, taken
 

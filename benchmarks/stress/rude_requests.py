@@ -10,6 +10,7 @@ _SHORT = "What is the weather today?"
 _LONG = _PROSE * 30
 _MIXED = [" ".join(["word"] * (3 + 7 * i % 60)) for i in range(32)]
 _MANY = [_PROSE + str(i) for i in range(256)]
+_LARGEST_BATCH = [" ".join(["word"] * 254)] * 256
 _TOO_LARGE = 2_100_000
 _LARGEST = 2 * 2**20 - 200
 
@@ -64,6 +65,7 @@ def _accepted(post: Callable[..., bytes]) -> dict[str, bytes]:
         "short text": post("/encode", {"inputs": _SHORT}),
         "32 mixed texts": post("/encode", {"inputs": _MIXED}),
         "256 texts": post("/encode", {"inputs": _MANY}),
+        "256 longest texts": post("/encode", {"inputs": _LARGEST_BATCH}),
         "long text": post("/encode", {"inputs": _LONG}),
         "text of 2 MB": post("/encode", {"inputs": _PROSE * (_LARGEST // len(_PROSE) - 1)}),
         "punctuation of 2 MB": post("/encode", {"inputs": "!" * (_LARGEST - 100)}),
