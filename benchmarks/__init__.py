@@ -3,3 +3,5 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# onnxruntime reads it when it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -141,6 +141,14 @@ def least_disturbed(
     return best
 
 
+def with_idle_share(measure: Callable[[], T]) -> tuple[T, float]:
+    """Measure something; also returns the share of the cores in which no program ran meanwhile."""
+    busy, whole = _busy_s(), _whole_s()
+    value = measure()
+    busy, whole = _busy_s() - busy, _whole_s() - whole
+    return value, max(0.0, 1 - busy / whole)
+
+
 def _fields() -> list[int]:
     first = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
     return [int(field) for field in first.split()[1 : 1 + _STAT_FIELDS]]

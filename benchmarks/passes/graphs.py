@@ -33,15 +33,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.export import Dim
-from transformers import AutoModel
 
 from benchmarks.kit import machine, tables
 from benchmarks.kit.batches import pack_ids, random_ids
 from benchmarks.kit.command_line import parser_for
 from benchmarks.kit.turns import take_turns
+from benchmarks.peers.plain_export import export_plain
 from model.checkpoints.folder import ModelFolder, read_folder
-from model.checkpoints.source import EMBEDDED, resolve
+from model.checkpoints.source import EMBEDDED
 from model.contract import Backend, Batch
 from model.loading import load_model
 from model.onnx import names as graph
@@ -110,38 +109,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--float16", type=Path, help="the same with --dtype float16")
     parser.add_argument("--rounds", type=int, default=9)
     return parser.parse_args()
-
-
-def export_plain(place: Path) -> Path:
-    """Write a plain export of the embedded model: `transformers`' module through PyTorch's exporter."""
-    model = AutoModel.from_pretrained(resolve(EMBEDDED), attn_implementation="sdpa").eval()
-    axes = {0: Dim("batch"), 1: Dim("length")}
-    names = [graph.INPUT_IDS, graph.ATTENTION_MASK, graph.TOKEN_TYPE_IDS]
-    example = {name: torch.full((2, 7), fill) for name, fill in zip(names, (7, 1, 0), strict=True)}
-    program = torch.onnx.export(
-        _LastHiddenState(model).eval(),
-        tuple(example.values()),
-        dynamo=True,
-        opset_version=23,
-        dynamic_shapes=(axes, axes, axes),
-        input_names=names,
-        output_names=[graph.LAST_HIDDEN_STATE[0]],
-        verbose=False,
-    )
-    assert program is not None
-    program.save(place / GRAPH)
-    return place / GRAPH
-
-
-class _LastHiddenState(torch.nn.Module):
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
-        return self.model(
-            input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
-        ).last_hidden_state
 
 
 def open_graph(folder: Path, threads: int) -> Graph:

@@ -42,7 +42,7 @@ from benchmarks.kit import machine, tables
 from benchmarks.kit.command_line import parser_for
 from benchmarks.kit.servers import Headlight, Server
 from benchmarks.kit.turns import Contestant, alternating
-from benchmarks.service.throughput import start_peer
+from benchmarks.peers.infinity import start_infinity
 from model.checkpoints.source import EMBEDDED, resolve
 
 RERANK, ENCODE, PEER = "/rerank", "/encode", "peer"
@@ -85,7 +85,7 @@ def main() -> None:
         }
         facts = [*machine.facts(info["dtype"]), ("kernels", info["kernels"] or "PyTorch's")]
         if arguments.peer is not None:
-            peer = start_peer(stack, arguments.peer, folder, info["dtype"])
+            peer = start_infinity(stack, arguments.peer, folder, info["dtype"])
             facts.append(("furthest from peer", f"{furthest(headlight, peer, requests[0]):.4f}"))
             peer.pause()
             theirs = list(map(for_peer, requests))
