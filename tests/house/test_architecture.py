@@ -161,7 +161,7 @@ def test_general_rooms_know_no_special_ones() -> None:
 FOLDERS = {
     path.parent
     for suffix in (".py", ".cpp", ".h")
-    for package in PACKAGES
+    for package in (*PACKAGES, "benchmarks")
     for path in (ROOT / package).rglob(f"*{suffix}")
 }
 
