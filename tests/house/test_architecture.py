@@ -1,6 +1,7 @@
 """The arrows of the house: who may import whom, and how long a file may be."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,6 +157,19 @@ def test_general_rooms_know_no_special_ones() -> None:
     http = {"starlette", "fastapi", "uvicorn", "httptools", "httpx"}
     for path in (ROOT / "service" / "engine").glob("*.py"):
         assert not {name.partition(".")[0] for name in imported(path)} & http, path
+
+
+@pytest.mark.parametrize("package", ["model", "service"])
+def test_contributing_lists_each_room_below_those_that_it_knows(package: str) -> None:
+    """Its table has every folder, in an order in which each imports only folders above it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)/`", text.partition(f"| **`{package}/`**")[2].partition("| **")[0], re.M)
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert sorted(listed) == sorted(folders)
+    known = rooms(package)
+    for number, name in enumerate(listed):
+        above = {f"{package}.{other}" for other in listed[:number]}
+        assert known[f"{package}.{name}"] & {f"{package}.{other}" for other in folders} <= above, name
 
 
 FOLDERS = {

@@ -289,29 +289,19 @@ def test_anchors_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
-CODE = {
-    path.parent
-    for top in ("model", "service", "export", "client")
-    for suffix in ("py", "h", "cpp")
-    for path in (ROOT / top).rglob(f"*.{suffix}")
-} | {ROOT / "client" / "js" / "src"}
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("folder", sorted(CODE), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_has_its_place_on_the_map(folder: Path) -> None:
-    """CONTRIBUTING says where each is, C++ and all."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    order = text[text.index("`model/`, from the ground up") : text.index("The encoder's config")]
-    named = {
-        part for name in re.findall(r"`([\w./]+?)/?`", order) for part in (name, name.rpartition("/")[2])
-    }
-    files = {
-        path.name.removesuffix(".py").removesuffix(".ts")
-        for path in folder.iterdir()
-        if path.suffix in (".py", ".h", ".cpp", ".ts") or (path / "__init__.py").exists()
-    }
-    # Of families there will be many, and each is what its name says.
-    assert folder.name == "families" or files - {"__init__", "__main__"} <= named
+def test_contributing_traces_a_request() -> None:
+    """Each function and class on the way of a request is where the link leads."""
+    trace = CONTRIBUTING.partition("\n## A request\n")[2].partition("\n## ")[0]
+    links = re.findall(r"\[(\w+)\]\(([\w/.]+)\)", trace)
+    assert len(links) > 15
+    for name, path in links:
+        if path.endswith((".py", ".cpp")):
+            text = (ROOT / path).read_text(encoding="utf-8")
+            defined = rf"^ *((async )?def|class|int) {name}\b|^{name} = "
+            assert re.search(defined, text, re.MULTILINE), (name, path)
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
