@@ -1,7 +1,7 @@
 """LangChain's embeddings of Jina, whose address is a constant of its module."""
 
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import Service
 
 NAME = "langchain_jina"

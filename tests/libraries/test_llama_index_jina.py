@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.references.comparing import distance
 from tests.references.cross_encoder import CrossEncoder
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import Service
 from tests.support.tei import QUERY, RANKED
 

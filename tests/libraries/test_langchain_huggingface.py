@@ -1,7 +1,7 @@
 """`HuggingFaceEndpointEmbeddings` of LangChain, whose client is replaced by one with an address."""
 
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import Service
 
 NAME = "langchain_huggingface"

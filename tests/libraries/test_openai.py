@@ -3,7 +3,7 @@
 from model.checkpoints.source import resolve
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import LONG, Service, serve
 
 NAME = "openai"

@@ -8,7 +8,7 @@ import pytest
 from service.lifecycle import VERSION
 from tests.references.checkpoints import MINILM
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs, run
+from tests.support.libraries import answers, needs, run
 from tests.support.serving import ROOT, Service, serve
 from tests.support.tei import TEXT, TEXTS
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.references.checkpoints import MINILM
-from tests.support.clients import AT_ONCE, CROWD, KEY, answers, needs, overloaded, refusals
+from tests.support.libraries import AT_ONCE, CROWD, KEY, answers, needs, overloaded, refusals
 from tests.support.serving import Service, serve
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs, run
+from tests.support.libraries import answers, needs, run
 from tests.support.serving import LONG, ROOT, Service, post, serve
 
 NAME = "huggingface_hub"

@@ -51,8 +51,8 @@ def refusals(service: Service) -> int:
 def needs(name: str) -> list[pytest.MarkDecorator]:
     """The marks of a module whose programs run in the environment of this name."""
     missing = not (ROOT / ".venv-clients" / name / "bin" / "python").exists()
-    reason = f"its environment is not installed: make test-clients, or make .venv-clients/{name}/.done"
-    return [pytest.mark.clients, pytest.mark.thorough, pytest.mark.skipif(missing, reason=reason)]
+    reason = f"its environment is not installed: make test-libraries, or make .venv-clients/{name}/.done"
+    return [pytest.mark.registry, pytest.mark.thorough, pytest.mark.skipif(missing, reason=reason)]
 
 
 def run(name: str, program: str, **given: object) -> str:

@@ -8,8 +8,8 @@ import httpx
 
 from tests.references.comparing import distance
 from tests.references.cross_encoder import SIGMOID, CrossEncoder, write_cross_encoder
-from tests.support.clients import AT_ONCE, KEY, answers, needs, refusals
 from tests.support.families import SIZES
+from tests.support.libraries import AT_ONCE, KEY, answers, needs, refusals
 from tests.support.serving import Service, serve
 from tests.support.stand_in import Received, Reply, stand_in
 from tests.support.tei import QUERY, RANKED

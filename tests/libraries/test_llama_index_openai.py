@@ -1,7 +1,7 @@
 """LlamaIndex's embedding for servers of OpenAI's protocol."""
 
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import Service
 
 NAME = "llama_index_openai"

@@ -1,7 +1,7 @@
 """LangChain's embeddings of OpenAI."""
 
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import Service
 
 NAME = "langchain_openai"

@@ -1,7 +1,7 @@
 """Chroma's embedding functions for servers of text-embeddings-inference and of OpenAI's protocol."""
 
 from tests.references.comparing import distance
-from tests.support.clients import answers, needs
+from tests.support.libraries import answers, needs
 from tests.support.serving import Service
 
 NAME = "chroma"
