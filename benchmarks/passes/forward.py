@@ -47,6 +47,7 @@ from model.contract import FloatArray
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
+from model.progress import Progress
 from model.pytorch.backend import TorchBackend
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -195,7 +196,7 @@ def encoder_pass(backend: TorchBackend, texts: Sequence[Sequence[int]]) -> Calla
     last = Plan({backend.info.layers})
     short, numbers = backend.short_passes, ids.numpy()
     if len(texts) == 1 and short is not None and short.takes(numbers):
-        return partial(short.run, numbers, np.zeros_like(numbers))
+        return partial(short.run, numbers, np.zeros_like(numbers), Progress())
 
     def run() -> object:
         packing = Packing.of(len(text) for text in ordered)

@@ -9,7 +9,7 @@ With `--by key`, all come from 127.0.0.1 and have keys of their own instead. `of
 time that the rude clients themselves took of one core: on another machine they would not take it. The service
 runs with the settings in the environment (`HEADLIGHT_…`).
 
-    python -m benchmarks.stress.polite [--kinds "maps,route, 404"] [--processes 1,2] [--by address,key]
+    python -m benchmarks.stress.polite [--kinds maps "route, 404"] [--processes 1,2] [--by address,key]
 """
 
 import argparse

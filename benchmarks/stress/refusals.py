@@ -1,6 +1,6 @@
 """Measures what refusals cost the service, each kind of them, beside ordinary answers of the same routes.
 
-    python -m benchmarks.stress.refusals [--count 500] [--only model,route]
+    python -m benchmarks.stress.refusals [--count 500] [--only "no model,no route"]
 
 Starts the service in one process with float32 and sends each request of the catalogue in
 `tests/support/refusals.py` many times over one connection, one after the other. `loop` is the processor time
