@@ -20,12 +20,12 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
   deploy/kubernetes/README.md deploy/kubernetes/base/deployment.yaml deploy/kubernetes/components/gpu/deployment.yaml \
   deploy/kubernetes/components/model/deployment.yaml $(wildcard deploy/kubernetes/overlays/*/kustomization.yaml)
 
-# The environments of `make test-clients`.
-CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/clients/environments/*.txt))
+# The environments of `make test-libraries`.
+LIBRARIES := $(patsubst tests/libraries/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/libraries/environments/*.txt))
 # Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
-QUICK_CLIENTS := openai cohere huggingface_hub voyageai tritonclient
+QUICK_LIBRARIES := openai cohere huggingface_hub voyageai tritonclient
 
-.PHONY: serve check test test-thorough test-alone test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
+.PHONY: serve check test test-thorough test-alone test-libraries quick-libraries test-rest test-all lint lock clean image wheel explorer test-deploy version
 
 serve: $(VENV)/.serve
 	@exec $(BIN)/headlight
@@ -53,13 +53,13 @@ test-alone: $(VENV)/.test
 test-all: test test-rest
 	$(BIN)/pytest -n 2 --dist loadfile -m "repeated and not alone and not deploy"
 
-# The libraries that are clients of other servers, each in an environment of its own.
-test-clients: $(VENV)/.test $(CLIENTS)
-	$(BIN)/pytest -m clients tests/clients
+# Other people's libraries, clients of other servers, each in an environment of its own.
+test-libraries: $(VENV)/.test $(LIBRARIES)
+	$(BIN)/pytest -m registry tests/libraries
 
-quick-clients: $(QUICK_CLIENTS:%=.venv-clients/%/.done)
+quick-libraries: $(QUICK_LIBRARIES:%=.venv-clients/%/.done)
 
-.venv-clients/%/.done: tests/clients/environments/%.txt
+.venv-clients/%/.done: tests/libraries/environments/%.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --no-deps -r $<
 	@touch $@

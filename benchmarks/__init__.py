@@ -1,1 +1,7 @@
-"""Benchmarks: each prints tables and the machine it ran on; a missed target is not an error."""
+"""Programs that measure headlight. Each prints tables and its machine; a missed target is no error."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+# onnxruntime reads it when it is imported.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"

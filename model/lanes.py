@@ -35,7 +35,7 @@ def choose_lanes(cores: int) -> int:
     """Choose how many batches run side by side on a CPU: one per core, up to four, leaving few cores idle.
 
     A product on one core never waits for other cores, nor for the processes that share them: 7 to
-    37 % faster than one batch on two cores (`benchmarks/forward.py`). With more than a few lanes, they would
-    wait for the interpreter lock.
+    37 % faster than one batch on two cores (`benchmarks/passes/forward.py`). With more than a few lanes, they
+    would wait for the interpreter lock.
     """
     return max(range(1, min(cores, _MOST_LANES) + 1), key=lambda lanes: (cores // lanes * lanes, lanes))

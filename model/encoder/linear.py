@@ -66,7 +66,8 @@ class Linear(nn.Module):
 
     `prepack` reorders W once into oneDNN's blocked layout, which every product would otherwise do. The
     product then also applies the activation while its result is in the cache. Measured against `F.linear`
-    followed by the activation: 1.1 to 2.5 times as fast, most with few tokens (`benchmarks/forward.py`).
+    followed by the activation: 1.1 to 2.5 times as fast, most with few tokens
+    (`benchmarks/passes/forward.py`).
 
     With `adapters`, rows of a task get its update of W before the activation.
     """

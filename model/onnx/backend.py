@@ -28,7 +28,7 @@ from model.onnx.session import CPU, Graph, Processor, choose_processor
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
 from model.progress import Progress
 
-# Larger padded batches overflow the cores' own caches: a third slower (`benchmarks/README.md`).
+# Larger padded batches overflow the cores' own caches: a third slower (`benchmarks/passes/graphs.py`).
 _MOST_TOKENS = 512
 _MOST_TOKENS_CUDA = 16384
 # Smaller, because the maps of all heads of a padded batch are in memory together.

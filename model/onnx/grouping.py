@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 RUN_TOKENS = 24
-"""The fixed cost of one run, in tokens (measured in `benchmarks/README.md`)."""
+"""The fixed cost of one run, in tokens (measured by `benchmarks/passes/graphs.py`)."""
 
 
 def group_lengths(lengths: Sequence[int], most: int) -> Iterator[list[int]]:

@@ -41,7 +41,7 @@ from model.pytorch.observing import BatchObserver
 from model.pytorch.tensor_operations import TensorOperations
 
 # One size only, so startup measures none: on a busy machine the winner would change from start to start.
-# 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/README.md`).
+# 256 and 512 tokens run at 0.86 and 0.95 of this rate, 2048 no faster (`benchmarks/passes/forward.md`).
 _BUDGETS = (1024,)
 _BUDGETS_CUDA = (1024, 2048, 4096, 8192, 16384, 32768)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

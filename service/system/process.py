@@ -13,10 +13,10 @@ from threadpoolctl import threadpool_limits
 
 # Between the products of one pass PyTorch's threads should spin, since waking them takes longer than a small
 # product; between passes they should sleep and leave the cores to others. This many spins take a few
-# microseconds (chosen by measurement: `benchmarks/README.md`).
+# microseconds (chosen by measurement: `benchmarks/service/throughput.md`).
 _SPINS = "2000"
 # Enough for every shape of one model's products, about 500 with batches of 1,024 tokens; a larger cache is no
-# faster (`benchmarks/README.md`).
+# faster (measured).
 _PRIMITIVES = "1024"
 
 # How long, in seconds, a computing thread may keep the interpreter while the event loop waits for it. With
@@ -81,9 +81,10 @@ def keep_freed_memory(processes: int = 1) -> None:
 
     The arrays of a pass take megabytes. If returned to the system, their pages have to be faulted in and
     zeroed again: a pass with the first row of all maps takes 1.06 times as long as one without maps, and 1.14
-    times without this (`benchmarks/attention.py`); one of 4,096 tokens in ModernBERT-base's sizes takes 0.88
-    times as long as if blocks above 8 MB were returned. This costs about 150 MB under load, and 240 MB with a
-    model of such sizes, which several processes share between them. A service at rest returns it.
+    times without this (`benchmarks/passes/attention.py`); one of 4,096 tokens in ModernBERT-base's sizes
+    takes 0.88 times as long as if blocks above 8 MB were returned. This costs about 150 MB under load,
+    and 240 MB with a model of such sizes, which several processes share between them. A service at rest
+    returns it.
     """
     own = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,7 +1,7 @@
 """prometheus_client's metrics, with their values where all processes of a service see them.
 
 The library's own way to share them, files that each scrape reads from the beginning, takes over a hundred
-times as long (`benchmarks/scrapes.py`), and a process is killed when the file system of these files is full.
+times as long (`benchmarks/stress/scrapes.py`), and a process is killed when their file system is full.
 """
 
 import threading

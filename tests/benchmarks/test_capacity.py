@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.capacity import LENGTHS, MEASURED, need
+from benchmarks.planning.capacity import LENGTHS, MEASURED, need
 from tests.support.serving import ROOT
 
 
@@ -26,8 +26,8 @@ def test_every_kind_was_measured_at_every_length() -> None:
 
 
 def test_the_table_of_the_document_is_what_the_program_prints() -> None:
-    """docs/scaling.md shows the output of `python -m benchmarks.capacity`, line by line."""
-    command = [sys.executable, "-m", "benchmarks.capacity"]
+    """docs/scaling.md shows the output of `python -m benchmarks.planning.capacity`, line by line."""
+    command = [sys.executable, "-m", "benchmarks.planning.capacity"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() in (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
 
@@ -36,7 +36,7 @@ def test_own_rates_take_the_place_of_the_measured_ones() -> None:
     """`--rate`, `--texts`, `--peak` and `--utilisation` are what is worked with."""
     options = ["--texts", "86.4e6", "--peak", "1", "--utilisation", "0.5", "--rate", "100=50000"]
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.capacity", *options, "--cores", "8", "--memory", "1000"],
+        [sys.executable, "-m", "benchmarks.planning.capacity", *options, "--cores", "8", "--memory", "1000"],
         cwd=ROOT,
         capture_output=True,
         text=True,

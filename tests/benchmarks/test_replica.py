@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.common import mixed_lengths
-from benchmarks.policies import at_random
-from benchmarks.replica import Costs, Replica, Work
-from benchmarks.simulation import simulate
-from benchmarks.traffic import Sizes, Traffic, mixed_sizes, poisson
+from benchmarks.kit.workloads import mixed_lengths
+from benchmarks.planning.policies import at_random
+from benchmarks.planning.replica import Costs, Replica, Work
+from benchmarks.planning.simulation import simulate
+from benchmarks.planning.traffic import Sizes, Traffic, mixed_sizes, poisson
 from service.engine.batching import Candidate, take_batch
 
 COSTS = Costs(

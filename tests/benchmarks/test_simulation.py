@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.policies import (
+from benchmarks.planning.policies import (
     POLICIES,
     Choose,
     Fleet,
@@ -18,9 +18,17 @@ from benchmarks.policies import (
     sticky,
     two_by_tokens,
 )
-from benchmarks.replica import Costs
-from benchmarks.simulation import each_alone, simulate
-from benchmarks.traffic import ARRIVALS, Sizes, Traffic, draw_clients, mixed_sizes, poisson, single_sizes
+from benchmarks.planning.replica import Costs
+from benchmarks.planning.simulation import each_alone, simulate
+from benchmarks.planning.traffic import (
+    ARRIVALS,
+    Sizes,
+    Traffic,
+    draw_clients,
+    mixed_sizes,
+    poisson,
+    single_sizes,
+)
 
 ONE_BY_ONE = Costs(
     lanes=1,

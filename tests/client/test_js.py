@@ -31,7 +31,7 @@ NPM = shutil.which("npm")
 TEXTS = ["The man went to the store.", "Embeddings ünïcode 漢字 😀"]
 
 pytestmark = [
-    pytest.mark.clients,
+    pytest.mark.registry,
     pytest.mark.thorough,
     pytest.mark.skipif(NPM is None, reason="npm, which comes with Node.js, is not installed"),
 ]

@@ -27,7 +27,7 @@ VERSIONS = ["1.30", kubernetes_validate.latest_version().rpartition(".")[0]]
 FOREIGN = {"ServiceMonitor", "Gateway", "HTTPRoute", "BackendTrafficPolicy"}
 KUSTOMIZATIONS = sorted(FOLDER.rglob("kustomization.yaml"))
 UNDER_LOAD_BYTES = 350 * 2**20
-"""What a replica takes beside the answers that it holds (benchmarks/footprint.py)."""
+"""What a replica takes beside the answers that it holds (benchmarks/service/footprint.py)."""
 
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.memory_limit import MemoryLimit, memory_limit
-from benchmarks.worst_attacks import attacks
-from benchmarks.worst_requests import ANSWERED, MOST, besiege, service
+from benchmarks.kit.memory_limit import MemoryLimit, memory_limit
+from benchmarks.stress.worst_attacks import attacks
+from benchmarks.stress.worst_requests import ANSWERED, MOST, besiege, service
 from model.checkpoints.source import resolve
 from tests.deploy.running import HARDENED
 from tests.references.checkpoints import MINILM

@@ -7,8 +7,8 @@ from itertools import cycle
 
 import pytest
 
-from benchmarks.shutdown import ACROSS, ANSWERED, CUT, LOST, OTHER, REFUSED, Round, keep_asking
-from benchmarks.wire import request_bytes
+from benchmarks.kit.wire import request_bytes
+from benchmarks.stress.shutdown import ACROSS, ANSWERED, CUT, LOST, OTHER, REFUSED, Round, keep_asking
 from tests.deploy.running import Container, running
 from tests.deploy.tools import FACTS
 

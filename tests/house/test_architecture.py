@@ -1,6 +1,7 @@
 """The arrows of the house: who may import whom, and how long a file may be."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -176,10 +177,23 @@ def test_no_protocol_knows_another() -> None:
         assert "model_construct" not in path.read_text(encoding="utf-8"), path
 
 
+@pytest.mark.parametrize("package", ["model", "service"])
+def test_contributing_lists_each_room_below_those_that_it_knows(package: str) -> None:
+    """Its table has every folder, in an order in which each imports only folders above it."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)/`", text.partition(f"| **`{package}/`**")[2].partition("| **")[0], re.M)
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert sorted(listed) == sorted(folders)
+    known = rooms(package)
+    for number, name in enumerate(listed):
+        above = {f"{package}.{other}" for other in listed[:number]}
+        assert known[f"{package}.{name}"] & {f"{package}.{other}" for other in folders} <= above, name
+
+
 FOLDERS = {
     path.parent
     for suffix in (".py", ".cpp", ".h")
-    for package in PACKAGES
+    for package in (*PACKAGES, "benchmarks")
     for path in (ROOT / package).rglob(f"*{suffix}")
 }
 

@@ -27,6 +27,7 @@ from service.settings import PREFIX, Settings
 from service.telemetry.metrics import Metrics
 from tests.references.fitted import write_fitted
 from tests.support.serving import ROOT, Service, serve
+from tests.support.tracked import texts
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -37,6 +38,7 @@ DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "benchmarks").glob("*/*.md")),
     *sorted((ROOT / "client").glob("*/README.md")),
     *sorted((ROOT / "deploy").glob("*/README.md")),
 ]
@@ -287,29 +289,19 @@ def test_anchors_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
-CODE = {
-    path.parent
-    for top in ("model", "service", "export", "client")
-    for suffix in ("py", "h", "cpp")
-    for path in (ROOT / top).rglob(f"*.{suffix}")
-} | {ROOT / "client" / "js" / "src"}
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("folder", sorted(CODE), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_file_has_its_place_on_the_map(folder: Path) -> None:
-    """CONTRIBUTING says where each is, C++ and all."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    order = text[text.index("`model/`, from the ground up") : text.index("The encoder's config")]
-    named = {
-        part for name in re.findall(r"`([\w./]+?)/?`", order) for part in (name, name.rpartition("/")[2])
-    }
-    files = {
-        path.name.removesuffix(".py").removesuffix(".ts")
-        for path in folder.iterdir()
-        if path.suffix in (".py", ".h", ".cpp", ".ts") or (path / "__init__.py").exists()
-    }
-    # Of families there will be many, and each is what its name says.
-    assert folder.name == "families" or files - {"__init__", "__main__"} <= named
+def test_contributing_traces_a_request() -> None:
+    """Each function and class on the way of a request is where the link leads."""
+    trace = CONTRIBUTING.partition("\n## A request\n")[2].partition("\n## ")[0]
+    links = re.findall(r"\[(\w+)\]\(([\w/.]+)\)", trace)
+    assert len(links) > 15
+    for name, path in links:
+        if path.endswith((".py", ".cpp")):
+            text = (ROOT / path).read_text(encoding="utf-8")
+            defined = rf"^ *((async )?def|class|int) {name}\b|^{name} = "
+            assert re.search(defined, text, re.MULTILINE), (name, path)
 
 
 def test_the_changelog_speaks_of_this_version() -> None:
@@ -319,6 +311,36 @@ def test_the_changelog_speaks_of_this_version() -> None:
     assert newest == "Unreleased"
     assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", heading) for heading in released)
     assert released[0].startswith(f"{VERSION} - ")
+
+
+def test_the_benchmarks_that_comments_name_are_there() -> None:
+    """A comment that gives a measurement as its reason says where it can be repeated."""
+    named = {
+        (name, path)
+        for name, text in texts().items()
+        if name.endswith((".py", ".h", ".cpp", ".md"))
+        for path in re.findall(r"`(benchmarks/[\w/]+\.(?:py|md))", text)
+    }
+    assert len(named) > 20
+    assert {(name, path) for name, path in named if not (ROOT / path).is_file()} == set()
+
+
+def test_every_benchmark_is_in_the_table() -> None:
+    """The README of benchmarks/ lists each program, with the file of its last result if it has one."""
+    folder = ROOT / "benchmarks"
+    table = (folder / "README.md").read_text(encoding="utf-8").partition("\n## Programs\n")[2]
+    programs = {
+        f"{path.parent.name}/{path.stem}"
+        for path in folder.glob("*/*.py")
+        if "parser_for(__doc__)" in path.read_text(encoding="utf-8")
+    }
+    row = re.compile(r"^\| (`\w+`)? ?\| (?:\[)?(\w+)(?:\]\((.+?)\))? \|", re.MULTILINE)
+    room, listed = "", set()
+    for first, name, link in row.findall(table):
+        room = first.strip("`") or room
+        listed.add(f"{room}/{name}")
+        assert link == (f"{room}/{name}.md" if (folder / room / f"{name}.md").is_file() else "")
+    assert listed == programs
 
 
 def anchors(text: str) -> set[str]:

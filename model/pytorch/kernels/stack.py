@@ -41,7 +41,7 @@ from model.pytorch.kernels.positions import AngleTables, PassPositions, Vectors
 from model.pytorch.kernels.room import Room, steps
 
 # The tokens that go through all layers together. Of more, what one step writes leaves the caches before the
-# next reads it; of less, the threads wait for each other more often (`benchmarks/README.md`).
+# next reads it; of less, the threads wait for each other more often (`benchmarks/passes/eight_bits.md`).
 _PART = 1024
 _NONE_STORED: StoredParts = {}
 _STEPS = ("attend", "add_norm", "rotate", "gate", "route", "collect")

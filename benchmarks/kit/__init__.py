@@ -1,0 +1,1 @@
+"""What the programs share: servers and load clients, connections, taking turns, tables."""

@@ -1,0 +1,1 @@
+"""Programs that measure passes of a model in process: forward passes, products, graphs, attention."""

@@ -1,0 +1,1 @@
+"""What headlight is compared with, and the bare model."""

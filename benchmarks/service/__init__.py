@@ -1,0 +1,1 @@
+"""Programs that measure the service over HTTP: throughput, latency, memory, quality."""

@@ -1,0 +1,1 @@
+"""Programs that put the service under attack, overload or a long load, and watch what other clients see."""
