@@ -16,16 +16,16 @@ from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product
-from tests.support.kernel import kernels_of, multiply
+from tests.support.kernel import AMX, kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 
 FLOAT32 = ("float32_avx2", "float32_avx512")
-BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16")
+BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16", AMX)
 
 
 def own_products(steps: str) -> Products:
-    """Those of one of `STEPS`; or skips."""
+    """Those of one of `STEPS` or of `AMX`; or skips."""
     found = kernels_of(steps).products
     assert found is not None
     return found

@@ -58,14 +58,19 @@ needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no pr
 STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
 """A precision and instructions, for each of which the steps are compiled."""
 
+AMX = "bfloat16_amx"
+"""Attention and products with tiles, and the other steps of `bfloat16_avx512_bf16`."""
+
 _COLUMNS = 12  # of a panel, of stand-ins
 _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 
 def kernels_of(steps: str) -> Kernels:
-    """Those of one of `STEPS`; skips on a processor that lacks the instructions."""
+    """Those of one of `STEPS`, or of `AMX`; skips on a processor that lacks the instructions."""
     precision, wanted = steps.split("_", 1)
-    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"]}.get(steps, ["amx_tile"])
+    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"], AMX: []}.get(
+        steps, ["amx_tile"]
+    )
     able = {**torch.cpu.get_capabilities(), **dict.fromkeys(masked, False)}
     try:
         found = find_kernels(getattr(torch, precision), able)

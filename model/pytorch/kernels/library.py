@@ -77,22 +77,21 @@ class Kernels(NamedTuple):
     def of(library: ctypes.CDLL, instructions: Instructions, steps: str) -> "Kernels":
         """Look up the kernels in a library, by the name that ends those of their steps."""
 
-        def find(step: str) -> Any:
+        def find(step: str, steps: str = steps) -> Any:
             return getattr(library, f"headlight_{step}_{steps}")
 
-        # With AMX, oneDNN's products use tiles too.
-        tiles = instructions == "amx"
+        with_tiles = "bfloat16_amx" if instructions == "amx" else steps
         return Kernels(
             instructions,
             library.headlight_run_layers,
-            library.headlight_attend_bfloat16_amx if tiles else find("attend"),
+            find("attend", with_tiles),
             find("add_norm"),
             find("rotate"),
             find("gate"),
             find("route"),
             find("collect"),
             find("embed"),
-            None if tiles else Products(find("multiply"), _columns(library, steps)),
+            Products(find("multiply", with_tiles), _columns(library, with_tiles)),
         )
 
 

@@ -269,7 +269,10 @@ HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
 HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
 // Products in float32 with weights as a file holds them, with AVX-512.
 HEADLIGHT_EXPORTED int headlight_multiply_stored(const Product *);
-HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
+// With AMX, after `headlight_enable_amx` has returned 1.
+HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);
+HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_amx(const Product *);
+HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_amx;
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
 HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[18];  // of the structures above, in bytes
