@@ -4,7 +4,7 @@
 // is one or two tiles of rows and a panel two tiles of columns, so that four loads give four products. Each thread first
 // copies the rows that it multiplies: tiles are loaded twice as fast where their rows lie one after the other.
 //
-// While tiles multiply a block, vectors round and write the sums of the one before, a few rows after each product.
+// While tiles multiply a block, vectors round and write the sums of the one before, a few rows after each pair of products.
 #pragma once
 
 #include "linear.h"
@@ -14,7 +14,8 @@
 namespace HEADLIGHT_NAMESPACE {
 
 constexpr int64_t TILE_ROWS = 16, TILE_WORDS = 16, TILED_COLUMNS = 2 * TILE_WORDS;
-constexpr int64_t COPIED_BYTES = 3 << 16;  // of rows of x that are multiplied by all panels in turn: they stay in the cache
+// Rows of x that are multiplied by all panels in turn, and their bytes: they stay in the second-level cache.
+constexpr int64_t MOST_ROWS = 256, COPIED_BYTES = 3 << 18;
 
 // How some rows are cut into blocks, all of the same size, so that tiles are configured once: the last block begins early
 // enough, and so does the second tile of a block. Rows that are computed twice have the same bits both times.
@@ -105,8 +106,10 @@ class Tiled {
             const uint32_t *left = copy(block, blocks);
             begin<TWO>();
             for (int64_t step = 0; step < whole; step++, left += blocks.size * TILE_WORDS) {
-                add_products<TWO, MANY>(left, second, weights + step * TILE_WORDS * TILED_COLUMNS);
-                write(rows);
+                add_first<MANY>(left, weights + step * TILE_WORDS * TILED_COLUMNS);
+                write(rows / 2);
+                if (TWO) add_second<MANY>(left + second * TILE_WORDS);
+                write(rows - rows / 2);
             }
             if (whole < steps) add_rest<TWO>(left, second, weights + whole * TILE_WORDS * TILED_COLUMNS);
             store<TWO>(sums_[turn_] + part * TILED_COLUMNS, second, parts_ * TILED_COLUMNS);
@@ -125,9 +128,10 @@ class Tiled {
         }
     }
 
-    // Add the products of 16 words. Of MANY blocks, the panel stays in the first-level cache and rows pass through.
-    template <bool TWO, bool MANY>
-    static void add_products(const uint32_t *left, int64_t second, const uint32_t *right) {
+    // Add the products of 16 words by the first tile of rows. Of MANY blocks, the panel stays in the first-level cache and rows
+    // pass through.
+    template <bool MANY>
+    static void add_first(const uint32_t *left, const uint32_t *right) {
         tile_load(6, right, TILED_COLUMNS * 4);
         tile_load(7, right + TILE_WORDS, TILED_COLUMNS * 4);
         if (MANY)
@@ -136,23 +140,27 @@ class Tiled {
             tile_load(4, left, TILE_WORDS * 4);
         tile_multiply(0, 4, 6);
         tile_multiply(1, 4, 7);
-        if (TWO) {
-            if (MANY)
-                tile_load_once(5, left + second * TILE_WORDS, TILE_WORDS * 4);
-            else
-                tile_load(5, left + second * TILE_WORDS, TILE_WORDS * 4);
-            tile_multiply(2, 5, 6);
-            tile_multiply(3, 5, 7);
-        }
     }
 
-    // The same with the last words of a panel, fewer than 16.
+    // The same by the second tile, afterwards.
+    template <bool MANY>
+    static void add_second(const uint32_t *left) {
+        if (MANY)
+            tile_load_once(5, left, TILE_WORDS * 4);
+        else
+            tile_load(5, left, TILE_WORDS * 4);
+        tile_multiply(2, 5, 6);
+        tile_multiply(3, 5, 7);
+    }
+
+    // Add the products of the last words of a panel, fewer than 16.
     template <bool TWO>
     void add_rest(const uint32_t *left, int64_t second, const uint32_t *right) const {
         alignas(64) uint32_t filled[TILE_WORDS * TILED_COLUMNS] = {};
         std::memcpy(filled, right, words_ % TILE_WORDS * TILED_COLUMNS * sizeof *right);
         asm volatile("" ::: "memory");
-        add_products<TWO, false>(left, second, filled);
+        add_first<false>(left, filled);
+        if (TWO) add_second<false>(left + second * TILE_WORDS);
     }
 
     template <bool TWO>
@@ -167,14 +175,24 @@ class Tiled {
 
     // Write some of the rows that are not written yet.
     void write(int64_t rows) {
-        const int64_t first = unwritten_.row, stop = std::min(first + rows, unwritten_.stop);
-        const int64_t column = unwritten_.column, columns = parts_ * TILED_COLUMNS;
+        const int64_t first = unwritten_.row, stop = std::min(first + rows, unwritten_.stop), column = unwritten_.column;
         const float *sums = unwritten_.sums;
-        for (int64_t row = first; row < stop; row++, sums += columns)
+        unwritten_.row = stop;
+        unwritten_.sums += (stop - first) * parts_ * TILED_COLUMNS;
+        if (!all_.gated && column + TILED_COLUMNS <= all_.outputs) return write_whole(first, stop, column, sums);
+        for (int64_t row = first; row < stop; row++, sums += parts_ * TILED_COLUMNS)
             for (int64_t v = 0; v < TILED_COLUMNS; v += LANES)
                 write_sums<Bfloat16, A>(all_, row, column + v, sums + v, TILED_COLUMNS);
-        unwritten_.row = stop;
-        unwritten_.sums = sums;
+    }
+
+    // The same for all columns of a panel without a gate, in less time.
+    void write_whole(int64_t first, int64_t stop, int64_t column, const float *sums) const {
+        auto *output = (uint16_t *)all_.output + column;
+        const Floats bias = load_some(all_.bias + column, ALL_LANES), other = load_some(all_.bias + column + LANES, ALL_LANES);
+        for (int64_t row = first; row < stop; row++, sums += TILED_COLUMNS) {
+            Bfloat16::store(output + row * all_.outputs, A::apply(add(load_aligned(sums), bias)));
+            Bfloat16::store(output + row * all_.outputs + LANES, A::apply(add(load_aligned(sums + LANES), other)));
+        }
     }
 
     struct Unwritten {
@@ -196,7 +214,7 @@ class Tiled {
 template <class A>
 int multiply_all_tiled(const Product &all) {
     const int64_t panels = (width(all) + TILED_COLUMNS - 1) / TILED_COLUMNS;
-    const int64_t most = std::max<int64_t>(2 * TILE_ROWS, COPIED_BYTES / (2 * all.inputs));
+    const int64_t most = std::clamp(COPIED_BYTES / (2 * all.inputs), 2 * TILE_ROWS, MOST_ROWS);
     const int64_t chunks = (all.tokens + most - 1) / most;
     return on_every_thread([&all, panels, chunks] {
         const int64_t rows = chunks ? (all.tokens + chunks - 1) / chunks : 0;
