@@ -44,8 +44,6 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     dtype = getattr(torch, arguments.dtype)
     kernels = find_kernels(dtype)
-    if kernels.products is None:
-        parser.exit(1, f"the kernels {kernels.instructions} have no products of their own\n")
     common.print_facts("Machine", [*common.machine(arguments.dtype), ("kernels", kernels.instructions)])
     layers = [_layer(*shape, dtype) for _ in range(_LAYERS) for shape in _SHAPES]
     rows = [_measure(count, layers, kernels.products, arguments.rounds) for count in _ROWS]
