@@ -190,8 +190,8 @@ class Tiled {
         auto *output = (uint16_t *)all_.output + column;
         const Floats bias = load_some(all_.bias + column, ALL_LANES), other = load_some(all_.bias + column + LANES, ALL_LANES);
         for (int64_t row = first; row < stop; row++, sums += TILED_COLUMNS) {
-            Bfloat16::store(output + row * all_.outputs, A::apply(add(load_aligned(sums), bias)));
-            Bfloat16::store(output + row * all_.outputs + LANES, A::apply(add(load_aligned(sums + LANES), other)));
+            const Floats low = A::apply(add(load_aligned(sums), bias)), high = A::apply(add(load_aligned(sums + LANES), other));
+            _mm512_storeu_si512(output + row * all_.outputs, (__m512i)_mm512_cvtne2ps_pbh(high, low));
         }
     }
 
