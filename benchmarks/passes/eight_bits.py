@@ -108,7 +108,6 @@ def products(backend: TorchBackend, tokens: int) -> Callable[[], object]:
     """Prepare the linear products of a pass by themselves, with their activations."""
     stack = backend.encoder.executor
     assert isinstance(stack, NativeStack)
-    assert stack.kernels.products is not None
     linears = [*_linears(stack)]
     dtype = next(one.dtype for one in backend.encoder.modules() if isinstance(one, EncoderLinear))
     x = torch.randn(tokens, max(linear.inputs for linear in linears), dtype=dtype)
@@ -116,13 +115,13 @@ def products(backend: TorchBackend, tokens: int) -> Callable[[], object]:
     described = [
         Product(
             x.data_ptr(),
-            one.weight,
+            one.panels,
             one.bias,
             output.data_ptr(),
             tokens,
             one.inputs,
             one.outputs,
-            one.own_activation,
+            one.activation,
             one.scales,
             one.smoothing,
             one.low_panels,

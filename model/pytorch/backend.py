@@ -219,8 +219,7 @@ class TorchBackend:
             end_threads()
 
     def _rows(self, tokens: int) -> int:
-        own_products = self._kernels is not None and self._kernels.products is not None
-        return tokens if own_products or self.device.type != "cpu" else suitable_rows(tokens)
+        return tokens if self._kernels or self.device.type != "cpu" else suitable_rows(tokens)
 
     def run(self, batch: Batch, *, lanes: int = 1, progress: Progress | None = None) -> list[Output]:
         """Run one packed batch; see `Backend.run`."""

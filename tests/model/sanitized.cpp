@@ -20,13 +20,6 @@
 
 #include "../../model/pytorch/kernels/cpp/interface.h"
 
-// A tensor as this program has it: float32, dense.
-struct AtenTensorOpaque {
-    int64_t columns;
-    std::vector<float> numbers;
-    int64_t rows() const { return (int64_t)numbers.size() / columns; }
-};
-
 using Attend = int (*)(const Attention *);
 using AddNorm = int (*)(const Norm *);
 
@@ -431,27 +424,20 @@ void try_int8_product(Multiply multiply_all, int64_t columns) {
     expect(multiply_all(&wrong) == BAD_ARGUMENT, "no whole words", 0, BAD_ARGUMENT, in);
 }
 
-int64_t alive = 0, products = 0, failing = -1;
+// A product, of which the one that `failing` counts down to finds no memory.
+struct {
+    Multiply multiply;
+    int64_t done, failing;
+} products;
 
-int32_t multiply(Tensor x, Tensor weight, Tensor *bias, const char *, const double **, int64_t, const char **, Tensor *y) {
-    if (products++ == failing) return 1;
-    const int64_t in = x->columns, out = weight->rows();
-    *y = new AtenTensorOpaque{out, std::vector<float>((size_t)(x->rows() * out))};
-    alive++;
-    for (int64_t r = 0; r < x->rows(); r++)
-        for (int64_t o = 0; o < out; o++) {
-            float sum = (*bias)->numbers[o];
-            for (int64_t i = 0; i < in; i++) sum += x->numbers[r * in + i] * weight->numbers[o * in + i];
-            (*y)->numbers[r * out + o] = sum;
-        }
-    return 0;
+int multiply_or_fail(const Product *all) {
+    if (omp_get_thread_num() == 0 && products.done++ == products.failing) return NO_MEMORY;
+    return products.multiply(all);
 }
-int32_t get_data(Tensor x, void **data) { return *data = x->numbers.data(), 0; }
-int32_t release(Tensor x) { return delete x, alive--, 0; }
 
-AtenTensorOpaque random_tensor(int64_t rows, int64_t columns) {
-    AtenTensorOpaque made{columns, std::vector<float>((size_t)(rows * columns))};
-    for (float &x : made.numbers) x = normal() / 8;
+std::vector<float> random_matrix(int64_t rows, int64_t columns) {
+    std::vector<float> made((size_t)(rows * columns));
+    for (float &x : made) x = normal() / 8;
     return made;
 }
 
@@ -471,9 +457,9 @@ int add_norm_and_stop(const Norm *all) {
 void try_stopping(Layers all) {
     Progress progress{0, 0, 1};
     all.progress = &progress;
-    products = 0;
+    products.done = 0;
     int outcome = headlight_run_layers(&all);
-    expect(outcome == STOPPED && products == 0, "layers that were stopped before", outcome, STOPPED, all.tokens);
+    expect(outcome == STOPPED && products.done == 0, "layers that were stopped before", outcome, STOPPED, all.tokens);
     expect(progress.steps == 0 && progress.layers == 0, "what they count", (double)progress.steps, 0, all.tokens);
     progress.stopping = 0;
     const int64_t last = up_to(2 * (all.count - all.ends_observing));  // beyond the last norm nothing stops them
@@ -483,30 +469,23 @@ void try_stopping(Layers all) {
     const bool stopped = last < 2 * (all.count - all.ends_observing);
     expect(outcome == (stopped ? STOPPED : DONE), "the outcome of stopped layers", outcome, stopped, all.tokens);
     expect(progress.layers == (stopped ? last / 2 : all.count), "layers", (double)progress.layers, (double)last, all.tokens);
-    expect(alive == 0, "tensors of stopped layers that were not let go of", (double)alive, 0, all.tokens);
 }
 
-// Some layers in one call, beside the same kernels called one by one; now and then a product fails. `own` are products of
-// our own with panels of some columns; without them there are those above, for PyTorch's.
-void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns) {
+// Some layers in one call, beside the same kernels called one by one; now and then a product fails.
+void try_layers(Attend attend, AddNorm add_normed, Multiply multiply_all, int64_t columns) {
     const int64_t heads = 1 + up_to(1), size = 32 * heads, inner = 1 + up_to(40), count = 1 + up_to(2);
     std::vector<int64_t> starts{0};
     for (int64_t i = up_to(3); i >= 0; i--) starts.push_back(starts.back() + up_to(20));
     const int64_t sequences = (int64_t)starts.size() - 1, row = 3 * size;
     const int64_t tokens = std::max<int64_t>(1, starts.back() + up_to(3));  // none never comes here
-    const Torch torch{multiply, get_data, release};
     const Attention attention{nullptr, nullptr, nullptr, 0, nullptr, starts.data(), tokens, sequences, heads, 32,
                               0.25f, nullptr};
-    std::vector<AtenTensorOpaque> made;
-    made.reserve(100);
+    std::list<std::vector<float>> biases;
     std::vector<std::unique_ptr<Panels<float>>> laid_out;
     const auto linear = [&](int64_t in, int64_t out, Activation activation = NONE) {
-        made.push_back(random_tensor(out, in));
-        made.push_back(random_tensor(1, out));
-        AtenTensorOpaque &weight = made[made.size() - 2], &bias = made.back();
-        if (!own) return Linear{&weight, &bias, "none", "", in, out, NONE};
-        laid_out.emplace_back(new Panels<float>(weight.numbers, in, out, columns));
-        return Linear{laid_out.back()->numbers, bias.numbers.data(), nullptr, nullptr, in, out, activation};
+        laid_out.emplace_back(new Panels<float>(random_matrix(out, in), in, out, columns));
+        biases.push_back(random_matrix(1, out));
+        return Linear{laid_out.back()->numbers, biases.back().data(), in, out, activation};
     };
     std::vector<float> gain((size_t)size, 1.5f), bias((size_t)size, 0.1f);
     std::vector<Layer> layers;
@@ -524,64 +503,48 @@ void try_layers(Attend attend, AddNorm add_normed, Multiply own, int64_t columns
     std::vector<Observation> observations;
     for (int64_t i = 0; i < sequences; i++) observations.push_back(recorded[i].of(starts[i + 1] - starts[i], heads));
     const std::vector<const Observation *> observed((size_t)count, up_to(1) ? observations.data() : nullptr);
-    AtenTensorOpaque x = random_tensor(tokens, size), rounded = x, mixed{size, std::vector<float>(x.numbers.size())};
-    std::vector<float> stream(x.numbers.size()), narrow(x.numbers.size()), wide((size_t)(tokens * std::max(row, inner)));
-    stream.reserve(1), narrow.reserve(1), wide.reserve(1), mixed.numbers.reserve(1), x.numbers.reserve(1);
-    const bool ends = up_to(1), fails = !own && !up_to(4);
-    Layers all{&torch, nullptr, attend, add_normed, layers.data(), count, tokens, size, 4, 1e-5f, x.numbers.data(),
-               &rounded, &mixed, nullptr, 0, nullptr, nullptr, std::max(row, inner), stream.data(), to.data(), into.data(), observed.data(), &attention,
-               ends};
-    if (own) {
-        all.torch = nullptr, all.multiply = own, all.rounded = nullptr;
-        all.mixed = mixed.numbers.data(), all.wide = wide.data(), all.narrow = narrow.data();
-    }
-    if (!up_to(2)) try_stopping(all), rounded = x;
+    const std::vector<float> x = random_matrix(tokens, size);
+    std::vector<float> mixed(x.size()), stream(x.size()), narrow(x.size()), wide((size_t)(tokens * std::max(row, inner)));
+    const bool ends = up_to(1), fails = !up_to(4);
+    products = {multiply_all, 0, -1};
+    Layers all{multiply_or_fail, attend, add_normed, layers.data(), count, tokens, size, 4, 1e-5f, x.data(),
+               nullptr, mixed.data(), nullptr, 0, wide.data(), narrow.data(), std::max(row, inner), stream.data(), to.data(), into.data(),
+               observed.data(), &attention, ends};
+    if (!up_to(2)) try_stopping(all);
     Progress progress{};
     if (up_to(1)) all.progress = &progress;
     const int64_t most = 4 * count - 3 * ends;
-    products = 0, failing = fails ? up_to(most - 1) : -1;
+    products.done = 0, products.failing = fails ? up_to(most - 1) : -1;
     const int outcome = headlight_run_layers(&all);
-    failing = -1;
     expect(outcome == (fails ? NO_MEMORY : DONE), "the outcome of layers", outcome, fails, tokens);
-    expect(alive == 0, "tensors that were not let go of", (double)alive, 0, tokens);
     if (fails) return;
     const int64_t steps = most + 3 * count - 2 * ends - (ends && !observed[0]);  // attention and two norms, too
     expect(progress.layers == (all.progress ? count : 0), "layers", (double)progress.layers, (double)count, tokens);
     expect(progress.steps == (all.progress ? steps : 0), "steps", (double)progress.steps, (double)steps, tokens);
-    expect(products == (own ? 0 : most), "products", (double)products, (double)most, count);
+    expect(products.done == most, "products", (double)products.done, (double)most, count);
 
-    AtenTensorOpaque state = x, again = mixed;
+    std::vector<float> state = x, again = mixed;
     for (int64_t i = 0; i < count; i++) {
-        const auto product = [&](const Linear &by, Tensor of) {
-            if (own) {
-                AtenTensorOpaque result{by.outputs, std::vector<float>((size_t)(tokens * by.outputs))};
-                const Product one{of->numbers.data(), by.weight, (const float *)by.bias,
-                                  result.numbers.data(), tokens, by.inputs, by.outputs, by.own_activation};
-                expect(own(&one) == DONE, "a product", 0, 0, i);
-                return result;
-            }
-            Tensor result, b = (Tensor)by.bias;
-            multiply(of, (Tensor)by.weight, &b, "none", nullptr, 0, nullptr, &result);
-            const AtenTensorOpaque copy = *result;
-            release(result);
-            return copy;
+        const auto product = [&](const Linear &by, const std::vector<float> &of) {
+            std::vector<float> result((size_t)(tokens * by.outputs));
+            const Product one{of.data(), by.panels, by.bias, result.data(), tokens, by.inputs, by.outputs, by.activation};
+            expect(multiply_all(&one) == DONE, "a product", 0, 0, i);
+            return result;
         };
-        AtenTensorOpaque qkv = product(layers[i].qkv, &state);
-        expect(!into[i] || projections[i] == qkv.numbers, "the projections", 0, 0, i);
+        const std::vector<float> qkv = product(layers[i].qkv, state);
+        expect(!into[i] || projections[i] == qkv, "the projections", 0, 0, i);
         if (ends && i + 1 == count) break;
         Attention one = attention;
-        one.q = qkv.numbers.data(), one.k = qkv.numbers.data() + size, one.v = qkv.numbers.data() + 2 * size;
-        one.token_stride = row, one.output = again.numbers.data();
+        one.q = qkv.data(), one.k = qkv.data() + size, one.v = qkv.data() + 2 * size;
+        one.token_stride = row, one.output = again.data();
         expect(attend(&one) == DONE, "attention", 0, 0, i);
-        const auto add_norm = [&](AtenTensorOpaque added) {
-            const Norm norm{state.numbers.data(), added.numbers.data(), gain.data(), bias.data(), state.numbers.data(),
-                            nullptr, tokens, size, 1e-5f};
+        const auto add_norm = [&](const std::vector<float> &added) {
+            const Norm norm{state.data(), added.data(), gain.data(), bias.data(), state.data(), nullptr, tokens, size, 1e-5f};
             expect(add_normed(&norm) == DONE, "a norm", 0, 0, i);
         };
-        add_norm(product(layers[i].output, &again));
-        AtenTensorOpaque between = product(layers[i].inner, &state);
-        add_norm(product(layers[i].outer, &between));
-        expect(!to[i] || states[i] == state.numbers, "a state", 0, 0, i);
+        add_norm(product(layers[i].output, again));
+        add_norm(product(layers[i].outer, product(layers[i].inner, state)));
+        expect(!to[i] || states[i] == state, "a state", 0, 0, i);
     }
 }
 
@@ -649,6 +612,7 @@ int main(int count, char **arguments) {
                 try_norm<uint16_t>(headlight_add_norm_bfloat16_avx512_bf16);
                 try_attention<uint16_t>(headlight_attend_bfloat16_amx, 32, false);
                 try_product<uint16_t>(headlight_multiply_bfloat16_avx512_bf16, headlight_columns_bfloat16_avx512_bf16);
+                try_product<uint16_t>(headlight_multiply_bfloat16_amx, headlight_columns_bfloat16_amx);
             }
             continue;
         }
@@ -669,7 +633,6 @@ int main(int count, char **arguments) {
         for (int i = 0; i < rounds; i++) {
             try_attention<float>(attend, wide ? 16 : 8, true);
             try_norm<float>(add_norm);
-            try_layers(attend, add_norm, nullptr, 0);
             try_layers(attend, add_norm, own, columns);
             try_product<float>(own, columns);
             try_embedding(wide ? headlight_embed_float32_avx512 : headlight_embed_float32_avx2);

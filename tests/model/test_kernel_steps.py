@@ -36,7 +36,7 @@ from model.pytorch.kernels.room import steps
 from model.pytorch.kernels.stack import NativeStack
 from model.pytorch.kernels.structures import Attention
 from tests.references.comparing import distance, relative_distance
-from tests.support.kernel import kernels_of, needs_kernels, stand_ins, whole_step
+from tests.support.kernel import AMX, kernels_of, needs_kernels, stand_ins, whole_step
 from tests.support.product import random_encoder
 
 LENGTHS = [3, 5, 5, 1]
@@ -140,11 +140,11 @@ def encoder_of(config: EncoderConfig) -> Encoder:
     return encoder
 
 
-def prepared(config: EncoderConfig, *, products: bool = False) -> tuple[Encoder, NativeStack]:
+def prepared(config: EncoderConfig) -> tuple[Encoder, NativeStack]:
     """An encoder, and what runs its blocks natively with stand-ins; skips where that does not run."""
     encoder = encoder_of(config)
     try:
-        return encoder, NativeStack(encoder_of(config), stand_ins(products=products))
+        return encoder, NativeStack(encoder_of(config), stand_ins())
     except NoKernels as error:
         pytest.skip(str(error))
 
@@ -196,12 +196,9 @@ def test_every_field_of_a_part_of_the_config_is_run(field: str, part: str) -> No
 
 
 @every(RUN)
-@pytest.mark.parametrize("products", [False, True])
-def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products: bool) -> None:
+def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any]) -> None:
     """States, queries, keys, values and biases of each layer are those of the blocks themselves."""
-    if not products and needs_own_products(choice):
-        pytest.skip("experts and distances need our own products")
-    encoder, native = prepared(replace(BASE, **choice), products=products)
+    encoder, native = prepared(replace(BASE, **choice))
     assert changes_blocks(choice) or choice == {"activation": BASE.activation}
     layers = encoder.config.num_layers
 
@@ -226,24 +223,17 @@ def test_the_kernels_take_the_steps_of_a_block(choice: dict[str, Any], products:
 
 
 @every(RUN)
-@pytest.mark.parametrize("products", ["ours", pytest.param("PyTorch's", marks=pytest.mark.repeated)])
-@pytest.mark.parametrize("instructions", ["bfloat16_avx512", "bfloat16_avx512_bf16"])
-def test_in_bfloat16_the_steps_differ_by_rounding_alone(
-    choice: dict[str, Any], products: str, instructions: str
-) -> None:
+@pytest.mark.parametrize("instructions", ["bfloat16_avx512", "bfloat16_avx512_bf16", AMX])
+def test_in_bfloat16_the_steps_differ_by_rounding_alone(choice: dict[str, Any], instructions: str) -> None:
     """With compiled steps: what a product reads was rounded from what the step before it made."""
     try:
         kernels = kernels_of(instructions)
-        if products != "ours":
-            kernels = kernels._replace(products=None)
         config = replace(BASE, **choice)
         if any(x.mixture and x.mixture.chosen < 3 for x in config.layers):
             pytest.skip("rounding may choose other experts")
-        if products != "ours" and needs_own_products(choice):
-            pytest.skip("experts and distances need our own products")
         encoder, rounded = encoder_of(config), encoder_of(config)
         rounded.reduce_precision(torch.bfloat16)
-        native = NativeStack(rounded, kernels)
+        native = NativeStack.of(rounded, torch.bfloat16, kernels)
     except NoKernels as error:
         pytest.skip(str(error))
     plan = Plan(range(1, config.num_layers + 1))
@@ -256,7 +246,7 @@ def test_in_bfloat16_the_steps_differ_by_rounding_alone(
 @needs_kernels
 def test_nothing_follows_the_last_layer_that_kernels_observe() -> None:
     """It attends for its observers alone, without outputs; the layers before it run as ever."""
-    encoder, kernels = encoder_of(BASE), stand_ins(products=True)
+    encoder, kernels = encoder_of(BASE), stand_ins()
     attended: list[tuple[bool, bool]] = []
 
     def record(address: int) -> int:
@@ -280,21 +270,11 @@ def test_the_kernels_refuse_other_blocks(choice: dict[str, Any]) -> None:
         NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
 
 
-def needs_own_products(choice: dict[str, Any]) -> bool:
-    """Whether PyTorch's products do not serve: of some rows of a tensor, or in panels."""
-    return "disentangled" in choice or any(layer.mixture for layer in choice.get("layers", ()))
-
-
-@pytest.mark.parametrize(
-    "choice", [{"layers": (LayerConfig(mixture=Mixture(4, 2)),)}, {"disentangled": Disentangled()}], ids=named
-)
-def test_without_products_of_their_own_the_kernels_refuse_some(
-    choice: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Experts and distances."""
-    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins(products=False))
-    with pytest.raises(NoKernels, match="with avx512 they support no experts and no disentangled attention"):
-        NativeStack.of(encoder_of(replace(BASE, **choice)), torch.float32)
+def test_on_tiles_there_are_no_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AMX attends without them."""
+    monkeypatch.setattr(stack, "find_kernels", lambda _: stand_ins()._replace(instructions="amx"))
+    with pytest.raises(NoKernels, match="with amx they support no disentangled attention"):
+        NativeStack.of(encoder_of(replace(BASE, disentangled=Disentangled())), torch.float32)
 
 
 def test_what_is_refused_still_runs_by_itself() -> None:

@@ -1,9 +1,8 @@
 """The compiled kernels against float64, in every precision and with every set of instructions."""
 
 from collections.abc import Sequence
-from ctypes import CDLL
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,38 +13,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.contract import STATISTICS
-from model.pytorch.kernels.build import build
 from model.pytorch.kernels.library import Kernels
 from model.pytorch.kernels.observations import Observations, Slots
 from tests.references import measures
 from tests.references.comparing import near_ties
-from tests.support.kernel import STEPS, attend, kernels_of, needs_kernels
+from tests.support.kernel import EMULATED, STEPS, attend, kernels_of, needs_kernels
 
-DTYPES: dict[str, torch.dtype] = {
-    **{name: getattr(torch, name.split("_")[0]) for name in STEPS},
-    "amx": torch.bfloat16,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name.split("_")[0]) for name in (*STEPS, EMULATED)}
 all_kernels = pytest.mark.parametrize("name", list(DTYPES))
 EDGES = [0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 128, 257]
 LENGTHS = st.lists(st.sampled_from(EDGES) | st.integers(0, 80), min_size=1, max_size=6)
-
-
-@pytest.fixture(scope="session")
-def emulated(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
-    """The kernels for AMX, their tiles emulated, which any processor with AVX512-BF16 runs."""
-    target = tmp_path_factory.mktemp("kernels") / "emulated.so"
-    build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
-    opened = CDLL(str(target))
-    return Kernels.of(opened, "amx", "bfloat16_avx512_bf16")
-
-
-def some_kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
-    """The kernels that a test is run with."""
-    if name != "amx":
-        return kernels_of(name)
-    if not torch.cpu.get_capabilities().get("avx512_bf16"):
-        pytest.skip("the processor has no AVX512-BF16")
-    return cast(Kernels, request.getfixturevalue("emulated"))
 
 
 @dataclass(frozen=True)
@@ -110,10 +87,10 @@ def errors(kernels: Kernels, packed: Packed) -> list[tuple[float, float, float]]
 @settings(max_examples=40)
 @given(lengths=LENGTHS, heads=st.integers(1, 5), steps=st.sampled_from([1, 2, 3, 8]), seed=st.integers(0, 99))
 def test_outputs_are_those_of_the_formula(
-    name: str, request: pytest.FixtureRequest, lengths: list[int], heads: int, steps: int, seed: int
+    name: str, lengths: list[int], heads: int, steps: int, seed: int
 ) -> None:
     """As close to float64 as PyTorch's fused kernel or as four roundings, whatever lengths and head sizes."""
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     size = steps * kernels.head_step
     packed = Packed.random(lengths, heads, size, DTYPES[name], seed)
     for ours, theirs, exact in errors(kernels, packed):
@@ -124,14 +101,12 @@ def test_outputs_are_those_of_the_formula(
 @all_kernels
 @pytest.mark.parametrize("size", [32, 64])
 @pytest.mark.parametrize("length", [2, 3, 7, 16, 33, 64, 128, 257, 512])
-def test_the_error_is_no_larger_than_that_of_pytorch(
-    name: str, request: pytest.FixtureRequest, length: int, size: int
-) -> None:
+def test_the_error_is_no_larger_than_that_of_pytorch(name: str, length: int, size: int) -> None:
     """Over many draws, since of few numbers either may be the closer one by chance.
 
     An error like that of rounding the result once is no error: it depends on the order of three sums.
     """
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     packed = Packed.random([length] * max(4, 600 // length), 4, size, DTYPES[name], 5)
     squares = np.square(errors(kernels, packed)).mean(0)
     ours, theirs, exact = np.sqrt(squares)
@@ -146,13 +121,12 @@ def test_the_error_is_no_larger_than_that_of_pytorch(
 def test_weights_are_those_of_the_formula(
     name: str,
     with_output: bool,
-    request: pytest.FixtureRequest,
     lengths: list[int],
     size: int,
     data: st.DataObject,
 ) -> None:
     """Chosen heads and rows within 1e-5 of float64 (and of float16's own rounding), others untouched."""
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     packed = Packed.random(lengths, 4, size, DTYPES[name], seed=len(lengths))
     observations, made = Observations(len(lengths), 4), []
     for i, length in enumerate(lengths):
@@ -182,10 +156,10 @@ def test_weights_are_those_of_the_formula(
 @settings(max_examples=15)
 @given(lengths=LENGTHS, size=st.sampled_from([32, 64]), sharp=st.sampled_from([1.0, 8.0]))
 def test_statistics_are_those_of_their_definitions(
-    name: str, request: pytest.FixtureRequest, lengths: list[int], size: int, sharp: float
+    name: str, lengths: list[int], size: int, sharp: float
 ) -> None:
     """Within 2e-5 of `tests.references.measures` over float64 maps, also where attention is sharp."""
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     packed = Packed.random(lengths, 3, size, DTYPES[name], seed=7)
     packed.q.mul_(sharp)
     observations, made = Observations(len(lengths), 3), []
@@ -212,10 +186,10 @@ def test_statistics_are_those_of_their_definitions(
 @settings(max_examples=15)
 @given(lengths=LENGTHS, share=st.floats(0, 1), window=st.sampled_from([0, 300]))
 def test_hidden_tokens_see_the_others_and_are_seen_by_none(
-    name: str, request: pytest.FixtureRequest, lengths: list[int], share: float, window: int
+    name: str, lengths: list[int], share: float, window: int
 ) -> None:
     """The last keys of each sequence weigh 0, in outputs, maps and statistics, for every query."""
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     packed = Packed.random(lengths, 2, 32, DTYPES[name], seed=3)
     hidden = np.array([int(share * max(0, length - 1)) for length in lengths], np.int64)
     observations, made = Observations(len(lengths), 2), []
@@ -244,11 +218,9 @@ def test_hidden_tokens_see_the_others_and_are_seen_by_none(
 @needs_kernels
 @all_kernels
 @pytest.mark.parametrize("far", [1e1, 1e4, 1e8, 1e12, 1e18])
-def test_scores_that_lie_far_apart_are_still_numbers(
-    name: str, far: float, request: pytest.FixtureRequest
-) -> None:
+def test_scores_that_lie_far_apart_are_still_numbers(name: str, far: float) -> None:
     """However far below the largest: the softmax is 0 there, and 1 where it is."""
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     dtype = DTYPES[name]
     packed = Packed.random([4], 1, 32, dtype, seed=1)
     q, k = torch.zeros_like(packed.q), torch.zeros_like(packed.k)
@@ -266,9 +238,9 @@ def test_scores_that_lie_far_apart_are_still_numbers(
 @needs_kernels
 @all_kernels
 @pytest.mark.parametrize("where", ["q", "k"])
-def test_what_is_not_finite_stays_where_it_is(name: str, where: str, request: pytest.FixtureRequest) -> None:
+def test_what_is_not_finite_stays_where_it_is(name: str, where: str) -> None:
     """A query that is no number spoils its row, a key every row of its head; others are as ever."""
-    kernels = some_kernels(name, request)
+    kernels = kernels_of(name)
     packed = Packed.random([20, 20], 2, 32, DTYPES[name], seed=1)
     getattr(packed, where)[5, 1, 3] = torch.nan
     observations, finite = Observations(2, 2), np.ones(2, np.bool_)

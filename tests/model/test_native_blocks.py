@@ -22,23 +22,23 @@ from model.pytorch.kernels.observations import Observations, Slots
 from model.pytorch.kernels.positions import Vectors
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Distances, Gate, Norm, Rotation
-from tests.model.test_native import DTYPES, LENGTHS, all_kernels, emulated, some_kernels  # noqa: F401
+from tests.model.test_native import DTYPES, LENGTHS, all_kernels
 from tests.references import measures
 from tests.references.comparing import distance, near_ties, relative_distance
-from tests.support.kernel import attend, needs_kernels
+from tests.support.kernel import attend, kernels_of, needs_kernels
 
 LONGEST = 300
 
 
 @pytest.fixture(params=list(DTYPES))
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the kernels that a test is run with; see `some_kernels`."""
+    """Of the kernels that a test is run with; see `kernels_of`."""
     return str(request.param)
 
 
 @pytest.fixture
-def kernels(name: str, request: pytest.FixtureRequest) -> Kernels:
-    return some_kernels(name, request)
+def kernels(name: str) -> Kernels:
+    return kernels_of(name)
 
 
 @pytest.fixture
@@ -73,7 +73,6 @@ def masked(scores: Tensor, window: int, causal: bool) -> Tensor:
 )
 def test_what_is_hidden_and_added_is_what_the_definition_says(
     name: str,
-    request: pytest.FixtureRequest,
     lengths: list[int],
     groups: tuple[int, int],
     window: int,
@@ -83,7 +82,7 @@ def test_what_is_hidden_and_added_is_what_the_definition_says(
     seed: int,
 ) -> None:
     """Outputs, maps and statistics with windows, causal order, biases and shared keys; hidden cells are 0."""
-    kernels, dtype = some_kernels(name, request), DTYPES[name]
+    kernels, dtype = kernels_of(name), DTYPES[name]
     (heads, kv_heads), size = groups, kernels.head_step
     generator = torch.Generator().manual_seed(seed)
     tokens = sum(lengths)
@@ -160,8 +159,8 @@ def test_contents_are_compared_with_distances_too(
     both = torch.randn(2, heads, 2 * disentangled.span, size, generator=generator).to(dtype)
     keys, queries = (one if kind else None for one, kind in zip(both, kinds, strict=True))
     rows = distance_rows(distances(LONGEST, torch.device("cpu")), disentangled).to(torch.int32)
-    if kernels.products is None:
-        pytest.skip("there are no panels with AMX")
+    if kernels.instructions == "amx":
+        pytest.skip("AMX attends without distances")
     vectors = Vectors(keys, queries, partial(lay_out, columns=kernels.products.columns))
     described = vectors.of(rows)
     starts, observations, maps = (

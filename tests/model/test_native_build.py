@@ -13,10 +13,9 @@ import torch
 from model.checkpoints.checkpoint import load_checkpoint
 from model.checkpoints.source import resolve
 from model.pytorch.backend import TorchBackend
-from model.pytorch.kernels import __main__, library, stack
+from model.pytorch.kernels import library
 from model.pytorch.kernels.build import NotBuilt, build, find_compiler
-from model.pytorch.kernels.handles import find_functions
-from model.pytorch.kernels.library import Kernels, NoKernels, find_int8_kernels, find_kernels
+from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_kernels
 from model.pytorch.kernels.structures import STRUCTURES
 from tests.references.checkpoints import MINILM
 from tests.support.backends import instructions
@@ -84,7 +83,6 @@ def test_products_of_eight_bits_have_their_surroundings_in_the_faster_precision(
         pytest.skip("Linux grants no AMX tiles here")
     kernels, dtype = find_int8_kernels(can)
     assert (kernels.instructions, dtype) == wanted
-    assert kernels.products is not None
     assert kernels.products.int8
 
 
@@ -123,29 +121,6 @@ def test_without_a_library_there_are_no_kernels(
     assert backend.info.kernels is None
     assert backend.info.no_kernels is not None
     assert sentence in backend.info.no_kernels
-
-
-@needs_kernels
-def test_a_pytorch_without_its_c_interface_serves_by_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A build of PyTorch that lacks what the kernels call: the plain path serves, and all say why."""
-    reason = "this build of PyTorch lacks the C interface to its products"
-
-    def without_products(dtype: torch.dtype) -> Kernels:
-        return find_kernels(dtype)._replace(products=None)
-
-    for module in (stack, __main__):
-        monkeypatch.setattr(module, "find_kernels", without_products)
-    monkeypatch.delattr(torch._C, "_aoti")
-    find_functions.cache_clear()
-    try:
-        backend = TorchBackend(load_checkpoint(resolve(MINILM)), dtype="float32")
-        __main__.main()
-    finally:
-        find_functions.cache_clear()
-    assert (backend.info.kernels, backend.info.no_kernels) == (None, reason)
-    assert capsys.readouterr().out.startswith(f"float32: PyTorch's kernels, because {reason}.")
 
 
 @needs_kernels

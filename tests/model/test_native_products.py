@@ -16,19 +16,17 @@ from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Product
-from tests.support.kernel import kernels_of, multiply
+from tests.support.kernel import AMX, EMULATED, kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 
 FLOAT32 = ("float32_avx2", "float32_avx512")
-BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16")
+BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16", AMX, EMULATED)
 
 
 def own_products(steps: str) -> Products:
-    """Those of one of `STEPS`; or skips."""
-    found = kernels_of(steps).products
-    assert found is not None
-    return found
+    """Those that `kernels_of` finds."""
+    return kernels_of(steps).products
 
 
 @pytest.fixture(params=FLOAT32)
@@ -135,11 +133,16 @@ def test_long_sums_are_as_exact_as_those_of_pytorch(products: Products, inputs: 
     assert root_mean_square(product(products, x, weight, bias) - exact) <= root_mean_square(theirs)
 
 
-def test_a_row_has_the_same_bits_in_every_batch(products: Products) -> None:
+@pytest.mark.parametrize("steps", [*FLOAT32, *BFLOAT16])
+def test_a_row_has_the_same_bits_in_every_batch(steps: str) -> None:
     """However many rows there are, and on however many threads."""
-    x, weight, bias = operands(300, 400, 100)
+    products, (x, weight, bias) = own_products(steps), operands(600, 420, 100)
+    if steps.startswith("bfloat16"):
+        x, weight = x.bfloat16(), weight.bfloat16()
     whole = product(products, x, weight, bias)
-    for start, stop in [(0, 1), (5, 8), (17, 29), (100, 300)]:
+    exact = x.double() @ weight.double().T + bias
+    assert ((whole - exact).abs() <= (exact.abs() / 256 if whole.dtype == torch.bfloat16 else 0) + 1e-4).all()
+    for start, stop in [(0, 1), (5, 8), (17, 29), (17, 34), (40, 73), (100, 400), (43, 600)]:
         assert torch.equal(product(products, x[start:stop], weight, bias), whole[start:stop])
     threads = torch.get_num_threads()
     try:

@@ -42,10 +42,9 @@ class Way:
     """Kernels with products of their own run about a thousand tokens at a time."""
 
 
-ON_TILES = instructions(torch.bfloat16) == "amx"  # with PyTorch's products, which take the batch as it is
 WAYS = {
     "float32": Way("float32"),
-    "bfloat16": Way("bfloat16", parts=1 if ON_TILES else 2),
+    "bfloat16": Way("bfloat16", parts=2),
     "int8": Way("int8"),
     "recorded": Way("float32", STATISTICS),
     "observed": Way("float32", MAPS, parts=1),

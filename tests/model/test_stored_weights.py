@@ -115,7 +115,6 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     x, (weight,), bias = operands(3, 8, [10])
     address, output = weight.data_ptr(), torch.empty(3, 10)
     products = kernels_of_stored_weights().products
-    assert products is not None
     cases = ([(address, 9, 0)], [(address, 11, 0)], [(address, 10, 0), (address, 0, 0)], [(None, 10, 0)])
     for parts in (*cases, [(address, 10, 3)], [(address, 10, -1)], []):
         rows = (StoredRows * len(parts))(*(StoredRows(*part) for part in parts))

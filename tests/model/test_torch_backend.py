@@ -97,7 +97,7 @@ def test_packed_tokens_cost_the_rows_of_their_products() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_text_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
     """Hidden states, vectors and maps, alone and beside texts of other lengths."""
-    if instructions(dtype) in {None, "amx"}:
+    if instructions(dtype) is None:
         pytest.skip("oneDNN's products depend on the batch")
     name = str(dtype).removeprefix("torch.")
     backend = TorchBackend(load_checkpoint(resolve(MINILM)), device="cpu", dtype=name)
@@ -159,7 +159,7 @@ def test_auto_is_bfloat16_only_where_kernels_are_faster_in_it(
 
     def find(dtype: torch.dtype) -> Kernels:
         asked.append(dtype)
-        return stand_ins(products=True)._replace(instructions=instructions)
+        return stand_ins()._replace(instructions=instructions)
 
     monkeypatch.setattr("model.pytorch.backend.find_kernels", find)
     assert choose_dtype("auto", "cpu") == chosen

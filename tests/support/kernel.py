@@ -3,7 +3,10 @@
 import math
 from collections.abc import Callable
 from ctypes import CDLL, CFUNCTYPE, byref, c_float, c_int, c_int32, c_int64, c_void_p
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from model.encoder.linear import activate
 from model.encoder.parts import Activation
 from model.encoder.positions import rotate
 from model.pytorch.kernels import library
+from model.pytorch.kernels.build import build
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     Kernels,
@@ -58,14 +62,22 @@ needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no pr
 STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
 """A precision and instructions, for each of which the steps are compiled."""
 
+AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
+"""Attention and products with tiles, which are those of the processor or emulated, and the other steps of
+`bfloat16_avx512_bf16`, which any processor with AVX512-BF16 runs."""
+
 _COLUMNS = 12  # of a panel, of stand-ins
 _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 
 def kernels_of(steps: str) -> Kernels:
-    """Those of one of `STEPS`; skips on a processor that lacks the instructions."""
+    """Those of one of `STEPS`, `AMX` or `EMULATED`; skips on a processor that lacks the instructions."""
     precision, wanted = steps.split("_", 1)
-    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"]}.get(steps, ["amx_tile"])
+    if steps == EMULATED:
+        return _emulated()
+    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"], AMX: []}.get(
+        steps, ["amx_tile"]
+    )
     able = {**torch.cpu.get_capabilities(), **dict.fromkeys(masked, False)}
     try:
         found = find_kernels(getattr(torch, precision), able)
@@ -74,6 +86,16 @@ def kernels_of(steps: str) -> Kernels:
     if found.instructions != wanted:
         pytest.skip(f"the processor has no {wanted}")
     return found
+
+
+@cache
+def _emulated() -> Kernels:
+    if not torch.cpu.get_capabilities().get("avx512_bf16"):
+        pytest.skip("the processor has no AVX512-BF16")
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "emulated.so"
+        build(target, ["-DHEADLIGHT_EMULATE_TILES", "-Werror"])
+        return Kernels.of(CDLL(str(target)), "amx", "bfloat16_avx512_bf16")
 
 
 def attend(
@@ -149,15 +171,14 @@ def whole_step(step: Callable[[int], int]) -> Any:
     return take
 
 
-def stand_ins(*, products: bool) -> Kernels:
+def stand_ins() -> Kernels:
     """Kernels whose steps are PyTorch's in float32: any processor runs them.
 
-    What is compiled of them is the order of a block's steps. With `products` these are among the steps, else
-    the compiled code calls PyTorch's. Raises NoKernels where nothing was built.
+    What is compiled of them is the order of a block's steps. Raises NoKernels where nothing was built.
     """
-    own = Products(_multiply, _COLUMNS) if products else None
     steps = (_attend, _add_norm, _rotate, _gate, _route, _collect, None)
-    return Kernels("avx512", library._library().headlight_run_layers, *steps, own)
+    products = Products(_multiply, _COLUMNS)
+    return Kernels("avx512", library._library().headlight_run_layers, *steps, products)
 
 
 def _floats(address: int, *shape: int, stride: int | None = None) -> Tensor:

@@ -2,7 +2,6 @@
 
 import torch
 
-from model.pytorch.kernels.handles import find_functions
 from model.pytorch.kernels.library import NoKernels, find_int8_kernels, find_kernels
 
 
@@ -11,10 +10,7 @@ def main() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
         try:
-            kernels = find_kernels(dtype)
-            if kernels.products is None:
-                find_functions()
-            print(f"{name}: native kernels ({kernels.instructions})")  # noqa: T201
+            print(f"{name}: native kernels ({find_kernels(dtype).instructions})")  # noqa: T201
         except NoKernels as error:
             print(f"{name}: PyTorch's kernels, because {error}.")  # noqa: T201
     try:

@@ -7,7 +7,9 @@ leave few steps to the others. The ranges come from a pass over random tokens, s
 
 from collections.abc import Sequence
 from contextlib import suppress
+from ctypes import CDLL
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +20,6 @@ from model.encoder.encoder import Encoder
 from model.encoder.linear import Linear
 from model.encoder.packing import Packing
 from model.encoder.plan import Plan
-from model.pytorch.kernels.handles import find_library
 from model.pytorch.kernels.library import STORED
 
 _SEQUENCES, _LENGTH, _SEED = 12, 40, 0
@@ -166,7 +167,8 @@ def free_buffers() -> None:
     The kernels do not use it. A no-op with a PyTorch that has no MKL.
     """
     with suppress(OSError, AttributeError):
-        find_library().mkl_serv_free_buffers()
+        library = CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        library.mkl_serv_free_buffers()
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ Instructions = Literal["avx2", "avx512", "avx512_bf16", "avx512_vnni", "amx"]
 """The instruction set that a kernel uses."""
 
 ACTIVATIONS: tuple[Activation | None, ...] = (None, "relu", "gelu", "gelu_tanh", "silu")
-"""Those of our own products, in the order of `Activation` in interface.h."""
+"""Those of products, in the order of `Activation` in interface.h."""
 
 STORED = (torch.float32, torch.float16, torch.bfloat16)
 """The types of weights as a file holds them, in the order of `StoredType` in interface.h."""
@@ -40,7 +40,7 @@ class NoKernels(Exception):
 
 
 class Products(NamedTuple):
-    """Products of our own, faster than oneDNN's; their weights lie in panels of some columns each."""
+    """Products, whose weights lie in panels of some columns each."""
 
     multiply: Any
     columns: int
@@ -60,8 +60,7 @@ class Kernels(NamedTuple):
     route: Any
     collect: Any
     embed: Any
-    products: Products | None
-    """None: PyTorch's are used, by oneDNN."""
+    products: Products
 
     @property
     def head_step(self) -> int:
@@ -77,22 +76,21 @@ class Kernels(NamedTuple):
     def of(library: ctypes.CDLL, instructions: Instructions, steps: str) -> "Kernels":
         """Look up the kernels in a library, by the name that ends those of their steps."""
 
-        def find(step: str) -> Any:
+        def find(step: str, steps: str = steps) -> Any:
             return getattr(library, f"headlight_{step}_{steps}")
 
-        # With AMX, oneDNN's products use tiles too.
-        tiles = instructions == "amx"
+        with_tiles = "bfloat16_amx" if instructions == "amx" else steps
         return Kernels(
             instructions,
             library.headlight_run_layers,
-            library.headlight_attend_bfloat16_amx if tiles else find("attend"),
+            find("attend", with_tiles),
             find("add_norm"),
             find("rotate"),
             find("gate"),
             find("route"),
             find("collect"),
             find("embed"),
-            None if tiles else Products(find("multiply"), _columns(library, steps)),
+            Products(find("multiply", with_tiles), _columns(library, with_tiles)),
         )
 
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from model.encoder.config import EncoderConfig
 from model.encoder.packing import Packing
-from model.pytorch.kernels.handles import Handles
 
 # How many queries, keys and values may wait to be observed, in numbers: 16 MB in bfloat16.
 _ROOM = 2**23
@@ -30,9 +29,9 @@ def steps(last: int, observed: Collection[int], numbers: int) -> Iterator[range]
 class Room:
     """The buffers of one pass from hidden state 0, float32 (T, C); `x` is the current hidden state.
 
-    Products read `rounded` (T, C), or in float32 our own read x itself; they read `mixed` (T, H·D), what
-    attention makes, and `gated` (T, `gated`), what a gate makes that is a step of its own. Our own write into
-    `wide` (T, `widest`) and `narrow` (T, C); PyTorch's make tensors (`widest` 0).
+    Products read `rounded` (T, C), or in float32 x itself; they read `mixed` (T, H·D), what attention makes,
+    and `gated` (T, `gated`), what a gate makes that is a step of its own. They write into `wide`
+    (T, `widest`) and `narrow` (T, C).
     """
 
     def __init__(
@@ -45,16 +44,16 @@ class Room:
         self._projected = sum(config.qkv_rows)
         if rows > packing.tokens:
             self.mixed[packing.tokens :] = 0
-        self._operands = {"mixed": self.mixed}
-        self.rounded = x.to(dtype, copy=True) if dtype != torch.float32 or not widest else None
+        self.rounded = x.to(dtype, copy=True) if dtype != torch.float32 else None
+        self._buffers = {
+            "mixed": self.mixed,
+            "wide": torch.empty(rows, widest, dtype=dtype),
+            "narrow": torch.empty_like(x, dtype=dtype),
+        }
         if self.rounded is not None:
-            self._operands["rounded"] = self.rounded
+            self._buffers["rounded"] = self.rounded
         if gated:
-            self._operands["gated"] = torch.empty(rows, gated, dtype=dtype)
-        self._buffers: dict[str, Tensor] = {}
-        if widest:
-            self._buffers["wide"] = torch.empty(rows, widest, dtype=dtype)
-            self._buffers["narrow"] = torch.empty_like(x, dtype=dtype)
+            self._buffers["gated"] = torch.empty(rows, gated, dtype=dtype)
         if config.norm != "post":
             self._buffers["normed"] = torch.empty_like(x)
         if experts := max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers):
@@ -62,10 +61,7 @@ class Room:
             self._buffers["sums"] = torch.empty_like(x)
             self._buffers["shares"] = torch.empty(rows, experts)
             self._buffers["rows"] = torch.empty(rows, dtype=torch.int64)
-        self._handles = None if widest else Handles()
-        address = Tensor.data_ptr if self._handles is None else self._handles.of
-        self.addresses = {name: address(operand) for name, operand in self._operands.items()}
-        self.addresses |= {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
+        self.addresses = {name: buffer.data_ptr() for name, buffer in self._buffers.items()}
 
     def projected(self) -> Tensor:
         """Allocate a buffer for queries, keys and values side by side, (T, (H + 2·kv_heads)·D)."""

@@ -48,13 +48,13 @@ class ShortPasses(threading.local):
     def of(encoder: Encoder) -> "ShortPasses | None":
         """Prepare an encoder; None if the kernels do not compute all of a pass.
 
-        Nor are biases of scores prepared, which would take much memory for each length.
+        Biases of scores are not prepared, which would take much memory for each length.
         """
         stack, embeddings = encoder.executor, encoder.embedder
         if not (isinstance(stack, NativeStack) and isinstance(embeddings, NativeEmbeddings)):
             return None
         config = encoder.config
-        whole = stack.kernels.products is not None and not config.biased and config.disentangled is None
+        whole = not config.biased and config.disentangled is None
         return ShortPasses(encoder, stack, embeddings) if whole else None
 
     def takes(self, ids: IntArray) -> bool:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from model.encoder.encoder import Encoder
 from model.encoder.feed_forward import Experts
-from model.encoder.linear import FUSED, Linear, StoredParts
+from model.encoder.linear import Linear, StoredParts
 from model.encoder.packing import Packing
 from model.encoder.parts import Activation
 from model.encoder.plan import Plan
@@ -25,7 +25,6 @@ from model.pytorch.kernels.eight_bits import (
     rounds_all,
 )
 from model.pytorch.kernels.embeddings import NativeEmbeddings
-from model.pytorch.kernels.handles import Handles, find_functions
 from model.pytorch.kernels.library import (
     ACTIVATIONS,
     LINE,
@@ -73,8 +72,7 @@ def run_on_kernels(
 class NativeStack:
     """The layers of one encoder on a CPU, in one precision, as native kernels run them.
 
-    Products are the kernels' own, or oneDNN's where they have none. The call does not hold the interpreter
-    lock, so a service under load answers more requests.
+    The call does not hold the interpreter lock, so a service under load answers more requests.
     """
 
     def __init__(
@@ -96,17 +94,15 @@ class NativeStack:
         self._dtype: torch.dtype = dtype or self._blocks[0].attention.qkv.dtype
         self._products = kernels.products
         # Adapters need the columns of weights in order.
-        self._fuses_gates = config.gated and kernels.products is not None and config.adapters is None
+        self._fuses_gates = config.gated and config.adapters is None
         self._gated = config.intermediate_size if config.gated and not self._fuses_gates else 0
         inner = config.intermediate_size + self._gated
         experts = max(layer.mixture.experts if layer.mixture else 0 for layer in config.layers)
-        self._widest = max(sum(config.qkv_rows), inner, experts) if kernels.products else 0
-        self._torch = None if kernels.products else find_functions()
-        self._handles = Handles() if self._torch else None
+        self._widest = max(sum(config.qkv_rows), inner, experts)
         self._parameters: list[Tensor] = []  # the kernels hold their addresses, and those of what is kept
         self._kept: list[object] = []
         disentangled = dict.fromkeys(self._blocks) if config.disentangled else ()
-        int8 = kernels.products is not None and kernels.products.int8
+        int8 = kernels.products.int8
         self._inputs = observe_inputs(encoder) if int8 else {}
         exact = int8 and rounds_all(config)  # what is observed
         self._stored = stored if exact else None
@@ -125,12 +121,9 @@ class NativeStack:
         self._observing = self._prepare(kernels_of_stored_weights(), torch.float32) if exact else None
 
     def _prepare(self, kernels: Kernels, dtype: torch.dtype) -> PassKernels:
-        config, products = self._config, kernels.products
-        steps = {name: getattr(kernels, name) for name in _STEPS}
-        if products is not None:
-            steps["multiply"] = products.multiply
+        config = self._config
+        steps = {name: getattr(kernels, name) for name in _STEPS} | {"multiply": kernels.products.multiply}
         constants = structures.Layers(
-            torch=self._torch and addressof(self._torch),
             element=dtype.itemsize,
             epsilon=config.norm_eps,
             widest=self._widest,
@@ -162,18 +155,15 @@ class NativeStack:
         if any(layer.convolution for layer in config.layers):
             raise NoKernels("they support only layers without a convolution")
         kernels = kernels or find_kernels(dtype)
-        if kernels.products and kernels.products.int8 and config.adapters:
+        if kernels.products.int8 and config.adapters:
             raise NoKernels("in eight bits they support no adapters")
-        special = config.disentangled is not None or any(layer.mixture for layer in config.layers)
-        if kernels.products is None and special:
-            raise NoKernels(
-                f"with {kernels.instructions} they support no experts and no disentangled attention"
-            )
+        if kernels.instructions == "amx" and config.disentangled is not None:
+            raise NoKernels("with amx they support no disentangled attention")
         step = kernels.head_step
         if config.head_size % step:
             raise NoKernels(f"the head size is {config.head_size}, which is not a multiple of {step}")
         sizes = (config.hidden_size, config.intermediate_size)
-        if kernels.products is not None and any(size * dtype.itemsize % 4 for size in sizes):
+        if any(size * dtype.itemsize % 4 for size in sizes):
             raise NoKernels(
                 f"hidden_size is {sizes[0]} and intermediate_size {sizes[1]}; in bfloat16 both must be even"
             )
@@ -185,9 +175,8 @@ class NativeStack:
         if not x.numel():
             return dict.fromkeys(wanted, x)
         states = {number: torch.empty_like(x) for number in wanted}
-        # Observers in Python take the whole batch, and products by PyTorch only some numbers of rows.
-        cut = self._products is not None and not plan.observers
-        for first, part in packing.parts(_PART) if cut else ((0, packing),):
+        # Observers in Python take the whole batch.
+        for first, part in ((0, packing),) if plan.observers else packing.parts(_PART):
             if part is packing:
                 self._run_part(x, part, plan, states, first)
                 continue
@@ -276,7 +265,6 @@ class NativeStack:
 
     def _position_vectors(self, block: Any) -> Vectors:
         """Lay out the vectors of distances, while the weights that project them are there."""
-        assert self._products is not None  # noqa: S101 - for the type checker: `of` refuses others
         vectors = self._encoder.project_positions(block.attention)
         block.attention.release_positions()
         return Vectors(*vectors, partial(lay_out, columns=self._products.columns))
@@ -306,8 +294,6 @@ class NativeStack:
 
     def _linear(self, linear: Linear, gate: Activation | None = None) -> structures.Linear:
         """Describe a linear layer; with a `gate`, its product is to multiply the gates of that activation."""
-        if self._products is None:
-            return self._linear_of_pytorch(linear)
         if linear.weight.dim() != 2:
             raise ValueError("these weights are laid out already; load the checkpoint again")
         described = self._panels(
@@ -342,12 +328,11 @@ class NativeStack:
         *,
         gated: bool = False,
     ) -> structures.Linear:
-        """Describe a product of our own with a matrix (out, in), which is copied.
+        """Describe a product with a matrix (out, in), which is copied.
 
         It is one of eight-bit integers if there are `inputs_seen`. If it is `gated`, it activates half of its
         columns and multiplies them by the others.
         """
-        assert self._products is not None  # noqa: S101 - for the type checker
         outputs, inputs = weight.shape
         rounded = None if inputs_seen is None else round_weights(weight, inputs_seen)
         laid_out = partial(lay_out, columns=self._products.columns, gated=gated)
@@ -357,8 +342,9 @@ class NativeStack:
         # Copied: a bias between large weights of a mapped file would keep sixteen pages of it in memory.
         added = torch.zeros(outputs) if bias is None else bias.to(torch.float32, copy=True)
         self._parameters += (panels, added)
-        addresses = (panels.data_ptr(), added.data_ptr(), None, None)
-        described = structures.Linear(*addresses, inputs, outputs, ACTIVATIONS.index(activation), gated=gated)
+        described = structures.Linear(
+            panels.data_ptr(), added.data_ptr(), inputs, outputs, ACTIVATIONS.index(activation), gated=gated
+        )
         if rounded is not None:
             self._parameters += (rounded.scales, rounded.smoothing)
             described.scales, described.smoothing = rounded.scales.data_ptr(), rounded.smoothing.data_ptr()
@@ -369,19 +355,9 @@ class NativeStack:
                 described.low_panels = low.data_ptr()
         return described
 
-    def _linear_of_pytorch(self, linear: Linear) -> structures.Linear:
-        outputs, inputs = linear.weight.shape
-        linear.prepack()
-        if linear.packed is None or self._handles is None:
-            raise NoKernels("they run on CPUs with oneDNN")
-        no_bias = torch.zeros(outputs, dtype=linear.dtype)
-        weight, bias = map(self._handles.of, (linear.packed, no_bias if linear.bias is None else linear.bias))
-        attribute, algorithm = (name.encode() for name in FUSED[linear.activation])
-        return structures.Linear(weight, bias, attribute, algorithm, inputs, outputs)
-
 
 def lay_out(weight: Tensor, columns: int, *, gated: bool = False) -> Tensor:
-    """Lay out a matrix (out, in) in panels for our own products; what fills the last one up is zero.
+    """Lay out a matrix (out, in) in panels for products; what fills the last one up is zero.
 
     The panels are (panels, in, columns, 1) in float32, (panels, in / 2, columns, 2) in bfloat16 and
     (panels, in / 4, columns, 4) in uint8: words of 32 bits. If it is `gated`, each panel of its first half

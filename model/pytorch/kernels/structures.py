@@ -87,12 +87,6 @@ class Embedding(ctypes.Structure):
     )
 
 
-class Torch(ctypes.Structure):
-    """`Torch` of interface.h."""
-
-    _fields_ = (("linear", _POINTER), ("get_data", _POINTER), ("release", _POINTER))
-
-
 class StoredRows(ctypes.Structure):
     """`StoredRows` of interface.h."""
 
@@ -126,13 +120,11 @@ class Linear(ctypes.Structure):
     """`Linear` of interface.h."""
 
     _fields_ = (
-        ("weight", _POINTER),
+        ("panels", _POINTER),
         ("bias", _POINTER),
-        ("activation", ctypes.c_char_p),
-        ("algorithm", ctypes.c_char_p),
         ("inputs", _INT64),
         ("outputs", _INT64),
-        ("own_activation", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
         ("scales", _POINTER),
         ("smoothing", _POINTER),
         ("low_panels", _POINTER),
@@ -182,7 +174,6 @@ class Layers(ctypes.Structure):
     """`Layers` of interface.h."""
 
     _fields_ = (
-        ("torch", _POINTER),
         ("multiply", _POINTER),
         ("attend", _POINTER),
         ("add_norm", _POINTER),
@@ -308,7 +299,6 @@ STRUCTURES = (
     Routing,
     Collection,
     Embedding,
-    Torch,
     StoredRows,
     Product,
     Linear,

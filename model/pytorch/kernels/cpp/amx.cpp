@@ -1,5 +1,6 @@
-// Attention in bfloat16 for processors with AMX.
+// Attention and products in bfloat16 for processors with AMX.
 #include "attention.h"
+#include "linear/tiled.h"
 #include "tiles.h"
 
 #ifndef HEADLIGHT_EMULATE_TILES
@@ -10,6 +11,10 @@
 using namespace HEADLIGHT_NAMESPACE;
 
 int headlight_attend_bfloat16_amx(const Attention *all) { return attend<Tiles>(all); }
+
+int headlight_multiply_bfloat16_amx(const Product *all) { return multiply_tiled(all); }
+
+const int64_t headlight_columns_bfloat16_amx = TILED_COLUMNS;
 
 int headlight_enable_amx() {
 #ifdef HEADLIGHT_EMULATE_TILES

@@ -123,17 +123,6 @@ struct Embedding {
     float epsilon;
 };
 
-// A PyTorch tensor, and the functions used on it, from the C interface that PyTorch keeps stable for models compiled
-// ahead of time (torch/csrc/inductor/aoti_torch/c). They return 0 on success.
-using Tensor = struct AtenTensorOpaque *;
-struct Torch {
-    // activation(x Wᵀ + b), (T, in) to (T, out): aoti_torch_cpu__linear_pointwise.
-    int32_t (*linear)(Tensor x, Tensor weight, Tensor *bias, const char *activation, const double **scalars,
-                      int64_t scalar_count, const char **algorithm, Tensor *result);
-    int32_t (*get_data)(Tensor, void **data);
-    int32_t (*release)(Tensor);
-};
-
 enum Activation { NONE = 0, RELU = 1, GELU = 2, GELU_TANH = 3, SILU = 4 };
 
 // Some consecutive rows of a weight W (out, in), dense, as a file holds them.
@@ -144,7 +133,7 @@ struct StoredRows {
     int32_t type;
 };
 
-// activation(x Wᵀ + b) by our own kernels, in the precision of the call. With a gate (Shazeer 2020) the first half of the
+// activation(x Wᵀ + b), in the precision of the call. With a gate (Shazeer 2020) the first half of the
 // columns is activated and multiplied by the second: (T, out / 2).
 struct Product {
     const void *x;       // (T, in), dense
@@ -166,13 +155,13 @@ struct Product {
     int64_t *steps;          // of `Progress`; null: not counted
 };
 
-// A linear layer, for PyTorch or for our own products.
+// A linear layer, with the fields of `Product`.
 struct Linear {
-    const void *weight, *bias;           // tensors for PyTorch; for our own products as in `Product`
-    const char *activation, *algorithm;  // for PyTorch; "none", "" for none
+    const void *panels;
+    const float *bias;
     int64_t inputs, outputs;
-    int32_t own_activation;
-    const float *scales, *smoothing;     // of `Product`, as the others
+    int32_t activation;
+    const float *scales, *smoothing;
     const void *low_panels;              // null: `precise` is ignored
     int32_t precise, gated;
     const StoredRows *stored;            // null: they are not kept
@@ -192,9 +181,9 @@ struct Layer {
     const float *attention_gain, *attention_bias;        // (C,); null: no norm, or none with a bias
     const float *feed_forward_gain, *feed_forward_bias;  // (C,)
     int64_t window;     // of `Attention`
-    int32_t gated;      // 1: the inner layer computes a gate and a value; its own product may multiply them
+    int32_t gated;      // 1: the inner layer computes a gate and a value; its product may multiply them
     int32_t activation; // of the gate
-    const Experts *experts;  // null: one network; only with products of our own
+    const Experts *experts;  // null: one network
 };
 
 // The angles of rotary positions, for the rows of one call.
@@ -206,8 +195,7 @@ struct Angles {
 
 // Consecutive layers of an encoder.
 struct Layers {
-    const Torch *torch;                // null with our own products
-    int (*multiply)(const Product *);  // null: PyTorch computes the products
+    int (*multiply)(const Product *);
     int (*attend)(const Attention *);
     int (*add_norm)(const Norm *);
     const Layer *layers;
@@ -215,12 +203,12 @@ struct Layers {
     int64_t tokens, size, element;  // T, C, and the size in bytes of one number in the precision of the products
     float epsilon;                  // of the norms
     const float *x;                 // (T, C): the hidden state before the first layer
-    // Buffers in the precision of the products; for PyTorch they are tensors. `rounded` (T, C) is a copy of x; it is null
-    // for our products in float32, which read x itself. `mixed` (T, H·D) is zero in padding rows. `gated`
-    // (T, gated_width) is for gates that products do not multiply.
+    // Buffers in the precision of the products. `rounded` (T, C) is a copy of x; it may be null in float32, where products
+    // read x itself. `mixed` (T, H·D) is zero in padding rows. `gated` (T, gated_width) is for gates that products do
+    // not multiply.
     void *rounded, *mixed, *gated;
     int64_t gated_width;
-    void *wide, *narrow;            // the same for results of our own products: (T, widest) and (T, C); else null
+    void *wide, *narrow;            // the same for results of products: (T, widest) and (T, C)
     int64_t widest;                 // the most outputs that a product in between may have
     float *stream;                  // (T, C): a buffer; may be `x`
     float *const *states;           // (count,): buffer for the state after a layer, (T, C); null: `stream`
@@ -269,10 +257,13 @@ HEADLIGHT_EXPORTED int headlight_multiply_int8_float32(const Product *);
 HEADLIGHT_EXPORTED int headlight_multiply_int8_bfloat16(const Product *);
 // Products in float32 with weights as a file holds them, with AVX-512.
 HEADLIGHT_EXPORTED int headlight_multiply_stored(const Product *);
-HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);  // with AMX, after `headlight_enable_amx` has returned 1
+// With AMX, after `headlight_enable_amx` has returned 1.
+HEADLIGHT_EXPORTED int headlight_attend_bfloat16_amx(const Attention *);
+HEADLIGHT_EXPORTED int headlight_multiply_bfloat16_amx(const Product *);
+HEADLIGHT_EXPORTED extern const int64_t headlight_columns_bfloat16_amx;
 HEADLIGHT_EXPORTED int headlight_run_layers(const Layers *);
 HEADLIGHT_EXPORTED extern const uint32_t headlight_sources;  // the checksum of the sources of this library
-HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[18];  // of the structures above, in bytes
+HEADLIGHT_EXPORTED extern const int64_t headlight_sizes[17];  // of the structures above, in bytes
 HEADLIGHT_EXPORTED int headlight_is_intel(void);  // 1 on processors of Intel, whose VDPBF16PS is slower than two FMAs
 HEADLIGHT_EXPORTED void headlight_end_threads(void);  // of the calling thread, which starts others when it needs them
 HEADLIGHT_EXPORTED int headlight_enable_amx(void);  // requests tiles from Linux for this process: 1 if granted

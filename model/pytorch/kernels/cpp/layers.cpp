@@ -1,4 +1,4 @@
-// Runs layers of an encoder in one call: these kernels, with products of our own or by PyTorch between them.
+// Runs layers of an encoder in one call.
 //
 // In Python each layer would take some twenty steps, and between any two of them the thread would have to take the
 // interpreter lock, for which the threads of a service compete.
@@ -13,111 +13,24 @@
 
 namespace {
 
-// Products by PyTorch. Their operands and results are tensors.
-class PyTorch {
-   public:
-    explicit PyTorch(const Layers &all) : all_(all) {}
-
-    int begin() {
-        const bool found = find(all_.rounded, &rounded_) && find(all_.mixed, &mixed_) && find(all_.gated, &gated_);
-        return found ? DONE : BAD_ARGUMENT;
-    }
-
-    Tensor input(const float *) const { return (Tensor)all_.rounded; }  // for products of the residual stream
-    Tensor mixed() const { return (Tensor)all_.mixed; }
-    Tensor gated() const { return (Tensor)all_.gated; }
-    void *rounded_data() const { return rounded_; }
-    void *mixed_data() const { return mixed_; }
-    void *gated_data() const { return gated_; }
-
-    // The result of a product: it owns its tensor.
-    class Result {
-       public:
-        Result(const PyTorch &products, void *) : torch_(*products.all_.torch) {}
-        Result(const Result &) = delete;
-        Result &operator=(const Result &) = delete;
-        ~Result() {
-            if (tensor_) torch_.release(tensor_);
-        }
-
-        // Become linear(x). Since all shapes fit, it can only fail for a lack of memory.
-        int compute(const Linear &linear, Tensor x) {
-            Tensor bias = (Tensor)linear.bias;
-            const char *algorithm = linear.algorithm;
-            const bool done = torch_.linear(x, (Tensor)linear.weight, &bias, linear.activation, nullptr, 0, &algorithm,
-                                            &tensor_) == 0 &&
-                              torch_.get_data(tensor_, &data_) == 0;
-            return done ? DONE : NO_MEMORY;
-        }
-
-        Tensor get() const { return tensor_; }
-        char *data() const { return static_cast<char *>(data_); }
-
-       private:
-        const Torch &torch_;
-        Tensor tensor_ = nullptr;
-        void *data_ = nullptr;
-    };
-
-   private:
-    bool find(void *tensor, void **data) const {
-        return tensor == nullptr || all_.torch->get_data((Tensor)tensor, data) == 0;
-    }
-
-    const Layers &all_;
-    void *rounded_ = nullptr, *mixed_ = nullptr, *gated_ = nullptr;
-};
-
-// A product of our own.
+// A product.
 int multiply(const Layers &all, const Linear &linear, const void *x, void *output, int64_t rows) {
     const int32_t precise = linear.scales && linear.low_panels && (linear.precise || all.precise);
-    const Product product{x,             linear.weight,    (const float *)linear.bias, output,
-                          rows,          linear.inputs,    linear.outputs,             linear.own_activation,
-                          linear.scales, linear.smoothing, linear.low_panels,          precise,
+    const Product product{x,             linear.panels,    linear.bias,       output,
+                          rows,          linear.inputs,    linear.outputs,    linear.activation,
+                          linear.scales, linear.smoothing, linear.low_panels, precise,
                           linear.gated,  linear.stored,    linear.parts,
                           all.progress ? &all.progress->steps : nullptr};
     return all.multiply(&product);
 }
 
-// Products of our own. Their operands and results are arrays of the caller.
-class Own {
-   public:
-    explicit Own(const Layers &all) : all_(all) {}
-
-    int begin() { return DONE; }
-    const void *input(const float *x) const { return all_.rounded ? all_.rounded : x; }
-    const void *mixed() const { return all_.mixed; }
-    const void *gated() const { return all_.gated; }
-    void *rounded_data() const { return all_.rounded; }
-    void *mixed_data() const { return all_.mixed; }
-    void *gated_data() const { return all_.gated; }
-
-    class Result {
-       public:
-        Result(const Own &products, void *output) : all_(products.all_), output_(output) {}
-
-        int compute(const Linear &linear, const void *x) { return multiply(all_, linear, x, output_, all_.tokens); }
-
-        const void *get() const { return output_; }
-        char *data() const { return (char *)output_; }
-
-       private:
-        const Layers &all_;
-        void *output_;
-    };
-
-   private:
-    const Layers &all_;
-};
-
-template <class Products>
+// The pass as one thread goes through it.
 class Run {
    public:
-    Run(const Layers &all, const Member &member) : all_(all), member_(member), products_(all), x_(all.x) {}
+    Run(const Layers &all, const Member &member) : all_(all), member_(member), x_(all.x) {}
 
     int run() {
-        int outcome = products_.begin();
-        if (outcome == DONE && all_.count) outcome = begin_attention(all_.layers[0]);
+        int outcome = all_.count ? begin_attention(all_.layers[0]) : DONE;
         for (int64_t i = 0; i < all_.count && outcome == DONE; i++) {
             outcome = layer(i);
             if (outcome == DONE) member_.finish_layer();
@@ -126,30 +39,25 @@ class Run {
     }
 
    private:
-    using Result = typename Products::Result;
-
     int layer(int64_t i) {
         const Layer &layer = all_.layers[i];
         const bool only_observed = all_.ends_observing && i + 1 == all_.count;
         int outcome = attend(i, layer, only_observed);
         if (outcome != DONE || only_observed) return outcome;
 
-        Result added(products_, all_.narrow);
-        if ((outcome = synchronize(added.compute(layer.output, products_.mixed()))) != DONE) return outcome;
+        if ((outcome = multiply(layer.output, all_.mixed, all_.narrow)) != DONE) return outcome;
         outcome = all_.norms_input
-                      ? norm(added.data(), layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
-                      : norm(added.data(), layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
+                      ? norm(all_.narrow, layer.feed_forward_gain, layer.feed_forward_bias, all_.stream, all_.normed)
+                      : norm(all_.narrow, layer.attention_gain, layer.attention_bias, nullptr, all_.stream);
         if (outcome != DONE) return outcome;
 
-        Result inner(products_, all_.wide), outer(products_, all_.narrow);
-        outcome = layer.experts ? mix(*layer.experts) : feed(layer, inner, outer);
+        outcome = layer.experts ? mix(*layer.experts) : feed(layer);
         if (outcome != DONE) return outcome;
-        const void *fed = layer.experts ? all_.narrow : outer.data();
         float *next = all_.states[i] ? all_.states[i] : all_.stream;
-        if (!all_.norms_input) return norm(fed, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
+        if (!all_.norms_input) return norm(all_.narrow, layer.feed_forward_gain, layer.feed_forward_bias, nullptr, next);
         const Layer *after = i + 1 < all_.count ? &layer + 1 : nullptr;
-        if (after && after->attention_gain) return norm(fed, after->attention_gain, after->attention_bias, next, all_.normed);
-        outcome = norm(fed, nullptr, nullptr, next, nullptr);
+        if (after && after->attention_gain) return norm(all_.narrow, after->attention_gain, after->attention_bias, next, all_.normed);
+        outcome = norm(all_.narrow, nullptr, nullptr, next, nullptr);
         return outcome == DONE && after ? begin_attention(*after) : outcome;
     }
 
@@ -158,38 +66,38 @@ class Run {
         input_ = x_;
         if (!all_.norms_input) return DONE;
         if (layer.attention_gain) return norm(nullptr, layer.attention_gain, layer.attention_bias, nullptr, all_.normed);
-        return products_.rounded_data() ? norm(nullptr, nullptr, nullptr, nullptr, nullptr) : DONE;
+        return all_.rounded ? norm(nullptr, nullptr, nullptr, nullptr, nullptr) : DONE;
     }
 
-    // The feed-forward network.
-    int feed(const Layer &layer, Result &inner, Result &outer) {
-        int outcome = synchronize(inner.compute(layer.inner, products_.input(input_)));
+    // The feed-forward network, into `narrow`.
+    int feed(const Layer &layer) {
+        int outcome = multiply(layer.inner, input(), all_.wide);
         if (outcome != DONE) return outcome;
-        if (!layer.gated || layer.inner.gated) return synchronize(outer.compute(layer.outer, inner.get()));
-        const Gate gate{inner.data(), products_.gated_data(), all_.tokens, layer.outer.inputs, layer.activation};
+        if (!layer.gated || layer.inner.gated) return multiply(layer.outer, all_.wide, all_.narrow);
+        const Gate gate{all_.wide, all_.gated, all_.tokens, layer.outer.inputs, layer.activation};
         outcome = synchronize(all_.gate(&gate));
-        return outcome == DONE ? synchronize(outer.compute(layer.outer, products_.gated())) : outcome;
+        return outcome == DONE ? multiply(layer.outer, all_.gated, all_.narrow) : outcome;
     }
 
     // The mixture of experts, into `narrow`: each computes its tokens alone.
     int mix(const Experts &experts) {
-        const auto *input = (const char *)products_.input(input_);
+        const auto *rows = (const char *)input();
         const int64_t size = all_.size, width = size * all_.element;
-        int outcome = synchronize(multiply(all_, experts.router, input, all_.wide, all_.tokens));
+        int outcome = multiply(experts.router, rows, all_.wide);
         if (outcome == DONE) outcome = synchronize(member_.leads ? route(experts) : DONE);
         for (int64_t e = 0; e < experts.count && outcome == DONE; e++) {
             int64_t count = 0;
             for (int64_t row = 0; row < all_.tokens; row++) {
                 if (all_.shares[row * experts.count + e] == 0) continue;
                 if (member_.leads) {
-                    std::memcpy((char *)all_.gathered + count * width, input + row * width, width);
+                    std::memcpy((char *)all_.gathered + count * width, rows + row * width, width);
                     all_.rows[count] = row;
                 }
                 count++;
             }
             outcome = synchronize(DONE);  // the rows are gathered
-            if (outcome == DONE) outcome = synchronize(multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
-            if (outcome == DONE) outcome = synchronize(multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
+            if (outcome == DONE) outcome = synchronize(::multiply(all_, experts.first[e], all_.gathered, all_.wide, count));
+            if (outcome == DONE) outcome = synchronize(::multiply(all_, experts.second[e], all_.wide, all_.narrow, count));
             const Collection collection{all_.narrow, all_.rows, all_.shares + e, all_.sums, count, size, experts.count};
             if (outcome == DONE) outcome = synchronize(all_.collect(&collection));
         }
@@ -207,8 +115,8 @@ class Run {
 
     // Compute queries, keys and values side by side, and attend: into `mixed`, unless only observed.
     int attend(int64_t i, const Layer &layer, bool only_observed) {
-        Result qkv(products_, all_.wide);
-        int outcome = synchronize(qkv.compute(layer.qkv, products_.input(input_)));
+        auto *const qkv = (char *)all_.wide;
+        int outcome = multiply(layer.qkv, input(), qkv);
         if (outcome != DONE) return outcome;
         Attention attention = *all_.attention;
         const int64_t key_heads = attention.kv_heads ? attention.kv_heads : attention.heads;
@@ -216,18 +124,18 @@ class Run {
         attention.token_stride = queries + 2 * keys;
         if (all_.angles && all_.angles[i]) {
             const Angles &angles = *all_.angles[i];
-            const Rotation rotation{qkv.data(),          angles.cos,             angles.sin,
+            const Rotation rotation{qkv,                 angles.cos,             angles.sin,
                                     all_.tokens,         attention.token_stride, attention.heads + key_heads,
                                     attention.head_size, angles.pairs,           angles.interleaved};
             if ((outcome = synchronize(all_.rotate(&rotation))) != DONE) return outcome;
         }
         if (all_.projections[i] && member_.leads)
-            std::memcpy(all_.projections[i], qkv.data(), all_.tokens * attention.token_stride * all_.element);
+            std::memcpy(all_.projections[i], qkv, all_.tokens * attention.token_stride * all_.element);
         if (only_observed && !all_.observations[i]) return DONE;
-        attention.q = qkv.data();
-        attention.k = qkv.data() + queries * all_.element;
-        attention.v = qkv.data() + (queries + keys) * all_.element;
-        attention.output = only_observed ? nullptr : products_.mixed_data();
+        attention.q = qkv;
+        attention.k = qkv + queries * all_.element;
+        attention.v = qkv + (queries + keys) * all_.element;
+        attention.output = only_observed ? nullptr : all_.mixed;
         attention.observations = all_.observations[i];
         attention.window = layer.window;
         attention.bias = all_.biases ? all_.biases[i] : nullptr;
@@ -239,7 +147,7 @@ class Run {
     // Add to the residual stream, into `sum`, and normalise it, into `output`; each may be null. Products then read
     // `output`, or what was rounded from it. Without both, only the stream is rounded.
     int norm(const void *added, const float *gain, const float *bias, float *sum, float *output) {
-        void *rounded = output || !sum ? products_.rounded_data() : nullptr;
+        void *rounded = output || !sum ? all_.rounded : nullptr;
         const Norm norm{x_, added, gain, bias, output, rounded, all_.tokens, all_.size, all_.epsilon, sum, all_.rms};
         if (sum) x_ = sum;
         if (output) input_ = output;
@@ -247,19 +155,26 @@ class Run {
         return synchronize(all_.add_norm(&norm));
     }
 
+    // Multiply all rows.
+    int multiply(const Linear &linear, const void *x, void *output) {
+        return synchronize(::multiply(all_, linear, x, output, all_.tokens));
+    }
+
+    // What products of the residual stream read.
+    const void *input() const { return all_.rounded ? all_.rounded : input_; }
+
     // Wait for the other threads after a step; returns its outcome on all of them.
     int synchronize(int outcome) { return member_.synchronize(outcome); }
 
     const Layers &all_;
     Member member_;
-    Products products_;
     const float *x_;               // the residual stream
     const float *input_ = nullptr;  // of the next product
 };
 
 // Whether the sizes of a mixture of experts go together, and all stays within the buffers.
 bool fits(const Layers &all, const Experts &experts) {
-    if (!all.multiply || !all.route || !all.collect || !experts.first || !experts.second || !experts.bias) return false;
+    if (!all.route || !all.collect || !experts.first || !experts.second || !experts.bias) return false;
     if (!all.gathered || !all.sums || !all.shares || !all.rows || experts.count < 1 || experts.chosen < 1) return false;
     if (experts.router.inputs != all.size || experts.router.outputs != experts.count || experts.count > all.widest)
         return false;
@@ -279,19 +194,18 @@ bool fits(const Layers &all, const Layer &layer) {
     const int64_t projected = queries + 2 * key_heads * attention.head_size;
     if (layer.qkv.inputs != all.size || layer.qkv.outputs != projected) return false;
     if (layer.output.inputs != queries || layer.output.outputs != all.size) return false;
-    if (all.multiply && projected > all.widest) return false;
+    if (projected > all.widest) return false;
     if (!layer.feed_forward_gain || !(layer.attention_gain || all.norms_input)) return false;
     if (layer.experts) return fits(all, *layer.experts);
-    if (layer.inner.inputs != all.size || (layer.inner.gated && !(all.multiply && layer.gated))) return false;
+    if (layer.inner.inputs != all.size || (layer.inner.gated && !layer.gated)) return false;
     const int64_t inner = layer.inner.gated ? layer.inner.outputs / 2 : layer.inner.outputs;
-    if (all.multiply && inner > all.widest) return false;
+    if (inner > all.widest) return false;
     if (layer.inner.outputs != layer.outer.inputs * (layer.gated ? 2 : 1) || layer.outer.outputs != all.size) return false;
     return !layer.gated || layer.inner.gated || (all.gate && all.gated && layer.outer.inputs <= all.gated_width);
 }
 
 bool fits(const Layers &all) {
-    if (all.multiply ? !(all.wide && all.narrow) : !all.torch) return false;
-    if (!all.rounded && !(all.multiply && all.element == 4)) return false;
+    if (!all.wide || !all.narrow || (!all.rounded && all.element != 4)) return false;
     if (all.norms_input && !all.normed) return false;
     for (int64_t i = 0; i < all.count; i++) {
         if (!fits(all, all.layers[i])) return false;
@@ -300,25 +214,18 @@ bool fits(const Layers &all) {
     return true;
 }
 
-// Products of our own: one parallel region, in which each thread goes through all steps.
-int run_together(const Layers &all) {
+// Run a pass in one parallel region, in which each thread goes through all steps.
+int run(const Layers &all) {
     Barrier barrier(omp_get_max_threads());
     if (!barrier.has_room()) return NO_MEMORY;
     int outcome = DONE;
 #pragma omp parallel
     {
         const Member member(barrier, all.progress, omp_get_thread_num(), omp_get_num_threads());
-        const int found = Run<Own>(all, member).run();
+        const int found = Run(all, member).run();
         if (member.leads) outcome = found;  // the same on all
     }
     return outcome;
-}
-
-// Products by PyTorch, which starts threads of its own: the other steps do, too.
-int run_with_pytorch(const Layers &all) {
-    Barrier barrier(1);
-    if (!barrier.has_room()) return NO_MEMORY;
-    return Run<PyTorch>(all, Member(barrier, all.progress, 0, 1)).run();
 }
 
 // The scratch memory of a thread, which grows on demand. It is in this file because every processor can run what is here.
@@ -358,19 +265,19 @@ int headlight_is_intel() {
 
 void headlight_end_threads() { omp_pause_resource(omp_pause_soft, omp_get_initial_device()); }
 
-const int64_t headlight_sizes[18] = {sizeof(Progress),  sizeof(Observation), sizeof(Distances), sizeof(Attention),
+const int64_t headlight_sizes[17] = {sizeof(Progress),  sizeof(Observation), sizeof(Distances), sizeof(Attention),
                                      sizeof(Norm),      sizeof(Rotation),    sizeof(Gate),      sizeof(Routing),
-                                     sizeof(Collection), sizeof(Embedding),  sizeof(Torch),     sizeof(StoredRows),
+                                     sizeof(Collection), sizeof(Embedding),  sizeof(StoredRows),
                                      sizeof(Product),   sizeof(Linear),      sizeof(Experts),   sizeof(Layer),
                                      sizeof(Angles),    sizeof(Layers)};
 
 int headlight_run_layers(const Layers *all) {
-    if (!all || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
+    if (!all || !all->multiply || !all->attend || !all->add_norm || !all->attention) return BAD_ARGUMENT;
     if (all->count < 0 || all->tokens < 0 || all->size < 1 || (all->element != 2 && all->element != 4)) return BAD_ARGUMENT;
     if (all->count && !(all->layers && all->states && all->projections && all->observations)) return BAD_ARGUMENT;
     if (!all->x || !all->stream || !all->mixed) return BAD_ARGUMENT;
     if (all->attention->tokens > all->tokens) return BAD_ARGUMENT;
     if (!fits(*all)) return BAD_ARGUMENT;
     if (stops(all->progress)) return STOPPED;
-    return all->multiply ? run_together(*all) : run_with_pytorch(*all);
+    return run(*all);
 }

@@ -9,11 +9,19 @@
 
 namespace HEADLIGHT_NAMESPACE {
 
+// The operand of LDTILECFG: palette 1, and the rows and bytes per row of eight tiles.
+struct alignas(64) Configuration {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
 #ifdef HEADLIGHT_EMULATE_TILES
 struct Tile {
     uint32_t words[16][16];
 };
 inline thread_local Tile emulated[8];
+inline thread_local Configuration configured;
 
 inline float element(uint32_t word, int half) {
     const uint32_t bits = half ? word & 0xffff0000u : word << 16;
@@ -23,13 +31,14 @@ inline float element(uint32_t word, int half) {
 }
 inline void tile_zero(int t) { std::memset(&emulated[t], 0, sizeof(Tile)); }
 inline void tile_load(int t, const void *from, int64_t bytes) {
-    for (int i = 0; i < 16; i++) std::memcpy(emulated[t].words[i], (const char *)from + i * bytes, 64);
+    for (int i = 0; i < configured.rows[t]; i++) std::memcpy(emulated[t].words[i], (const char *)from + i * bytes, 64);
 }
+inline void tile_load_once(int t, const void *from, int64_t bytes) { tile_load(t, from, bytes); }
 inline void tile_store(int t, void *to, int64_t bytes) {
-    for (int i = 0; i < 16; i++) std::memcpy((char *)to + i * bytes, emulated[t].words[i], 64);
+    for (int i = 0; i < configured.rows[t]; i++) std::memcpy((char *)to + i * bytes, emulated[t].words[i], 64);
 }
 inline void tile_multiply(int c, int a, int b) {
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < configured.rows[c]; i++)
         for (int j = 0; j < 16; j++) {
             float sum;
             std::memcpy(&sum, &emulated[c].words[i][j], sizeof sum);
@@ -39,24 +48,18 @@ inline void tile_multiply(int c, int a, int b) {
             std::memcpy(&emulated[c].words[i][j], &sum, sizeof sum);
         }
 }
-inline void tile_configure(const void *) {}
+inline void tile_configure(const Configuration *configuration) { configured = *configuration; }
 inline void tile_release() {}
 #else
 // Macros, because the intrinsics need the tile numbers as literals.
 #define tile_zero(t) _tile_zero(t)
 #define tile_load(t, from, bytes) _tile_loadd(t, from, bytes)
+#define tile_load_once(t, from, bytes) _tile_stream_loadd(t, from, bytes)  // leaves little in the first-level cache
 #define tile_store(t, to, bytes) _tile_stored(t, to, bytes)
 #define tile_multiply(c, a, b) _tile_dpbf16ps(c, a, b)
 #define tile_configure(configuration) _tile_loadconfig(configuration)
 #define tile_release() _tile_release()
 #endif
-
-// The operand of LDTILECFG: palette 1, and the rows and bytes per row of eight tiles.
-struct alignas(64) Configuration {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 // Products with tiles, in bfloat16.
 struct Tiles : Bfloat16 {

@@ -29,31 +29,31 @@ struct Weights : P {
 // The columns of the result.
 inline int64_t width(const Product &all) { return all.gated ? all.outputs / 2 : all.outputs; }
 
-// Multiply some rows of x by one panel, or by one of gates and that of their values, which lie at `weights`; P is the
-// precision, A the activation.
+// Write some columns of a row of the result, whose sums begin at `at`; those of values lie `values` behind those of their
+// gates. P is the precision, A the activation.
+template <class P, class A>
+inline void write_sums(const Product &all, int64_t row, int64_t column, const float *at, int64_t values) {
+    const int64_t size = width(all);
+    const Mask lanes = lanes_below(column, size);
+    Floats result = A::apply(add(load_aligned(at), load_some(all.bias + column, lanes)));
+    if (all.gated) result = mul(result, add(load_aligned(at + values), load_some(all.bias + size + column, lanes)));
+    P::store((typename P::Element *)all.output + row * size + column, result, lanes);
+}
+
+// Multiply some rows of x by one panel, or by one of gates and that of their values, which lie at `weights`.
 template <class P, class A>
 void multiply_rows(const Product &all, int64_t start, int64_t stop, int64_t panel, const uint32_t *weights) {
     using V = Vectors<Weights<P>>;
     alignas(64) float sums[V::ROWS * 2 * PANEL_COLUMNS];
-    const int64_t words = all.inputs / P::PER_WORD, size = width(all), columns = (all.gated ? 2 : 1) * PANEL_COLUMNS;
+    const int64_t words = all.inputs / P::PER_WORD, columns = (all.gated ? 2 : 1) * PANEL_COLUMNS;
     const auto *x = (const uint32_t *)all.x;
-    auto *output = (typename P::Element *)all.output;
     const int64_t blocks = (stop - start + V::ROWS - 1) / V::ROWS;
     for (int64_t b = 0; b < blocks; b++) {  // of nearly equal size
         const int64_t first = start + (stop - start) * b / blocks, next = start + (stop - start) * (b + 1) / blocks;
         V::product((int)(next - first), x + first * words, words, weights, 0, columns, sums, columns);
-        for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES) {
-            const int64_t column = panel * PANEL_COLUMNS + v;
-            const Mask lanes = lanes_below(column, size);
-            const Floats bias = load_some(all.bias + column, lanes);
-            for (int64_t row = first; row < next; row++) {
-                const float *at = sums + (row - first) * columns + v;
-                Floats result = A::apply(add(load_aligned(at), bias));
-                if (all.gated)
-                    result = mul(result, add(load_aligned(at + PANEL_COLUMNS), load_some(all.bias + size + column, lanes)));
-                P::store(output + row * size + column, result, lanes);
-            }
-        }
+        for (int64_t v = 0; v < PANEL_COLUMNS; v += LANES)
+            for (int64_t row = first; row < next; row++)
+                write_sums<P, A>(all, row, panel * PANEL_COLUMNS + v, sums + (row - first) * columns + v, PANEL_COLUMNS);
     }
 }
 
