@@ -30,6 +30,7 @@ from service.serialization.precision import Precision
 from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
+from service.tasks.tokens import shorten
 from service.tasks.view import View
 
 T = TypeVar("T")
@@ -41,6 +42,8 @@ SEVERAL = "split them into several requests"
 _INLINE_STEPS = 3000
 # Python steps to bound an item of the response, and tokens that take as long as one of them (measured).
 _STEPS_PER_ITEM, _TOKENS_PER_STEP = 30, 4
+# Python steps to leave out a token, or to keep it, in all columns of an encoding.
+_STEPS_TO_SHORTEN = 10
 
 
 @dataclass
@@ -64,6 +67,8 @@ class Exchange:
     """What the request calls options of tasks, where it has other names."""
     decimals: int | None = None
     """Of maps and statistics in JSON; None for all that a float32 has."""
+    most_tokens: int | None = None
+    """Of a text, where a request sets a lower limit than the model has."""
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
@@ -156,12 +161,31 @@ class Exchange:
             error.field = self.name(place(int(error.field.rpartition(".")[2])))
             raise from_model_error(error) from None
         self.tokenize_s += seconds
+        if self.most_tokens is not None:
+            encodings = await self._shorten(encodings, self.most_tokens, truncation, place)
         if runs:
             self._check_tokens(encodings, place)
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens
         memory.release_part(permit, most - TOKEN_BYTES * tokens)
         return encodings
+
+    async def _shorten(
+        self,
+        encodings: Sequence[Encoding],
+        limit: int,
+        truncation: Truncation,
+        place: Callable[[int], str],
+    ) -> list[Encoding]:
+        """Cut texts to a limit below the model's; raises InputTooLong if they must not be cut."""
+        for index, encoding in enumerate(encodings):
+            if len(encoding) > limit and not truncation.allowed:
+                where, actual = self.name(place(index)), len(encoding)
+                raise InputTooLong(field=where, actual=actual, limit=limit, advice=self.cutting)
+        return await self.off_loop(
+            lambda: [shorten(one, limit) for one in encodings],
+            steps=_STEPS_TO_SHORTEN * sum(map(len, encodings)),
+        )
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt
