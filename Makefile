@@ -23,7 +23,7 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
 # The environments of `make test-clients`.
 CLIENTS := $(patsubst tests/clients/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/clients/environments/*.txt))
 # Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
-QUICK_CLIENTS := openai cohere huggingface_hub voyageai tritonclient
+QUICK_CLIENTS := openai cohere huggingface_hub voyageai tritonclient ollama
 
 .PHONY: serve check test test-thorough test-alone test-clients quick-clients test-rest test-all lint lock clean image wheel explorer test-deploy version
 
