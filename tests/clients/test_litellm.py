@@ -57,7 +57,7 @@ print(json.dumps([[one["index"], one["relevance_score"]] for one in found.result
 
 @pytest.mark.parametrize("program", [EMBED, HUB, OLLAMA], ids=["openai and vllm", "hub", "ollama"])
 def test_embeddings_are_native_vectors(program: str, tei: Service) -> None:
-    """As of servers of OpenAI's protocol and of vLLM; at the route of the hub's, and of Ollama, sync and async."""
+    """As of servers of OpenAI's protocol and of vLLM, of the hub and of Ollama; of these sync and async."""
     texts = ["A man is eating.", "Someone eats."]
     expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
     for found in answers(NAME, program, url=tei.url, texts=texts):

@@ -15,7 +15,7 @@ from tests.references.checkpoints import MINILM, Reference
 from tests.references.comparing import distance
 from tests.support.clients import KEY
 from tests.support.refusals import filled
-from tests.support.serving import JSON, LONG, NDJSON, Service, post, serve
+from tests.support.serving import JSON, LONG, NDJSON, Json, Service, post, serve
 from tests.support.tei import TEXT, TEXTS, ask
 
 EMBED, EMBEDDINGS = "/api/embed", "/api/embeddings"
@@ -170,14 +170,15 @@ def test_a_prompt_counts_as_tokens(tei: Service) -> None:
 def test_what_has_no_effect_is_ignored(tei: Service) -> None:
     """Other options, how long to keep the model, unknown fields and null."""
     expected = embed(tei, TEXT)
-    for further in (
+    others: tuple[Json, ...] = (
         {"keep_alive": "5m"},
         {"keep_alive": -1},
         {"options": {}},
         {"options": None, "truncate": None},
         {"options": {"num_gpu": 1, "num_ctx": None}},
         {"colour": "red"},
-    ):
+    )
+    for further in others:
         assert distance(embed(tei, TEXT, **further), expected) <= 2e-6
 
 
@@ -314,7 +315,7 @@ def test_a_key_is_needed() -> None:
 
 def test_a_full_queue_is_a_503() -> None:
     """As the original's, but with the time to come back; before and after the body is read alike."""
-    settings = {"max_queue_tokens": 1, "drain_timeout_s": 0.5}
+    settings: Json = {"max_queue_tokens": 1, "drain_timeout_s": 0.5}
     with (
         serve("--hanging", module="tests.support.timed", exit_code=None, **settings) as full,
         filled(full),
