@@ -23,7 +23,7 @@ VERSIONED := Dockerfile docker-compose.yml docker-compose.gpu.yml docs/api.md do
 # The environments of `make test-libraries`.
 LIBRARIES := $(patsubst tests/libraries/environments/%.txt,.venv-clients/%/.done,$(wildcard tests/libraries/environments/*.txt))
 # Those that are installed in seconds; `make test-rest` runs the tests of all that are installed.
-QUICK_LIBRARIES := openai cohere huggingface_hub voyageai tritonclient
+QUICK_LIBRARIES := openai cohere huggingface_hub voyageai tritonclient ollama
 
 .PHONY: serve check test test-thorough test-alone test-libraries quick-libraries test-rest test-all lint lock clean image wheel explorer test-deploy version
 

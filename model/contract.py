@@ -298,7 +298,8 @@ class ModelInfo:
     `default_task` is the one that sequences without a task run with, None if they run without an adapter.
     `head` is what the model predicts, None for a plain encoder. `similarity` is the function that its
     sentence vectors are meant to be compared with; `no_ranking` is why texts cannot be ranked by them, None
-    if they can.
+    if they can. `weight_bytes` is the size of the files with the encoder's weights, or with its graph;
+    `parameters` is how many numbers the encoder's weights are, None if a graph has them.
     """
 
     family: str
@@ -326,6 +327,8 @@ class ModelInfo:
     head: HeadInfo | None = None
     similarity: Similarity = "cosine"
     no_ranking: str | None = None
+    weight_bytes: int = 0
+    parameters: int | None = None
 
 
 class Backend(Protocol):

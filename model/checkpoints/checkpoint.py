@@ -35,13 +35,15 @@ Sources = Mapping[str, Sequence[tuple[Stored, Part]]]
 class Checkpoint:
     """A loaded model: float32 weights on the CPU, not yet prepacked.
 
-    `stored` are the weights of the blocks as the mapped file holds them, in its own types.
+    `stored` are the weights of the blocks as the mapped file holds them, in its own types; `weight_bytes` is
+    the size of the files with the weights.
     """
 
     folder: ModelFolder
     encoder: Encoder
     predictor: Predictor | None = None
     stored: StoredParts = field(default_factory=dict)
+    weight_bytes: int = 0
 
     @property
     def tokenizer(self) -> TextTokenizer:
@@ -63,7 +65,8 @@ def load_checkpoint(path: Path, *, strict: bool = False) -> Checkpoint:
     if predictor is None and not present(path / "modules.json") and has_classifier(folder.family, tensors):
         folder = replace(folder, no_ranking=hidden_classifier(folder.raw.get("architectures")))
     encoder, stored = _load_encoder(folder, found, predictor)
-    return Checkpoint(folder, encoder, predictor, stored)
+    weight_bytes = sum(file.stat().st_size for file in {one.file for one in found})
+    return Checkpoint(folder, encoder, predictor, stored, weight_bytes)
 
 
 def _with_frequencies(folder: ModelFolder, found: Sequence[Stored]) -> ModelFolder:

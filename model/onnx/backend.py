@@ -93,7 +93,7 @@ class OnnxBackend:
         # A single batch may use all cores. Each graph has its own threads, so this takes a second graph.
         several = self.lanes > 1
         self._alone = opened(cores, spin=True) if several else self._shared
-        self.info: ModelInfo = folder.describe(
+        described = folder.describe(
             backend="onnx",
             device=self._processor.device,
             dtype=found,
@@ -102,6 +102,7 @@ class OnnxBackend:
             task=self._shared.metadata.get(graph.TASK_KEY),
             head=None if predictor is None else predictor.info,
         )
+        self.info: ModelInfo = replace(described, weight_bytes=file.size)
 
     def cost(self, lengths: Sequence[int]) -> int:
         """Return the tokens of the padded batches, padding included."""

@@ -20,6 +20,12 @@ class OnnxFile:
     path: Path
     folder: Path
 
+    @property
+    def size(self) -> int:
+        """Bytes of the graph, and of the files beside it that have its constants."""
+        beside = (one for one in self.path.parent.iterdir() if one.name.startswith(self.path.name))
+        return sum(one.stat().st_size for one in beside if one.is_file())
+
 
 def find_graph(source: Path) -> OnnxFile | None:
     """Find the graph of a folder, or of a path to an .onnx file; None if there is none.

@@ -139,6 +139,7 @@ class TorchBackend:
         self.device = torch.device(device)
         self.use_threads(threads or min(torch.get_num_threads(), count_cores()))
         self.encoder: Encoder = checkpoint.encoder.to(self.device).eval()
+        parameters = sum(one.numel() for one in self.encoder.parameters())  # before they are packed
         kernels, precision = None, _DTYPES.get(dtype, torch.float32)
         if dtype == "int8":
             kernels, precision = find_int8_kernels(head_size=self.encoder.config.head_size)
@@ -180,6 +181,8 @@ class TorchBackend:
             kernels=None if self._kernels is None else self._kernels.instructions,
             no_kernels=no_kernels,
             tasks=tuple(self._tasks),
+            weight_bytes=checkpoint.weight_bytes,
+            parameters=parameters,
         )
 
     def use_threads(self, threads: int) -> None:

@@ -9,12 +9,13 @@ from service.protocols import documentation, operations
 from service.protocols.cohere import routes as cohere
 from service.protocols.native import decode, predict, rerank, routes, similarity, tokenize
 from service.protocols.oip import routes as oip
+from service.protocols.ollama import routes as ollama
 from service.protocols.openai import routes as openai
 from service.protocols.tei import routes as tei
 from service.setting_values import PROTOCOLS
 
 _NATIVE = (routes, predict, rerank, similarity, tokenize, decode)
-_OTHERS = (tei, openai, cohere, oip)
+_OTHERS = (tei, openai, cohere, oip, ollama)
 # text-embeddings-inference has OpenAI's embeddings, too.
 _TEI_EMBEDDINGS = tuple(
     replace(openai.EMBEDDINGS, path=path, summary=None, route=openai.EMBEDDINGS.path, protocol="tei")

@@ -168,7 +168,7 @@ def test_no_protocol_knows_another() -> None:
     protocols = [
         path for path in (ROOT / "service" / "protocols").iterdir() if (path / "__init__.py").exists()
     ]
-    assert {path.name for path in protocols} >= {"native", "openai", "tei", "cohere", "oip"}
+    assert {path.name for path in protocols} >= {"native", "openai", "tei", "cohere", "oip", "ollama"}
     for folder in protocols:
         others = tuple(f"service.protocols.{path.name}" for path in protocols if path != folder)
         for path in folder.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Chroma's embedding functions for servers of text-embeddings-inference and of OpenAI's protocol."""
+"""Chroma's embedding functions: of text-embeddings-inference, of OpenAI's protocol and of Ollama."""
 
 from tests.references.comparing import distance
 from tests.support.libraries import answers, needs
@@ -19,6 +19,11 @@ warnings.simplefilter("ignore")
 embed = OpenAIEmbeddingFunction(api_key="any", api_base=given["url"] + "/v1", model_name="mini")
 print(json.dumps([vector.tolist() for vector in embed(given["texts"])]))
 """
+OLLAMA = """
+from chromadb.utils.embedding_functions import OllamaEmbeddingFunction
+embed = OllamaEmbeddingFunction(url=given["url"], model_name="mini")
+print(json.dumps([vector.tolist() for vector in embed(given["texts"])]))
+"""
 
 
 def test_embeddings_are_native_vectors(tei: Service) -> None:
@@ -34,3 +39,10 @@ def test_embeddings_of_openai_s_protocol_are_native_vectors(tei: Service) -> Non
     texts = ["A man is eating.", "Someone eats."]
     expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
     assert distance(answers(NAME, OPENAI, url=tei.url, texts=texts), expected) <= 2e-6
+
+
+def test_embeddings_of_ollama_s_protocol_are_native_vectors(tei: Service) -> None:
+    """By Ollama's library, which it calls."""
+    texts = ["A man is eating.", "Someone eats."]
+    expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
+    assert distance(answers(NAME, OLLAMA, url=tei.url, texts=texts), expected) <= 2e-6

@@ -38,6 +38,15 @@ print(json.dumps([
     vectors(asyncio.run(litellm.aembedding("huggingface/any", texts, **embed))),
 ]))
 """
+OLLAMA = """
+import asyncio, litellm
+url, texts = given["url"], given["texts"]
+vectors = lambda found: [one["embedding"] for one in found.data]
+print(json.dumps([
+    vectors(litellm.embedding("ollama/mini", texts, api_base=url)),
+    vectors(asyncio.run(litellm.aembedding("ollama/mini", texts, api_base=url))),
+]))
+"""
 HUB_RERANK = """
 import litellm
 set_up = {"api_base": given["url"], "api_key": "any"}
@@ -46,9 +55,9 @@ print(json.dumps([[one["index"], one["relevance_score"]] for one in found.result
 """
 
 
-@pytest.mark.parametrize("program", [EMBED, HUB], ids=["openai and vllm", "hub"])
+@pytest.mark.parametrize("program", [EMBED, HUB, OLLAMA], ids=["openai and vllm", "hub", "ollama"])
 def test_embeddings_are_native_vectors(program: str, tei: Service) -> None:
-    """As of servers of OpenAI's protocol and of vLLM; and at the route of the hub's, sync and async."""
+    """As of servers of OpenAI's protocol and of vLLM, of the hub and of Ollama; of these sync and async."""
     texts = ["A man is eating.", "Someone eats."]
     expected = [item["embedding"] for item in tei.encode(texts, normalize=True)["data"]]
     for found in answers(NAME, program, url=tei.url, texts=texts):

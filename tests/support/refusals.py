@@ -65,6 +65,7 @@ _COHERE = posted("/v2/embed", {"texts": ["a"]})
 _TEXT = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}
 _INFER = f"/v2/models/{MODEL}/infer"
 _OIP = posted(_INFER, {"inputs": [_TEXT]})
+_OLLAMA = posted("/api/embed", {"model": MODEL, "input": "a", "dimensions": 2})
 _PAGE = "/docs/swagger-ui.css"
 
 
@@ -175,6 +176,10 @@ REFUSALS: dict[str, Refusal] = {
     ),
     "OIP: a method": Refusal("method-not-allowed", got(_INFER), 405, _OIP, "oip"),
     "OIP: a route": Refusal("not-found", got("/v2/nothing"), 404, protocol="oip"),
+    "Ollama": Refusal(
+        "invalid-request", posted("/api/embed", {"model": MODEL, "input": [1]}), 400, _OLLAMA, "ollama"
+    ),
+    "Ollama: a model": Refusal("model-not-found", posted("/api/show", {"model": "gpt"}), 404, None, "ollama"),
 }
 """By what is wrong with the request."""
 

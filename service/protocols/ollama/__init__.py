@@ -1,0 +1,1 @@
+"""The protocol of Ollama, for its embeddings."""

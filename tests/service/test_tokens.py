@@ -1,0 +1,32 @@
+"""Texts that are cut below the limit of the model."""
+
+from dataclasses import replace
+
+import pytest
+
+from model.checkpoints.source import resolve
+from model.tokenization.tokenizer import TextTokenizer
+from service.tasks.tokens import shorten
+from tests.references.checkpoints import MINILM
+
+FILE = resolve(MINILM) / "tokenizer.json"
+TEXT = "A man is eating unbelievably many sandwiches, and Zürich is 東京."
+
+
+@pytest.mark.parametrize("prompt", ["", "query: ", "find what answers this question: "])
+def test_a_text_is_cut_as_its_tokenizer_cuts_it(prompt: str) -> None:
+    """At each limit that leaves a place to the text, in each column, within a prompt or behind it."""
+    (whole,) = TextTokenizer.from_file(FILE, max_length=256).encode([TEXT], prompt=prompt)
+    for limit in range(4, len(whole) + 2):
+        (expected,) = TextTokenizer.from_file(FILE, max_length=limit).encode([TEXT], prompt=prompt)
+        assert shorten(whole, limit) == expected
+        assert len(expected) == min(limit, len(whole))
+
+
+def test_what_was_cut_before_is_cut_further() -> None:
+    """Its length before both is kept."""
+    (cut,) = TextTokenizer.from_file(FILE, max_length=8).encode([TEXT])
+    (expected,) = TextTokenizer.from_file(FILE, max_length=5).encode([TEXT])
+    assert shorten(cut, 5) == expected
+    assert shorten(cut, 8) is cut
+    assert replace(cut, truncated=False) != cut
