@@ -161,7 +161,8 @@ async def _embed(
     info = exchange.engine.info
     plan = plan_encode(options, info, info.default_task)
     encodings = await exchange.tokenize(texts, truncation, choose_prompt(info), place)
-    exchange.value, style = _embedding, exchange.style()
+    exchange.value = _embedding
+    style = exchange.style()
     planned = await exchange.plan(
         style, encodings, lambda _, one: View(plan.want(one), {}, Expected(plan.shapes(one)))
     )
