@@ -132,13 +132,12 @@ def test_what_needs_vectors_of_tokens_is_refused(
 
 
 def test_other_routes_serve_its_vectors(service: Service, folders: dict[str, Path]) -> None:
-    """OpenAI's, text-embeddings-inference's, and bert-as-service's, whose defaults such a graph lacks."""
+    """OpenAI's and text-embeddings-inference's."""
     vector = expected(folders["int64"], TEXTS)[1]
     text = TEXTS[1]
     openai = answered(post(service, {"input": text, "model": "int64"}, "/v1/embeddings"))
     (tei,) = answered(post(service, {"inputs": text}, "/embed"))
-    bert = answered(post(service, {"id": 1, "texts": [text]}, "/encode"))
-    for found in (openai["data"][0]["embedding"], tei, bert["result"][0]):
+    for found in (openai["data"][0]["embedding"], tei):
         assert relative_distance(found, vector) <= 1e-4
     assert service.encode(text, model="int64", pooling="mean")["data"][0]["embedding"] == pytest.approx(
         vector.tolist(), abs=1e-5
