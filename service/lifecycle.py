@@ -150,6 +150,15 @@ class ServiceState:
         self._unanswered += change
         self.column.own[IN_FLIGHT] = self._unanswered
 
+    def reader(self, client: str) -> str:
+        """Return who is charged for reading what comes from an address, whose client this is.
+
+        Where clients may share connections or addresses, it is not known before its head is read whose
+        request comes next. So that none waits for the rest of another, no client is charged, and none rests.
+        """
+        shared = self.keys.required or self.settings.trusted_proxies
+        return f"connections of {client}" if shared else client
+
     def begin(self, task: asyncio.Task[object]) -> None:
         """Count an inference request as being served by this task."""
         self.running.add(task)

@@ -14,12 +14,14 @@ Step = Callable[[], None]
 class Client:
     """How much a client has used, and whether it rests."""
 
-    __slots__ = ("name", "rests_until", "tag")
+    __slots__ = ("name", "read_s", "rests_until", "tag")
 
     def __init__(self, name: str, tag: float) -> None:
         self.name = name
         self.tag = tag
         """Its virtual start time: how much of the event loop it has used, on the scale of the clock."""
+        self.read_s = 0.0
+        """How long reading has taken, of requests that are not served yet."""
         self.rests_until = 0.0
         """Until when it has no turn, in `time.monotonic` seconds."""
 
@@ -32,9 +34,10 @@ class Client:
 
 
 class Line:
-    """Steps that wait, those of each client in order of arrival."""
+    """Steps that wait, those of each client in order of arrival; without `rests`, no client rests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rests: bool = True) -> None:
+        self._rests = rests
         self.steps: dict[Client, deque[Step]] = {}
         self.waiting = 0
         self._order: list[tuple[float, int, Client]] = []
@@ -67,7 +70,7 @@ class Line:
         self._wake()
         while self._order:
             tag, _, client = heapq.heappop(self._order)
-            if client.tag > tag or client.rests:
+            if client.tag > tag or (self._rests and client.rests):
                 self._push(client)  # it was charged, or told to rest, meanwhile
                 continue
             steps = self.steps[client]
@@ -87,7 +90,7 @@ class Line:
                 self._push(heapq.heappop(self._resting)[2])
 
     def _push(self, client: Client) -> None:
-        if client.rests:
+        if self._rests and client.rests:
             heapq.heappush(self._resting, (client.rests_until, next(self._serial), client))
         else:
             heapq.heappush(self._order, (client.tag, next(self._serial), client))

@@ -43,7 +43,7 @@ _LEAST_S = 0.0003
 # so long. Then it has a fifth of the event loop: a client beside forty connections that send unknown fields
 # waits twice as long for its answers as alone, and 13 times as long if they never rest.
 _REST, _LONGEST_REST_S = 4.0, 0.25
-# What reading a request takes, besides what serving it takes (measured).
+# What reading a request takes at least (measured).
 _READ_S = 0.0001
 # Of the average time that a request takes on the event loop.
 _WEIGHT = 0.05
@@ -78,7 +78,7 @@ class Turns:
         self._clients: dict[str, Client] = {}
         self._forget_at = _REMEMBERED
         self._reading, self._beginning = Line(), Line()
-        self._probes = Line()
+        self._probes = Line(rests=False)
         self._lines = (self._probes, self._beginning, self._reading)
         self._wakes: asyncio.TimerHandle | None = None
         """Goes off when the first client has rested, if nothing else is to be done before."""
@@ -115,7 +115,8 @@ class Turns:
         """
         self._schedule()
         client = self._client(name)
-        if later or self._reading.ready or self._read_s >= TURN_S or client.rests:
+        waits = self._reading.ready or client.rests or client in self._reading.steps
+        if later or waits or self._read_s >= TURN_S:
             self._append(self._reading, client, step)
         else:
             self._read(client, step)
@@ -124,7 +125,8 @@ class Turns:
         """Begin to serve a request, in a task of its own: now or in another turn, as `read` does."""
         self._schedule()
         client = self._client(name)
-        if self._beginning.ready or not self._may_begin or client.rests:
+        waits = self._beginning.ready or client.rests or client in self._beginning.steps
+        if waits or not self._may_begin:
             self._append(self._beginning, client, step)
         else:
             self._begun += 1
@@ -150,16 +152,22 @@ class Turns:
     def ended(self, served: Served, seconds: float) -> None:
         """Record that a request has been served, and how long it took on the event loop."""
         if not served.queued:
-            self.rest(served.client, _READ_S + seconds)
+            self.rest(served.client, seconds)
+        self._client(served.client).read_s = 0.0
         self._served -= 1
         self._request_s += (seconds - self._request_s) * (_WEIGHT if self._request_s else 1.0)
 
     def rest(self, name: str, seconds: float) -> None:
-        """Have a client rest after a request that took the loop so long and no queue, unless it is alone."""
+        """Have a client rest after a request that took the loop so long and no queue, unless it is alone.
+
+        What reading has taken of it counts, too.
+        """
+        client = self._client(name)
         if self._presence.has_others(name):
-            client, now = self._client(name), time.monotonic()
-            rested = max(client.rests_until, now) + _REST * seconds
+            now = time.monotonic()
+            rested = max(client.rests_until, now) + _REST * (max(_READ_S, client.read_s) + seconds)
             client.rests_until = min(rested, now + _LONGEST_REST_S)
+        client.read_s = 0.0
 
     @property
     def _may_begin(self) -> bool:
@@ -219,11 +227,14 @@ class Turns:
         step()
         seconds = time.perf_counter() - start
         self._read_s += seconds
+        client.read_s += seconds
         self._charge(client, seconds)
 
     def _charge(self, client: Client, seconds: float) -> None:
         client.tag = max(client.tag, self._clock) + seconds
         self._latest = max(self._latest, client.tag)
+        # It goes on while any client is served, so that those that come anew do not stay before all others.
+        self._clock += seconds / (1 + max(1, len(self._reading.steps) + len(self._beginning.steps)))
         if not self.waiting:
             self._clock = self._latest  # no client has to wait for another, so all are equal again
 

@@ -23,7 +23,7 @@ async def compare(exchange: Exchange, options: CompareOptions) -> Response:
     every, shape = options.every, options.shape
     style = exchange.style(listed=False)
     size = bound_alone(style, {_ARRAY: shape})
-    exchange.reserve_answer(style, size, _way_out(options, binary=style.binary))
+    exchange.reserve_answer(style, size, _way_out(options, exchange))
     exchange.reserve_arrays((len(every), plan.sentence_size), copies=_COPIES)
     encodings = await exchange.tokenize(every, options.truncation, prompt, options.place)
     delivery = exchange.delivery(style, Work.of(encodings), size)
@@ -35,9 +35,10 @@ async def compare(exchange: Exchange, options: CompareOptions) -> Response:
     return await delivery.deliver([Item({"function": function}, {_ARRAY: comparison.similarities})])
 
 
-def _way_out(options: CompareOptions, *, binary: bool) -> str:
+def _way_out(options: CompareOptions, exchange: Exchange) -> str:
     """Suggest what would make this request's response smaller."""
-    ways = ["send fewer `texts`"]
-    ways += ["compare them with one `source`"] if options.source is None else []
-    ways += [] if binary else ["accept application/x-npz"]
+    ways = [f"send fewer `{exchange.name('texts')}`"]
+    ways += [f"compare them with one `{exchange.name('source')}`"] if options.source is None else []
+    parsed = exchange.parsed
+    ways += ["accept application/x-npz"] if parsed.format == "json" and "npz" in parsed.body.formats else []
     return ", or ".join(ways)

@@ -325,7 +325,7 @@ def _check_repeated(field: str, size: int, settings: Settings) -> None:
         raise Problem(
             "body-too-large",
             f"The {field}, repeated for each input, has {size} bytes and the limit is "
-            f"{settings.max_body_bytes}: shorten the {field}, or send fewer inputs.",
+            f"{settings.max_body_bytes}: shorten the {field}, or send fewer texts.",
             members={"field": field, "limit": settings.max_body_bytes, "actual": size},
         )
 

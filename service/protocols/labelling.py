@@ -21,8 +21,12 @@ async def label(
     head: HeadInfo,
     labelling: Labelling,
     maps: AttendOptions | None = None,
+    fewer: str = "top_k",
 ) -> Response:
-    """Answer with what `labelling` makes of the logits of each input, and with its maps."""
+    """Answer with what `labelling` makes of the logits of each input, and with its maps.
+
+    `fewer` is the field that limits the labels of a text.
+    """
     info = exchange.engine.info
     base = plan_encode(NO_VECTORS, info, info.default_task)
     plan = None if maps is None else plan_attention(maps, info, base)
@@ -37,6 +41,6 @@ async def label(
 
     planned = await exchange.plan(style, encodings, view)
     ways = ["send fewer inputs"]
-    ways += ["lower `top_k`"] if head.kind == "classification" else ["send shorter texts"]
+    ways += [f"lower `{fewer}`"] if head.kind == "classification" else ["send shorter texts"]
     ways += [] if maps is None else smaller_maps(maps, exchange)
     return await exchange.answer(style, planned, any_of(ways))

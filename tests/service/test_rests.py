@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
+from itertools import count
 
 from service.clients.presence import PRESENT_S, Presence
 from service.clients.turns import Turns
@@ -147,3 +149,94 @@ def test_what_is_seen_between_two_requests_counts() -> None:
     for _ in range(3):
         presence.note("flood")
     assert presence.has_others("flood")
+
+
+def test_newcomers_do_not_stay_before_a_client_that_returns() -> None:
+    """However many clients come for the first time, one that has used the loop before has its turns."""
+
+    async def work() -> None:
+        turns, read, newcomers = Turns(), list[str](), count()
+
+        def arrive() -> None:
+            name = f"newcomer {next(newcomers)}"
+            turns.read(name, partial(take, name, arrive), later=True)
+
+        def take(name: str, then: Callable[[], None] = lambda: None) -> None:
+            read.append(name)
+            until = time.perf_counter() + 0.0002
+            while time.perf_counter() < until:
+                pass
+            then()
+
+        for _ in range(5):
+            arrive()
+        turns.charge("polite", 0.05)
+        turns.read("polite", partial(take, "polite"), later=True)
+        until = time.monotonic() + 5
+        while "polite" not in read and time.monotonic() < until:
+            await asyncio.sleep(0)
+        assert "polite" in read
+        assert len(read) < 5000
+
+    perform(work)
+
+
+def test_steps_of_a_client_stay_in_order() -> None:
+    """What arrives when a rest is over waits behind what arrived before that."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns, done = Turns(presence), list[int]()
+        presence.note("flood")
+        presence.note("other")
+        turns.rest("flood", 0.001)
+        turns.read("flood", partial(done.append, 1))
+        time.sleep(0.02)  # the rest is over, and the loop has not noticed
+        turns.read("flood", partial(done.append, 2))
+        turns.begin("flood", partial(done.append, 3))
+        while turns.waiting:
+            await asyncio.sleep(0.001)
+        assert done.index(1) < done.index(2)
+
+    perform(work)
+
+
+def test_probes_never_rest() -> None:
+    """Not even those of a client that sends errors beside them."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns, done = Turns(presence), list[str]()
+        presence.note("flood")
+        presence.note("other")
+        turns.rest("flood", 1.0)
+        turns.probe("flood", partial(done.append, "probe"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert done == ["probe"]
+
+    perform(work)
+
+
+def test_what_reading_took_is_rested_for() -> None:
+    """A body in a thousand pieces costs the loop more in reading than in the error that it gets."""
+
+    async def work() -> None:
+        presence = Presence()
+        turns = Turns(presence)
+        presence.note("flood")
+        presence.note("other")
+
+        def slowly() -> None:
+            until = time.perf_counter() + 0.02
+            while time.perf_counter() < until:
+                pass
+
+        turns.read("flood", slowly)
+        turns.rest("flood", 0.0)
+        rested = asyncio.get_running_loop().create_future()
+        start = time.monotonic()
+        turns.read("flood", lambda: rested.set_result(time.monotonic()))
+        assert await asyncio.wait_for(rested, 5) - start >= 0.06
+
+    perform(work)

@@ -42,7 +42,7 @@ class Protocol(Parsing):
         self._door = door
         self._patience_s = state.settings.patience_s
         self._used = self._unanswered = False
-        self._unwanted_bytes = 0
+        self._unwanted_bytes, self._arriving = 0, False
         self._refusal: Problem | None = None
         self._told: Told | None = None
         self._served: Any = None  # the request being answered; pipelined ones may wait behind it
@@ -51,7 +51,6 @@ class Protocol(Parsing):
         self._closing = False
         """Whether it is closed when the request that is being read has arrived as a whole."""
         self._head_timer: asyncio.TimerHandle | None = None
-        self._arriving = False
         self._idle_since = time.monotonic()
         self._rest_timer: asyncio.TimerHandle | None = None
         self._keep_alive_timer: asyncio.TimerHandle | None = None
@@ -64,6 +63,7 @@ class Protocol(Parsing):
         super().connection_made(transport)
         self.flow = self._reading = Reading(transport)
         self._client = client_of(peer_address({"client": self.client}))
+        self._source = self._state.reader(self._client)
         self._writes = JoinedWrites(transport)
         self._reader = Reader(
             transport,
@@ -125,7 +125,7 @@ class Protocol(Parsing):
     def _head_complete(self, scope: dict[str, Any]) -> None:
         self._end_head_timer()
         state, context, known, returned = self._state, None, True, False
-        if state.keys.required or state.settings.trusted_proxies:
+        if self._source != self._client:
             context = open_context(scope, state.peers)
             known = context.identify(state.keys)
             self._client = context.permit.client
@@ -152,8 +152,7 @@ class Protocol(Parsing):
         context = context or open_context(scope, state.peers)
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.company.note(self), context.permit
-        permit.alone, permit.among_few = in_use == 1, in_use <= FEW
-        permit.returned = returned
+        permit.alone, permit.among_few, permit.returned = in_use == 1, in_use <= FEW, returned
         self._accept_head()
 
     @property
@@ -216,7 +215,9 @@ class Protocol(Parsing):
                 self._close()
 
     def _message_complete(self) -> None:
-        self._end_rest_timer()
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
         self._waited_s = 0.0
         if self._closing:
             self._close()
@@ -337,11 +338,6 @@ class Protocol(Parsing):
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _end_rest_timer(self) -> None:
-        if self._rest_timer is not None:
-            self._rest_timer.cancel()
-            self._rest_timer = None
-
     def _keep_alive(self) -> None:
         """Begin to wait for the next request. The timer is left to run, and finds out what has happened."""
         if self._keep_alive_timer is None:
@@ -398,3 +394,6 @@ class Protocol(Parsing):
         self.transport.write(response_head(problem.status, headers) + b"\r\n" + bytes(response.body))
         self._close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
+        if self._source == self._client:
+            self._state.presence.note(self._client)
+            self._turns.rest(self._client, REFUSAL_S)

@@ -50,7 +50,7 @@ class Parsing(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._state = state
         self._turns = state.turns
-        self._client = ""
+        self._source = ""
         """Whose turn it is when the next bytes are read: the client of the last request."""
         self._reading: Reading
         self._head = HeadMeter()
@@ -88,13 +88,13 @@ class Parsing(HttpToolsProtocol):
         elif self.idle and data.startswith(_PROBES):
             self._probes = True
             self._hold(data)
-            turns.probe(self._client, self._read)
+            turns.probe(self._source, self._read)
         elif turns.held_bytes + len(data) > _HELD_BY_ALL or self.pipeline:
             self._unparsed += data
             self._parse()
         else:
             self._hold(data)
-            turns.read(self._client, self._read)
+            turns.read(self._source, self._read)
         self._note_unanswered()
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Parsing(HttpToolsProtocol):
         """Leave the bytes that are left to another turn: a one-byte chunk takes two microseconds."""
         left, self._unparsed = self._unparsed, b""
         self._hold(left)
-        self._turns.read(self._client, self._read, later=True)
+        self._turns.read(self._source, self._read, later=True)
 
     def _resume_unless_full(self) -> None:
         """Read on, unless pipelined requests wait or much of a body is buffered and more is to come.

@@ -39,7 +39,7 @@ _PRECISIONS: dict[CohereType, Precision] = {
     "ubinary": "ubinary",
 }
 _NAMES = {"dimensions": "output_dimension", "precision": "embedding_types"}
-_FEWER = "send fewer texts, or ask for fewer `embedding_types`"
+_FEWER = "send fewer texts, or ask for a smaller `output_dimension` or fewer `embedding_types`"
 # Copies of the vectors: those of the batches, and an array of them.
 _COPIES = 2
 

@@ -24,6 +24,7 @@ from service.tasks.prompts import choose_prompt
 from service.tasks.results import Expected, Item
 
 _FEWER = "send fewer texts, or set the parameter `dimensions`"
+_NAMES = {name: f"parameters.{name}" for name in ("dimensions", "normalize", "prompt_name")}
 # Copies of the vectors: those of the batches, and an array of them.
 _COPIES = 2
 _ITEM_BYTES = 4  # of an FP32
@@ -39,6 +40,7 @@ async def infer(request: Request) -> Response:
     body = await read_inference(request, engine.name)
     parsed: ParsedRequest[Any] = ParsedRequest(body, "json", "float32", len(body.inputs))
     exchange = Exchange.open(request, parsed)
+    exchange.names, exchange.cutting = _NAMES, 'leave out the parameter "truncate": false'
     return await exchange.in_time(_infer(exchange, body))
 
 

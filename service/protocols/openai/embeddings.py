@@ -30,7 +30,6 @@ from service.tasks.prompts import choose_prompt, find_prompt, role_of
 from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
-_FEWER = "send fewer inputs, or ask for fewer `dimensions`"
 _JOIN = "join some of them, or send the text to /encode with `chunks`"
 ITEM_BYTES = 64
 """Of an item in JSON, with its punctuation: the names of its fields, and its index."""
@@ -104,7 +103,7 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         expected = Expected(plan.shapes(encoding), column_bytes=ITEM_BYTES)
         return View(plan.want(encoding), {"index": index}, expected, precision=plan.precision)
 
-    response = await exchange.answer(style, await exchange.plan(style, encodings, view), _FEWER)
+    response = await exchange.answer(style, await exchange.plan(style, encodings, view), _fewer(exchange))
     return _count_truncated(response, encodings)
 
 
@@ -169,8 +168,12 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     style = exchange.style(precision=plan.precision)
     bare = View(view.want, {}, size, precision=plan.precision)
     planned = await exchange.plan(style, encodings, lambda *_: bare)
-    response = await exchange.answer(style, planned, _FEWER)
+    response = await exchange.answer(style, planned, _fewer(exchange))
     return _count_truncated(response, encodings)
+
+
+def _fewer(exchange: Exchange) -> str:
+    return f"send fewer inputs, or ask for fewer `{exchange.name('dimensions')}`"
 
 
 def no_tokens(error: NoTokens, field: str, part: str, parts: str) -> Problem:

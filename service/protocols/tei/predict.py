@@ -111,9 +111,10 @@ async def _predict(exchange: Exchange, body: TeiPredictRequest) -> Response:
         return item.columns[column]
 
     exchange.value, exchange.alone = value, alone
-    response = await label(exchange, body.inputs.inputs, body.truncation, head, labelling)
-    texts = (text if isinstance(text, str) else "".join(text) for text in body.inputs.inputs)
-    return add_headers(response, exchange, sum(map(len, texts)))
+    texts, fewer = body.inputs.inputs, "parameters.top_k"
+    response = await label(exchange, texts, body.truncation, head, labelling, fewer=fewer)
+    joined = (text if isinstance(text, str) else "".join(text) for text in texts)
+    return add_headers(response, exchange, sum(map(len, joined)))
 
 
 def _labelling(exchange: Exchange, head: HeadInfo, body: TeiPredictRequest) -> Labelling:

@@ -61,7 +61,7 @@ async def _rerank(exchange: Exchange, body: TeiRerankRequest) -> Response:
             option="model",
             kind="unsupported",
         )
-    exchange.value, exchange.names = _rank, {"return_texts": "return_text"}
+    exchange.value, exchange.names = _rank, {"return_texts": "return_text", "top_n": ""}
     options = RankOptions(
         body.query,
         body.texts,

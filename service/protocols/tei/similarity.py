@@ -16,6 +16,12 @@ from service.protocols.tei.headers import add_headers
 from service.tasks.compare import CompareOptions
 from service.tasks.results import Item
 
+_NAMES = {
+    "texts": "inputs.sentences",
+    "source": "inputs.source_sentence",
+    "prompt_name": "parameters.prompt_name",
+}
+
 
 class Sentences(Fields):
     """A sentence, and those that it is compared with."""
@@ -59,7 +65,7 @@ async def similarity(request: Request) -> Response:
 
 async def _similarity(exchange: Exchange, body: TeiSimilarityRequest) -> Response:
     inputs, options = body.inputs, body.parameters
-    exchange.value = _similarities
+    exchange.value, exchange.names = _similarities, _NAMES
     asked = CompareOptions(
         inputs.sentences,
         inputs.source_sentence,
