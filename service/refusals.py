@@ -34,14 +34,19 @@ class Told(NamedTuple):
     at: float
     """When it was told, in `time.monotonic` seconds."""
     retry: Retry
+    patient: bool = True
+    """Whether it has not asked again before that."""
 
     def waits(self, now: float) -> bool:
         """Whether it should still wait."""
         return now < self.at + self.retry.seconds
 
     def returns(self, now: float) -> bool:
-        """Whether what comes now comes when it was told to; some clients round what they were told."""
-        return not self.waits(now) and not self.over(now)
+        """Whether what comes now comes when it was told to; some clients round what they were told.
+
+        One that has asked again meanwhile did not wait: a flood would fill the queue with what it repeats.
+        """
+        return self.patient and not self.waits(now) and not self.over(now)
 
     def over(self, now: float) -> bool:
         """Whether it has not come back in time."""

@@ -22,6 +22,13 @@ def test_a_client_returns_when_it_was_told_to() -> None:
     assert one.over(110.0)
 
 
+def test_who_asks_again_before_its_time_does_not_return() -> None:
+    """A flood that repeats its requests at once would fill the queue with them."""
+    one = Told("a", 100.0, Retry(1.5, 4))._replace(patient=False)
+    assert one.waits(101.4)
+    assert not one.returns(101.5)
+
+
 def test_a_client_whose_connection_was_closed_is_recognized_once_for_each_refusal() -> None:
     """When its time has come: what another client was told, or what is over, is no reason."""
     absent = Absent()

@@ -212,6 +212,8 @@ def _judge_error(answer: Answer, attack: Attack, identifiers: list[bytes]) -> It
     is_json = answer.headers.get(b"content-type") == [b"application/json"]
     if is_json and _TEI.match(attack.parts[0]):
         yield from _judge_tei_error(answer)
+    elif is_json and attack.parts[0].partition(b" ")[2].startswith(b"/api/"):
+        yield from _judge_ollama_error(answer)
     elif is_json and _INFERENCE.match(attack.parts[0]):
         yield from _judge_inference_error(answer)
     elif is_json and _OPENAI.match(attack.parts[0]):
@@ -226,6 +228,12 @@ def _judge_tei_error(answer: Answer) -> Iterable[str]:
     whole = _TITLES if document.get("error_type") != "Empty" else _EMPTY
     if document.keys() != {"error", "error_type"} or not whole.search(document["error"]):
         yield f"not an error of text-embeddings-inference: {answer.body[:300]!r}"
+
+
+def _judge_ollama_error(answer: Answer) -> Iterable[str]:
+    document = json.loads(answer.body)
+    if document.keys() != {"error"} or not document["error"]:
+        yield f"not an error of Ollama: {answer.body[:300]!r}"
 
 
 def _judge_inference_error(answer: Answer) -> Iterable[str]:

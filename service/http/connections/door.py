@@ -90,7 +90,9 @@ class Door:
         refusal = self._state.refusal(client, size, returned=told is not None and told.returns(now))
         if refusal is None:
             return None
-        if told is None or not told.waits(now):
+        if told is not None and told.waits(now):
+            told = told._replace(patient=False)
+        else:
             told = Told(client, now, refusal.retry())
         return _write(endpoint, refusal, told, now, request_id(given).encode())
 
