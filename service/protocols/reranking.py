@@ -202,8 +202,8 @@ class _Answer:
         """Reserve memory for the largest items, whose bounds are given; raises the 413 and the 429."""
         self.size = bound_largest(self.style, sizes, self.count)
         options, name = self._options, self._exchange.name
-        ways = [f"lower `{name('top_n')}`"] if name("top_n") else []
-        ways += [f"send fewer `{name('texts')}`", "send shorter ones"]
+        ways = [f"lower `{name('top_n')}`" if name("top_n") else "send shorter texts"]
+        ways += [f"send fewer `{name('texts')}`"]
         ways += [f"leave out `{name('return_texts')}`"] if options.return_texts else []
         if options.attend is not None:
             ways += smaller_maps(options.attend, self._exchange)
