@@ -272,7 +272,7 @@ def test_limits_hold_before_anything_runs(rankers: Service) -> None:
     )
     repeated = post(rankers, {"query": "a" * 10_000, "texts": ["b"] * 256}, "/rerank")
     detail = assert_problem(repeated, 413, "body-too-large", field="query")["detail"]
-    assert "shorten the query, or send fewer inputs" in detail
+    assert "shorten the query, or send fewer texts" in detail
     body = {"query": QUERY, "texts": ["the man " * 30] * 40, "attention": {}}
     large = assert_problem(post(rankers, body, "/rerank"), 413, "response-too-large")
     assert "lower `top_n`" in large["detail"]
