@@ -1,11 +1,6 @@
 """The routes of Cohere; Jina and Voyage share `/v1/rerank`."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from pydantic import BaseModel
-
-from service.endpoints import Endpoint, Handler
+from service.endpoints import Contract
 from service.protocols.cohere.embed import CohereEmbedRequest, CohereVectors, embed_v1, embed_v2
 from service.protocols.cohere.rerank import CohereRanking, CohereRerankRequest, rerank
 from service.protocols.cohere.tokens import (
@@ -38,39 +33,22 @@ _RERANK = {
 }
 
 
-def _endpoint(
-    path: str,
-    handler: Handler,
-    summary: str,
-    request: type[BaseModel],
-    response: type[BaseModel],
-    examples: Mapping[str, Any],
-) -> Endpoint:
-    return Endpoint(
-        path,
-        handler,
-        ("POST",),
-        summary=summary,
-        request=request,
-        examples=examples,
-        responses={200: {"model": response}},
-        guarded=True,
-        render_error=render_error,
-        error_document=OpenAIError,
-        error_status=error_status,
-        protocol="cohere",
-    )
-
-
+_COHERE = Contract("cohere", render_error, OpenAIError, error_status)
 _RANKED = "Documents ranked by how well they match a query"
 
 ENDPOINTS = (
-    _endpoint("/v1/embed", embed_v1, "Vectors of texts", CohereEmbedRequest, CohereVectors, _EMBED),
-    _endpoint("/v2/embed", embed_v2, "Vectors of texts, by type", CohereEmbedRequest, CohereVectors, _EMBED),
-    _endpoint("/v1/rerank", rerank, f"{_RANKED} (Jina, Voyage)", CohereRerankRequest, CohereRanking, _RERANK),
-    _endpoint("/v2/rerank", rerank, _RANKED, CohereRerankRequest, CohereRanking, _RERANK),
-    _endpoint("/v1/tokenize", tokenize, "Tokens of a text", CohereTokenizeRequest, CohereTokens, _TOKENIZE),
-    _endpoint(
+    _COHERE.inference("/v1/embed", embed_v1, "Vectors of texts", CohereEmbedRequest, CohereVectors, _EMBED),
+    _COHERE.inference(
+        "/v2/embed", embed_v2, "Vectors of texts, by type", CohereEmbedRequest, CohereVectors, _EMBED
+    ),
+    _COHERE.inference(
+        "/v1/rerank", rerank, f"{_RANKED} (Jina, Voyage)", CohereRerankRequest, CohereRanking, _RERANK
+    ),
+    _COHERE.inference("/v2/rerank", rerank, _RANKED, CohereRerankRequest, CohereRanking, _RERANK),
+    _COHERE.inference(
+        "/v1/tokenize", tokenize, "Tokens of a text", CohereTokenizeRequest, CohereTokens, _TOKENIZE
+    ),
+    _COHERE.inference(
         "/v1/detokenize",
         detokenize,
         "Text of token ids",

@@ -1,8 +1,6 @@
 """The routes of the Open Inference Protocol. Of two that match one path, the first one is meant."""
 
-from typing import Any
-
-from service.endpoints import Endpoint, Handler
+from service.endpoints import Contract
 from service.protocols.oip import models
 from service.protocols.oip.body import HEADER_LENGTH
 from service.protocols.oip.errors import InferenceError, error_status, render_error
@@ -50,56 +48,7 @@ _OCTETS = (
 )
 
 
-def _infer(path: str) -> Endpoint:
-    return Endpoint(
-        path,
-        infer,
-        ("POST",),
-        summary="Vectors of texts",
-        request=InferenceRequest,
-        examples=_EXAMPLES,
-        responses={200: {"model": InferenceResponse}},
-        guarded=True,
-        render_error=render_error,
-        error_document=InferenceError,
-        error_status=error_status,
-        protocol="oip",
-        route="/v2/models/infer",
-        headers=(_HEADER,),
-        octets=_OCTETS,
-    )
-
-
-def _operation(
-    path: str,
-    handler: Handler,
-    summary: str | None,
-    *problems: str,
-    methods: tuple[str, ...] = ("GET",),
-    other_methods: Handler | None = None,
-    route: str | None = None,
-    response: Any = None,
-) -> Endpoint:
-    """Describe a route that needs a key if it has the problem of a missing one."""
-    known = () if summary is None else (200,)
-    return Endpoint(
-        path,
-        handler,
-        methods,
-        other_methods,
-        summary=summary,
-        responses={} if response is None else {200: {"model": response}},
-        guarded="unauthorized" in problems,
-        problems=frozenset(problems),
-        statuses=(*known, 405, *sorted({int(error_status(kind)) for kind in problems})),
-        render_error=render_error,
-        error_document=InferenceError,
-        error_status=error_status,
-        protocol="oip",
-        route=route,
-    )
-
-
+_OIP = Contract("oip", render_error, InferenceError, error_status)
 _NOT_SERVED = (
     f"{_MODEL}/config",
     f"{_MODEL}/stats",
@@ -119,13 +68,15 @@ _READS = ("malformed-json", "invalid-request", "body-too-large", "request-timeou
 _FINDS = (*_LISTS, "model-not-found")
 
 ENDPOINTS = (
-    _operation("/v2", models.server, "The server", "unauthorized", response=ServerMetadata),
-    _operation("/v2/health/live", models.live, "Is the process alive? As /livez.", response=Live),
-    _operation(
+    _OIP.operation("/v2", models.server, "The server", "unauthorized", response=ServerMetadata),
+    _OIP.operation("/v2/health/live", models.live, "Is the process alive? As /livez.", response=Live),
+    _OIP.operation(
         "/v2/health/ready", models.ready, "Is the service ready? As /readyz.", "not-ready", response=Ready
     ),
-    _operation("/v2/models", models.models, "The names of the served models", *_LISTS, response=ModelNames),
-    _operation(
+    _OIP.operation(
+        "/v2/models", models.models, "The names of the served models", *_LISTS, response=ModelNames
+    ),
+    _OIP.operation(
         "/v2/repository/index",
         models.index,
         "The served models and their state",
@@ -135,23 +86,35 @@ ENDPOINTS = (
         response=Index,
     ),
     *(
-        _operation(
+        _OIP.operation(
             path, models.not_served, None, "unauthorized", "not-found", methods=("GET", "POST"), route="/v2"
         )
         for path in _NOT_SERVED
     ),
-    _infer(f"{_VERSION}/infer"),
-    _infer(f"{_MODEL}/infer"),
-    _operation(
+    *(
+        _OIP.inference(
+            f"{path}/infer",
+            infer,
+            "Vectors of texts",
+            InferenceRequest,
+            InferenceResponse,
+            _EXAMPLES,
+            route="/v2/models/infer",
+            headers=(_HEADER,),
+            octets=_OCTETS,
+        )
+        for path in (_VERSION, _MODEL)
+    ),
+    _OIP.operation(
         f"{_VERSION}/ready",
         models.model_ready,
         "Is this version of a model ready?",
         *_FINDS,
         response=ModelReady,
     ),
-    _operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS, response=ModelReady),
-    _operation(_VERSION, models.model_metadata, "A version of a model", *_FINDS, response=ModelMetadata),
-    _operation(
+    _OIP.operation(f"{_MODEL}/ready", models.model_ready, "Is a model ready?", *_FINDS, response=ModelReady),
+    _OIP.operation(_VERSION, models.model_metadata, "A version of a model", *_FINDS, response=ModelMetadata),
+    _OIP.operation(
         _MODEL,
         models.model_metadata,
         "A model: its inputs and outputs",
@@ -159,7 +122,7 @@ ENDPOINTS = (
         other_methods=models.wrong_method_of_model,
         response=ModelMetadata,
     ),
-    _operation(
+    _OIP.operation(
         "/v2/{call:path}",
         models.unknown,
         None,

@@ -1,10 +1,6 @@
 """The routes of Ollama."""
 
-from typing import Any
-
-from pydantic import BaseModel
-
-from service.endpoints import Endpoint, Handler
+from service.endpoints import Contract
 from service.protocols.ollama import models
 from service.protocols.ollama.embed import (
     OllamaEmbeddingsRequest,
@@ -30,65 +26,22 @@ _EMBEDDINGS = {
 }
 
 
-def _inference(
-    path: str,
-    handler: Handler,
-    summary: str,
-    request: type[BaseModel],
-    response: type[BaseModel],
-    examples: dict[str, Any],
-) -> Endpoint:
-    return Endpoint(
-        path,
-        handler,
-        ("POST",),
-        summary=summary,
-        request=request,
-        examples=examples,
-        responses={200: {"model": response}},
-        guarded=True,
-        render_error=render_error,
-        error_document=OllamaError,
-        error_status=error_status,
-        protocol="ollama",
-    )
-
-
-def _operation(
-    path: str,
-    handler: Handler,
-    summary: str | None,
-    *problems: str,
-    method: str = "GET",
-    response: type[BaseModel] | None = None,
-) -> Endpoint:
-    """Describe a route that answers without running a model, and needs a key."""
-    problems = ("unauthorized", *problems)
-    known = () if summary is None else (200,)
-    return Endpoint(
-        path,
-        handler,
-        (method,),
-        summary=summary,
-        responses={} if response is None else {200: {"model": response}},
-        guarded=True,
-        problems=frozenset(problems),
-        statuses=(*known, 405, *sorted({int(error_status(kind)) for kind in problems})),
-        render_error=render_error,
-        error_document=OllamaError,
-        error_status=error_status,
-        protocol="ollama",
-    )
-
-
+_OLLAMA = Contract("ollama", render_error, OllamaError, error_status)
 _READS = (
-    *("malformed-json", "invalid-request", "model-not-found", "request-timeout", "body-too-large"),
+    *(
+        "unauthorized",
+        "malformed-json",
+        "invalid-request",
+        "model-not-found",
+        "request-timeout",
+        "body-too-large",
+    ),
     *("unsupported-media-type", "overloaded", "not-ready"),
 )
 
 ENDPOINTS = (
-    _inference("/api/embed", embed, "Vectors of texts", OllamaEmbedRequest, OllamaVectors, _EMBED),
-    _inference(
+    _OLLAMA.inference("/api/embed", embed, "Vectors of texts", OllamaEmbedRequest, OllamaVectors, _EMBED),
+    _OLLAMA.inference(
         "/api/embeddings",
         embeddings,
         "Vector of a text",
@@ -96,22 +49,36 @@ ENDPOINTS = (
         OllamaVector,
         _EMBEDDINGS,
     ),
-    _operation("/api/tags", models.tags, "The served models", "not-ready", response=models.OllamaTags),
-    _operation(
-        "/api/ps", models.processes, "The loaded models", "not-ready", response=models.OllamaProcesses
+    _OLLAMA.operation(
+        "/api/tags", models.tags, "The served models", "unauthorized", "not-ready", response=models.OllamaTags
     ),
-    _operation("/api/version", models.version, "The version", response=models.OllamaVersion),
-    _operation(
-        "/api/show", models.show, "A served model", *_READS, method="POST", response=models.OllamaModelCard
+    _OLLAMA.operation(
+        "/api/ps",
+        models.processes,
+        "The loaded models",
+        "unauthorized",
+        "not-ready",
+        response=models.OllamaProcesses,
     ),
-    _operation(
+    _OLLAMA.operation(
+        "/api/version", models.version, "The version", "unauthorized", response=models.OllamaVersion
+    ),
+    _OLLAMA.operation(
+        "/api/show",
+        models.show,
+        "A served model",
+        *_READS,
+        methods=("POST",),
+        response=models.OllamaModelCard,
+    ),
+    _OLLAMA.operation(
         "/api/pull",
         models.pull,
         "Is a model served?",
         *_READS,
-        method="POST",
+        methods=("POST",),
         response=models.OllamaStatus,
     ),
-    _operation("/api/generate", models.generate, None, *_READS, "unsupported", method="POST"),
-    _operation("/api/chat", models.chat, None, *_READS, "unsupported", method="POST"),
+    _OLLAMA.operation("/api/generate", models.generate, None, *_READS, "unsupported", methods=("POST",)),
+    _OLLAMA.operation("/api/chat", models.chat, None, *_READS, "unsupported", methods=("POST",)),
 )

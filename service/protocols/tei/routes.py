@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from service.endpoints import Endpoint, Handler
+from service.endpoints import Contract, Endpoint, Handler
 from service.protocols import operations
 from service.protocols.tei.embed import (
     EmbedAllRequest,
@@ -27,6 +27,9 @@ from service.protocols.tei.tokens import TeiDecodeRequest, TeiToken, TeiTokenize
 PREFIX = "/tei"
 
 
+_TEI = Contract("tei", render_error, TeiError, error_status)
+
+
 def _endpoint(
     path: str,
     handler: Handler,
@@ -35,21 +38,8 @@ def _endpoint(
     response: Any,
     route: str | None = None,
 ) -> Endpoint:
-    return Endpoint(
-        path,
-        handler,
-        ("POST",),
-        summary=summary,
-        request=request,
-        examples=EXAMPLES.get(path.removeprefix(PREFIX), {}),
-        responses={200: {"model": response}},
-        guarded=True,
-        render_error=render_error,
-        error_document=TeiError,
-        error_status=error_status,
-        protocol="tei",
-        route=route,
-    )
+    examples = EXAMPLES.get(path.removeprefix(PREFIX), {})
+    return _TEI.inference(path, handler, summary, request, response, examples, route=route)
 
 
 _Route = tuple[str, Handler, str, type[BaseModel], Any]
