@@ -150,11 +150,12 @@ class ServiceState:
         self._unanswered += change
         self.column.own[IN_FLIGHT] = self._unanswered
 
-    def reader(self, client: str) -> str:
-        """Return who is charged for reading what comes from an address, whose client this is.
+    def charged_for_reading(self, client: str) -> str:
+        """Return who is charged for reading what arrives from an address, whose client this is.
 
-        Where clients may share connections or addresses, it is not known before its head is read whose
-        request comes next. So that none waits for the rest of another, no client is charged, and none rests.
+        Where clients may share connections or addresses, it is not known whose request comes next until its
+        head is read. So all connections from the address are charged together, and reading never rests: no
+        client waits for another's rest.
         """
         shared = self.keys.required or self.settings.trusted_proxies
         return f"connections of {client}" if shared else client

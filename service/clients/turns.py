@@ -153,7 +153,8 @@ class Turns:
         """Record that a request has been served, and how long it took on the event loop."""
         if not served.queued:
             self.rest(served.client, seconds)
-        self._client(served.client).read_s = 0.0
+        else:
+            self._client(served.client).read_s = 0.0
         self._served -= 1
         self._request_s += (seconds - self._request_s) * (_WEIGHT if self._request_s else 1.0)
 

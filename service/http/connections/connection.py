@@ -63,7 +63,7 @@ class Protocol(Parsing):
         super().connection_made(transport)
         self.flow = self._reading = Reading(transport)
         self._client = client_of(peer_address({"client": self.client}))
-        self._source = self._state.reader(self._client)
+        self._source = self._state.charged_for_reading(self._client)
         self._writes = JoinedWrites(transport)
         self._reader = Reader(
             transport,

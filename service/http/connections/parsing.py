@@ -51,6 +51,7 @@ class Parsing(HttpToolsProtocol):
         self._state = state
         self._turns = state.turns
         self._source = ""
+        """Who is charged for reading."""
         """Whose turn it is when the next bytes are read: the client of the last request."""
         self._reading: Reading
         self._head = HeadMeter()
