@@ -179,31 +179,28 @@ class Endpoints:
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints)
 
-    def find(self, path: str, method: str) -> Endpoint | None:
-        """Find the endpoint of a request; a path may have one for POST and one for other methods."""
+    def find(self, path: str, method: str) -> tuple[Endpoint | None, dict[str, str]]:
+        """Find the endpoint of a request, and the parameters in its path; None where there is none.
+
+        A path may have one endpoint for POST and one for other methods.
+        """
         if method == "POST" and (endpoint := self._inference.get(path)) is not None:
-            return endpoint
+            return endpoint, {}
         if (endpoint := self._by_path.get(path)) is not None:
-            return endpoint
-        matched = self._match(path)
-        return None if matched is None else matched[0]
+            return endpoint, {}
+        return self._match(path)
 
-    def parameters(self, path: str) -> dict[str, str]:
-        """Return the parameters in a path that `find` finds an endpoint with parameters for."""
-        matched = self._match(path)
-        return {} if matched is None else matched[1]
-
-    def _match(self, path: str) -> tuple[Endpoint, dict[str, str]] | None:
+    def _match(self, path: str) -> tuple[Endpoint | None, dict[str, str]]:
         for pattern in self._patterns:
             if found := pattern.match(path):
                 return pattern.endpoint, found.groupdict()
-        return None
+        return None, {}
 
     def methods(self, path: str) -> tuple[str, ...]:
         """Return the methods that a path supports."""
         exact = tuple(m for endpoint in self if endpoint.path == path for m in endpoint.methods)
-        matched = None if exact else self._match(path)
-        return exact if matched is None else matched[0].methods
+        matched, _ = self._match(path)
+        return exact if exact or matched is None else matched.methods
 
     @property
     def inference_labels(self) -> tuple[str, ...]:

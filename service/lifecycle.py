@@ -193,12 +193,17 @@ class ServiceState:
         if self._unready:
             raise self._unready_problem(self._unready_retry())
 
-    def check_room(self, permit: Permit) -> None:
-        """Raise the 429 for a request of this size if no model has room for it."""
-        refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
-        if refusal is not None:
-            permit.retry = refusal.retry()
-            raise refusal.problem(permit.retry)
+    def admit(self, permit: Permit, *, queued: bool = True) -> None:
+        """Raise the 429 for a request of this size that there is no memory for, before its body is read.
+
+        If it will be `queued` and was not admitted when its head arrived, also if no model has room for it.
+        """
+        self.memory.check_room(permit, permit.body_bytes)
+        if queued and not permit.admitted:
+            refusal = self._overload.full(permit.client, permit.body_bytes, returned=permit.returned)
+            if refusal is not None:
+                permit.retry = refusal.retry()
+                raise refusal.problem(permit.retry)
 
     @property
     def may_refuse(self) -> bool:

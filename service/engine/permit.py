@@ -26,6 +26,8 @@ class Permit:
     """Size of its response, if large."""
     body_dropped: bool = False
     """Whether part of its body was dropped for lack of memory."""
+    admitted: bool = False
+    """Whether a queue had room for it when its head arrived."""
     alone: bool = False
     """Whether its connection has been the only one in use of late."""
     among_few: bool = False

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from model.contract import Encoding, Output
 from model.errors import ModelError
-from service.engine.engine import Arrivals, Result
+from service.engine.engine import Arrivals
 from service.http.negotiation import FORMATS, is_short
 from service.http.request_context import RequestContext
 from service.http.streaming_response import StreamedResponse, WholeResponse
@@ -69,11 +69,6 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self.stages = self.context.record.stages
-
-    def computed(self, result: Result) -> None:
-        """Record how long the outputs took."""
-        self.stages.begin("compute", self.stages.begun["queue"] + result.queue_s)
-        self.stages |= {"queue": result.queue_s, "compute": result.compute_s}
 
     async def deliver(self, items: Iterable[Item]) -> Response:
         """Build the response when everything is available; the items may be made in a thread."""

@@ -4,13 +4,12 @@ import asyncio
 import logging
 import time
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.endpoints import Endpoints
 from service.engine.admission import Retry
 from service.http.connections.open_files import is_shortage
-from service.http.request_context import RequestContext, context_of, open_context
+from service.http.request_context import RequestContext, open_context
 from service.lifecycle import ServiceState
 from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
 from service.refusals import retry_after
@@ -36,18 +35,6 @@ def is_panic(error: BaseException) -> bool:
     return not isinstance(error, (Exception, *_CONTROL))
 
 
-def authorize(request: Request) -> None:
-    """Raise the 401 for a missing or wrong key; record which key was used."""
-    state: ServiceState = request.app.state.service
-    context = context_of(request.scope)
-    if not context.identify(state.keys):
-        assert context.unauthorized is not None  # noqa: S101 - that is what it means
-        raise context.unauthorized
-    if context.key is not None:
-        context.record.key = context.key
-        state.metrics.key_used(context.key)
-
-
 def _internal_error(error: Exception, identifier: str) -> Problem:
     """Log an internal error; returns the problem to answer the request with."""
     if is_shortage(error):
@@ -62,20 +49,21 @@ def _internal_error(error: Exception, identifier: str) -> Problem:
 
 
 class RequestMiddleware:
-    """The outermost of our ASGI middleware."""
+    """The outermost ASGI application: `app` answers requests, and `other` handles start and end."""
 
-    def __init__(self, app: ASGIApp, state: ServiceState, endpoints: Endpoints) -> None:
+    def __init__(self, app: ASGIApp, state: ServiceState, *, other: ASGIApp) -> None:
         self.app = app
         self.state = state
-        self.endpoints = endpoints
+        self.other = other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self.other(scope, receive, send)
             return
         context = open_context(scope, self.state.peers)
-        context.path, context.endpoint = scope["path"], self.endpoints.find(scope["path"], scope["method"])
+        context.path = scope["path"]
+        context.endpoint, scope["path_params"] = self.state.endpoints.find(scope["path"], scope["method"])
         receive, send = counted(context.record, receive, send, bodiless=scope["method"] == "HEAD")
         if not context.inference:
             if scope["method"] == "HEAD":

@@ -1,10 +1,9 @@
 """Reads and validates a request's body; the order of the refusals is part of the API.
 
-503 not ready, 415 content type, 406 accept, 413 body, 429 by the body's size, 400 not JSON, 422 not valid.
+415 content type, 406 accept, 413 body, 429 by the body's size, 400 not JSON, 422 not valid.
 """
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -17,7 +16,7 @@ from werkzeug.http import parse_options_header
 from service.echo import cut
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
 from service.http.negotiation import FORMATS, choose_format, read_array_type
-from service.http.request_context import Body, context_of
+from service.http.request_context import Body, RequestContext
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
 from service.problems import Problem, from_validation_error
@@ -38,8 +37,6 @@ SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
 # A longer Content-Type is not parsed: its only meaningful parameter is short.
 _MAX_TYPE_CHARACTERS = 200
-# Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
-_MAX_DIGITS = 18
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
 
 
@@ -64,14 +61,14 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     Raises Problem, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
+    context: RequestContext = request.state.context
     formats: tuple[Format, ...] = getattr(schema, "formats", tuple(FORMATS))
     most_numbers = getattr(schema, "most_numbers", state.settings.max_inputs)
-    context = context_of(request.scope)
     way_out = getattr(schema, "fewer_values", SPLIT)
     body = context.body or await read_body(request, formats, most_numbers, way_out)
     listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
     raw, count = _count(body, state.settings, listed, most_numbers)
-    chosen = choose_format(request, formats)
+    chosen = context.format or choose_format(request, formats)
     dtype = read_array_type(request, chosen, formats)
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
@@ -100,14 +97,12 @@ async def read_body(
     For routes where the body says which schema it has: `formats` and `most_numbers` are the most that any of
     them has. Raises as `read_request` does, but for what a schema says.
     """
-    state: ServiceState = request.app.state.service
-    state.check_ready()
     _check_content(request)
-    choose_format(request, formats)
+    context: RequestContext = request.state.context
+    context.format = choose_format(request, formats)
     content = await receive_body(request)
-    body = await parse_body(request, content, most_numbers, way_out=way_out)
-    context_of(request.scope).body = body
-    return body
+    context.body = await parse_body(request, content, most_numbers, way_out=way_out)
+    return context.body
 
 
 async def receive_body(request: Request, *, queued: bool = True) -> bytes:
@@ -116,14 +111,30 @@ async def receive_body(request: Request, *, queued: bool = True) -> bytes:
     Raises the 413, the 429 by its size, and the 408, or ClientDisconnect if the client disconnects first.
     """
     state: ServiceState = request.app.state.service
-    permit = context_of(request.scope).permit
-    permit.body_bytes = _declared_size(request, state.settings)
-    state.memory.check_room(permit, permit.body_bytes)
-    if queued:
-        state.check_room(permit)
-    content = await _receive(request, state.settings)
-    permit.body_bytes = len(content)
-    return content
+    context: RequestContext = request.state.context
+    permit, limit, patience_s = context.permit, state.settings.max_body_bytes, state.settings.patience_s
+    declared = request.headers.get("content-length", "0")
+    permit.body_bytes = int(declared) if declared.isdigit() else 0
+    if permit.body_bytes > limit:
+        raise too_large(permit.body_bytes, limit)
+    state.admit(permit, queued=queued)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(patience_s):
+            async for chunk in request.stream():
+                state.memory.check_arrived(permit)
+                body += chunk
+                if len(body) > limit:
+                    raise too_large(len(body), limit)
+    except TimeoutError:
+        raise Problem(
+            "request-timeout",
+            f"The body did not arrive within {patience_s:g} s.",
+            headers={"Connection": "close"},
+            members={"limit": patience_s},
+        ) from None
+    permit.body_bytes = len(body)
+    return bytes(body)
 
 
 async def parse_body(
@@ -139,10 +150,11 @@ async def parse_body(
     about more. The memory of its parsed form, `transient`, is charged. Raises the 400, the 422 and the 429.
     """
     state: ServiceState = request.app.state.service
+    context: RequestContext = request.state.context
     # Small bodies are parsed without an await, so only one exists in parsed form at a time: not charged.
     transient = PARSED * len(content) if PARSED * len(content) > SMALL_BYTES else 0
     if transient:
-        state.memory.take(context_of(request.scope).permit, transient)
+        state.memory.take(context.permit, transient)
     max_values = most_values + _VALUES_PER_INPUT * state.settings.max_inputs + _MAX_FIELDS
     most = max(MAX_INDICES, state.settings.max_inputs, most_numbers)
     try:
@@ -158,22 +170,6 @@ async def parse_body(
             members={"field": "body", "limit": max_values, "actual": error.actual},
         ) from None
     return Body(parsed.value, parsed.lengths, transient)
-
-
-def deadline(request: Request) -> float:
-    """Return the seconds that the client's header gives this request; infinity without one."""
-    header = request.headers.get("x-request-timeout-ms")
-    if header is None:
-        return math.inf
-    digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
-    if not (digits and int(header) > 0):
-        raise Problem(
-            "invalid-request",
-            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with at "
-            f"most {_MAX_DIGITS} digits.",
-            members={"field": "X-Request-Timeout-Ms", "actual": header},
-        )
-    return int(header) / 1000
 
 
 def _check_content(request: Request) -> None:
@@ -200,36 +196,6 @@ def _is_json(content_type: str) -> bool:
     media_type, parameters = parse_options_header(content_type)
     charset = parameters.get("charset", "utf-8").lower()
     return media_type.lower() == "application/json" and charset in _UTF_8
-
-
-def _declared_size(request: Request, settings: Settings) -> int:
-    """Read Content-Length, 0 if absent; raises the 413."""
-    declared = request.headers.get("content-length", "0")
-    size = int(declared) if declared.isdigit() else 0
-    if size > settings.max_body_bytes:
-        raise too_large(size, settings.max_body_bytes)
-    return size
-
-
-async def _receive(request: Request, settings: Settings) -> bytes:
-    limit = settings.max_body_bytes
-    memory, permit = request.app.state.service.memory, context_of(request.scope).permit
-    body = bytearray()
-    try:
-        async with asyncio.timeout(settings.patience_s):
-            async for chunk in request.stream():
-                memory.check_arrived(permit)
-                body += chunk
-                if len(body) > limit:
-                    raise too_large(len(body), limit)
-    except TimeoutError:
-        raise Problem(
-            "request-timeout",
-            f"The body did not arrive within {settings.patience_s:g} s.",
-            headers={"Connection": "close"},
-            members={"limit": settings.patience_s},
-        ) from None
-    return bytes(body)
 
 
 def too_large(actual: int, limit: int) -> Problem:

@@ -13,14 +13,15 @@ from starlette.responses import Response
 
 from service.clients.addresses import Peers, client_of, peer_address
 from service.clients.keys import Keys
-from service.endpoints import Endpoint, ErrorRenderer
+from service.endpoints import Endpoint
 from service.engine.permit import Permit
 from service.problems import Problem
+from service.replies.style import Format
 from service.telemetry.request_record import RequestRecord
 from service.telemetry.trace_context import read_traceparent
 
-# The key of the context in the ASGI scope's `state`.
-_KEY = "headlight"
+# The key of the context in the ASGI scope's `state`: for handlers it is `request.state.context`.
+_KEY = "context"
 _SANE_ID = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
 _NUMBERS = itertools.count(1)
 
@@ -71,10 +72,10 @@ class RequestContext:
     """Whether the client has disconnected, which cancels the task."""
     cut_off: bool = False
     """Whether the connection was closed because the client did not read the response."""
+    format: Format | None = None
+    """Of its response, once chosen."""
     body: Body | None = None
     """Its body, if that was read before its schema was known."""
-    render_error: ErrorRenderer | None = None
-    """How its errors are written, if its body says so."""
 
     @property
     def request_id(self) -> str:
@@ -103,9 +104,7 @@ class RequestContext:
 
     def error(self, problem: Problem) -> Response:
         """Build the error response, in the endpoint's format."""
-        render = self.render_error
-        if render is None:
-            render = Problem.response if self.endpoint is None else self.endpoint.render_error
+        render = Problem.response if self.endpoint is None else self.endpoint.render_error
         return render(problem, self.path, self.request_id)
 
 

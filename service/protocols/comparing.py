@@ -27,7 +27,7 @@ async def compare(exchange: Exchange, options: CompareOptions) -> Response:
     exchange.reserve_arrays((len(every), plan.sentence_size), copies=_COPIES)
     encodings = await exchange.tokenize(every, options.truncation, prompt, options.place)
     delivery = exchange.delivery(style, Work.of(encodings), size)
-    result = await exchange.run(delivery, encodings, [plan.want(encoding) for encoding in encodings])
+    result = await exchange.run(encodings, [plan.want(encoding) for encoding in encodings])
     function = options.function or info.similarity
     comparison = Comparison(options, function, result.outputs)
     while await delivery.serialize(comparison.step, short=comparison.short):

@@ -18,8 +18,8 @@ from model.tokenization.tokenizer import Text, Truncation
 from service.engine.admission import DeadlineTooShort, OverloadedError
 from service.engine.engine import Engine, Result
 from service.http.delivery import Delivery, Work
-from service.http.request_body import ParsedRequest, deadline
-from service.http.request_context import RequestContext, context_of
+from service.http.request_body import ParsedRequest
+from service.http.request_context import RequestContext
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
 from service.problems import Problem, from_model_error
@@ -31,25 +31,27 @@ from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
 from service.tasks.results import Item
-from service.tasks.tokens import shorten
 from service.tasks.view import View
 
 T = TypeVar("T")
 
 SEVERAL = "split them into several requests"
 """What to do about too many inputs."""
+# Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
+_MAX_DIGITS = 18
 # Planning runs on the event loop for small requests of at most this many tokens, in about 0.5 ms: a thread
 # takes 0.1 ms to begin and to end. Lists of options and of chunks are long only in large bodies.
 _FEW_TOKENS, _SMALL_BYTES = 1000, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """Tokenized inputs, what each of them returns, and the most bytes of the response."""
+class Holding:
+    """Memory that planning needs, and that is reserved before anything is planned."""
 
-    encodings: Sequence[Encoding]
-    views: Sequence[View]
-    size: int
+    most: Callable[[AnswerStyle, Sequence[Encoding]], tuple[int, int]]
+    """Bounds it, and the size of the response as far as that is known before, 0 if it is not."""
+    kept: Callable[[Sequence[View]], int]
+    """Counts what the plans hold after all."""
 
 
 @dataclass
@@ -73,8 +75,6 @@ class Exchange:
     """What the request calls options of tasks, where it has other names."""
     decimals: int | None = None
     """Of maps and statistics in JSON; None for all that a float32 has."""
-    most_tokens: int | None = None
-    """Of a text, where a request sets a lower limit than the model has."""
     alone: bool = False
     """Whether the value of the only item is the response, without a list around it."""
     tokenize_s: float = 0.0
@@ -84,10 +84,10 @@ class Exchange:
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
         state: ServiceState = request.app.state.service
-        own_s = deadline(request)
+        own_s = _deadline(request)
         engine = state.engine(parsed.body.model)
         seconds = min(engine.timeout_s, own_s)
-        context = context_of(request.scope)
+        context: RequestContext = request.state.context
         left_s = seconds - context.waited_s
         until = asyncio.get_running_loop().time() + left_s
         context.permit.within_s, context.permit.until = seconds, time.perf_counter() + left_s
@@ -124,18 +124,6 @@ class Exchange:
         """Run work on this number of tokens in a thread, and directly for a small request of few tokens."""
         small = tokens <= _FEW_TOKENS and self.context.permit.body_bytes <= _SMALL_BYTES
         return work() if small else await off_loop(work)
-
-    async def plan(
-        self, style: AnswerStyle, encodings: Sequence[Encoding], view: Callable[[int, Encoding], View]
-    ) -> Planned:
-        """Plan each input, by its index and its tokens; raises what `view` raises."""
-
-        def plan_all() -> Planned:
-            views = [view(index, encoding) for index, encoding in enumerate(encodings)]
-            size = bound(style, encodings, [one.expected for one in views])
-            return Planned(encodings, views, size)
-
-        return await self.off_loop(plan_all, sum(map(len, encodings)))
 
     async def tokenize(
         self,
@@ -180,29 +168,12 @@ class Exchange:
             error.field = self.name(place(int(error.field.rpartition(".")[2])))
             raise from_model_error(error) from None
         self.tokenize_s += seconds
-        if self.most_tokens is not None:
-            encodings = await self._shorten(encodings, self.most_tokens, truncation, place)
         if runs:
             self._check_tokens(encodings, place)
         tokens = sum(map(len, encodings))
         record.tokens = (record.tokens or 0) + tokens
         memory.release_part(permit, most - TOKEN_BYTES * tokens)
         return encodings
-
-    async def _shorten(
-        self,
-        encodings: Sequence[Encoding],
-        limit: int,
-        truncation: Truncation,
-        place: Callable[[int], str],
-    ) -> list[Encoding]:
-        """Cut texts to a limit below the model's; raises InputTooLong if they must not be cut."""
-        for index, encoding in enumerate(encodings):
-            if len(encoding) > limit and not truncation.allowed:
-                where, actual = self.name(place(index)), len(encoding)
-                raise InputTooLong(field=where, actual=actual, limit=limit, advice=self.cutting)
-        tokens = sum(map(len, encodings))
-        return await self.off_loop(lambda: [shorten(one, limit) for one in encodings], tokens)
 
     def _check_tokens(self, encodings: Sequence[Encoding], place: Callable[[int], str]) -> None:
         pools_prompt = self.engine.info.include_prompt
@@ -239,16 +210,36 @@ class Exchange:
             self.frame,
         )
 
-    async def answer(self, style: AnswerStyle, planned: Planned, way_out: str) -> Response:
+    async def answer(
+        self,
+        style: AnswerStyle,
+        encodings: Sequence[Encoding],
+        view: Callable[[int, Encoding], View],
+        way_out: str,
+        holding: Holding | None = None,
+    ) -> Response:
         """Compute what each input returns, and answer with an item for each.
 
-        Raises the 413 for a response that could be too large before computing anything: `way_out` says how to
-        make it smaller. Raises OverloadedError, InferenceError and Problem.
+        `view` plans an input, by its index and its tokens. Raises the 413 for a response that could be too
+        large before computing anything: `way_out` says how to make it smaller. Raises what `view` raises,
+        OverloadedError, InferenceError and Problem.
         """
-        encodings, views = planned.encodings, planned.views
-        waiting = waiting_bytes(style, [view.expected for view in views])
-        self.reserve_answer(style, planned.size, way_out, waiting=waiting)
-        delivery = self.delivery(style, Work.of(encodings), planned.size + waiting)
+        tokens, most = sum(map(len, encodings)), 0
+        if holding is not None:
+            most, size = await self.off_loop(lambda: holding.most(style, encodings), tokens)
+            self.check_size(size, way_out)
+            self.state.memory.take(self.context.permit, most)
+
+        def plan() -> tuple[list[View], int, int]:
+            views = [view(index, encoding) for index, encoding in enumerate(encodings)]
+            expected = [one.expected for one in views]
+            return views, bound(style, encodings, expected), waiting_bytes(style, expected)
+
+        views, size, waiting = await self.off_loop(plan, tokens)
+        if holding is not None:
+            self.state.memory.release_part(self.context.permit, most - holding.kept(views))
+        self.reserve_answer(style, size, way_out, waiting=waiting)
+        delivery = self.delivery(style, Work.of(encodings), size + waiting)
         wants = [view.want for view in views]
 
         def make_item(index: int, output: Output) -> Item:
@@ -258,7 +249,7 @@ class Exchange:
             self.context.record.stages.begin("queue")
             stream = self.engine.stream(encodings, wants, self.context.permit)
             return await delivery.deliver_lines(stream, self.in_time, make_item)
-        result = await self.run(delivery, encodings, wants)
+        result = await self.run(encodings, wants)
         return await delivery.deliver(starmap(make_item, enumerate(result.outputs)))
 
     def delivery(self, style: AnswerStyle, work: Work, size: int) -> Delivery:
@@ -266,19 +257,15 @@ class Exchange:
         self.context.record.stages["tokenize"] = self.tokenize_s
         return Delivery(self.request, self.context, self.state, self.engine.name, style, work, size)
 
-    async def run(self, delivery: Delivery, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
+    async def run(self, encodings: Sequence[Encoding], wants: Sequence[Want]) -> Result:
         """Compute all outputs, of which a response will be made; raises as `answer` does."""
         self.context.record.stages.begin("queue")
         result = await self.engine.submit(encodings, wants, self.context.permit)
-        delivery.computed(result)
+        self._computed(result)
         return result
 
     async def run_each(
-        self,
-        delivery: Delivery,
-        encodings: Sequence[Encoding],
-        wants: Sequence[Want],
-        take: Callable[[int, Output], None],
+        self, encodings: Sequence[Encoding], wants: Sequence[Want], take: Callable[[int, Output], None]
     ) -> None:
         """Do what `run` does, but hand on each output with its index as it arrives, so that few are kept."""
         self.context.record.stages.begin("queue")
@@ -289,7 +276,13 @@ class Exchange:
                 for index, output in arrivals.outputs:
                     take(index, output)
         queue_s = waited_s or 0.0
-        delivery.computed(Result([], queue_s, time.perf_counter() - start - queue_s))
+        self._computed(Result([], queue_s, time.perf_counter() - start - queue_s))
+
+    def _computed(self, result: Result) -> None:
+        """Record how long the outputs took."""
+        stages = self.context.record.stages
+        stages.begin("compute", stages.begun["queue"] + result.queue_s)
+        stages |= {"queue": result.queue_s, "compute": result.compute_s}
 
     def reserve_arrays(self, shape: tuple[int, ...], *, copies: int) -> None:
         """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
@@ -317,6 +310,22 @@ class Exchange:
                 f"The response could have {size} bytes and the limit is {limit}: {way_out}.",
                 members={"limit": limit, "actual": size},
             )
+
+
+def _deadline(request: Request) -> float:
+    """Return the seconds that the client's header gives this request; infinity without one."""
+    header = request.headers.get("x-request-timeout-ms")
+    if header is None:
+        return math.inf
+    digits = header.isascii() and header.isdigit() and len(header) <= _MAX_DIGITS
+    if not (digits and int(header) > 0):
+        raise Problem(
+            "invalid-request",
+            "The header X-Request-Timeout-Ms must be a whole number of milliseconds, at least 1 and with at "
+            f"most {_MAX_DIGITS} digits.",
+            members={"field": "X-Request-Timeout-Ms", "actual": header},
+        )
+    return int(header) / 1000
 
 
 def _check_repeated(field: str, size: int, settings: Settings) -> None:

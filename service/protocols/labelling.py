@@ -39,8 +39,7 @@ async def label(
         plain = (base if plan is None else plan).view(index, encoding, text)
         return LabelledView.of(plain, labelling, len(head.labels), TokenizedInput(encoding, text))
 
-    planned = await exchange.plan(style, encodings, view)
     ways = ["send fewer inputs"]
     ways += [f"lower `{fewer}`"] if head.kind == "classification" else ["send shorter texts"]
     ways += [] if maps is None else smaller_maps(maps, exchange)
-    return await exchange.answer(style, planned, any_of(ways))
+    return await exchange.answer(style, encodings, view, any_of(ways))

@@ -61,7 +61,7 @@ async def _cross_encoder(exchange: Exchange, options: RankOptions, head: HeadInf
     plan = plan_encode(NO_VECTORS, exchange.engine.info, exchange.engine.info.default_task)
     wants = [replace(plan.want(encoding), heads=(LogitsWant(),)) for encoding in encodings]
     delivery = exchange.delivery(answer.style, Work.of(encodings), answer.size)
-    result = await exchange.run(delivery, encodings, wants)
+    result = await exchange.run(encodings, wants)
     logits = _logits(result.outputs)
     found = scores(logits, head, raw=options.raw_scores)
     return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count, logits=logits))
@@ -87,7 +87,7 @@ async def _with_attention(
     def take(index: int, output: Output) -> None:
         best.add(index, float(_logits([output])[0]), replace(output, heads={}))
 
-    await exchange.run_each(delivery, encodings, [view.want for view in views], take)
+    await exchange.run_each(encodings, [view.want for view in views], take)
     order, logits = zip(*best.ranked(), strict=True)
     found = shortest(scores(np.array(logits, np.float32), head, raw=options.raw_scores))
     items = (answer.item(i, score, views[i], best.outputs[i]) for i, score in zip(order, found, strict=True))
@@ -152,7 +152,7 @@ async def _apart(
     answer.reserve([bound_ranked(text) for text in answer.shown])
     work = replace(Work.of(texts), tokens=sum(map(len, encodings)))
     delivery = exchange.delivery(answer.style, work, answer.size)
-    result = await exchange.run(delivery, encodings, wants)
+    result = await exchange.run(encodings, wants)
     found = await exchange.off_loop(lambda: compare(result.outputs), products // _PRODUCTS_PER_TOKEN)
     return await delivery.deliver(answer.item(*one) for one in ranked(found, answer.count))
 

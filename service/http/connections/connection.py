@@ -124,7 +124,7 @@ class Protocol(Parsing):
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
         self._end_head_timer()
-        state, context, known, returned = self._state, None, True, False
+        state, context, known, returned, verdict = self._state, None, True, False, False
         if self._source != self._client:
             context = open_context(scope, state.peers)
             known = context.identify(state.keys)
@@ -141,11 +141,11 @@ class Protocol(Parsing):
                 told = state.absent.claim(self._client)
             elif told is not None and told.client != self._client:
                 told = None
-            refused = self._door.refuse(self.url, self.headers, self._client, told)
-            if refused is not None:
+            verdict = self._door.refuse(self.url, self.headers, self._client, told)
+            if isinstance(verdict, Refused):
                 if context is not None and context.key is not None:
                     state.metrics.key_used(context.key)
-                self._refuse_on_arrival(refused)
+                self._refuse_on_arrival(verdict)
                 return
             returned, self._told = told is not None and told.returns(time.monotonic()), None
         # The body may arrive before the request is served, and is charged to its client from here on.
@@ -153,6 +153,7 @@ class Protocol(Parsing):
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.company.note(self), context.permit
         permit.alone, permit.among_few, permit.returned = in_use == 1, in_use <= FEW, returned
+        permit.admitted = verdict
         self._accept_head()
 
     @property
@@ -193,7 +194,7 @@ class Protocol(Parsing):
         context.waited_s += time.monotonic() - since
         if cycle.disconnected:  # the client has gone meanwhile
             self._state.memory.release(context.permit)
-            endpoint = self._state.endpoints.find(cycle.scope["path"], cycle.scope["method"])
+            endpoint, _ = self._state.endpoints.find(cycle.scope["path"], cycle.scope["method"])
             self._state.metrics.request(UNMATCHED if endpoint is None else endpoint.label, CLIENT_GONE, 0.0)
             return
         work = self._turns.timed(context.permit, cycle.run_asgi(app))

@@ -59,7 +59,7 @@ class Refused(NamedTuple):
 
 
 class Door:
-    """Knows which requests are refused on arrival. For all others it returns None, and handlers decide."""
+    """Knows which requests are refused on arrival, and which are admitted; of all others handlers decide."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -67,15 +67,15 @@ class Door:
 
     def refuse(
         self, url: bytes, headers: Sequence[tuple[bytes, bytes]], client: str, told: Told | None = None
-    ) -> Refused | None:
-        """Return the refusal of a request, or None.
+    ) -> Refused | bool:
+        """Return the refusal of a request, or whether it is admitted.
 
         `headers` have lower-case names; the client may have been `told` when to come back. If it comes before
         that it gets the same time again: otherwise a client that never waits would put off all others.
         """
         endpoint = self._endpoints.get(url) or self._endpoints.get(url.partition(b"?")[0])
         if endpoint is None or not self._state.may_refuse:
-            return None
+            return endpoint is not None
         size, given = 0, None
         for name, value in headers:
             if name == b"content-length":
@@ -83,13 +83,13 @@ class Door:
             elif name == b"x-request-id":
                 given = value.decode("latin-1")
             elif name in _SPECIAL or (name == b"content-type" and value.partition(b";")[0] != _JSON):
-                return None
+                return False
         if size > self._state.settings.max_body_bytes:
-            return None
+            return False
         now = time.monotonic()
         refusal = self._state.refusal(client, size, returned=told is not None and told.returns(now))
         if refusal is None:
-            return None
+            return True
         if told is not None and told.waits(now):
             told = told._replace(patient=False)
         else:

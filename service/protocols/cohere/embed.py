@@ -192,7 +192,7 @@ async def _embed(exchange: Exchange, body: CohereEmbedRequest, version: str) -> 
     size = bound(style, encodings, expected) + sum(map(json_bytes, texts)) + 3 * len(texts)
     exchange.reserve_answer(style, size, _FEWER)
     delivery = exchange.delivery(style, Work.of(encodings), size)
-    result = await exchange.run(delivery, encodings, [plan.want(one) for one in encodings])
+    result = await exchange.run(encodings, [plan.want(one) for one in encodings])
     vectors = [output.sentence for output in result.outputs if output.sentence is not None]
     return await delivery.deliver(Item({}, {"embedding": np.stack(some)}) for some in (vectors,))
 

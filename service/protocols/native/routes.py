@@ -1,6 +1,7 @@
 """`POST /encode` and `POST /attention`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -12,7 +13,7 @@ from service.endpoints import Endpoint
 from service.http.negotiation import BINARY, FORMATS, refuse_uint8
 from service.http.request_body import ParsedRequest, read_request
 from service.problems import Problem
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange, Holding, check_count
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
@@ -27,7 +28,8 @@ from service.replies.style import AnswerStyle
 from service.tasks.attend import plan_attention
 from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
 from service.tasks.embed import EncodePlan, plan_encode
-from service.tasks.heads import TokenVectorsPlan, plan_sparse, plan_token_vectors
+from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
+from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
 
@@ -89,64 +91,50 @@ async def _tokenize(exchange: Exchange, body: InputsRequest, role: Role | None =
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
-    info = engine.info
-    task = choose_task(info, body.task)
-    if body.role is not None:
-        return await _encode_role(exchange, body, plan_token_vectors(engine, engines, task))
-    plan = plan_encode(body.embeddings, info, task)
-    sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
-    encodings = await _tokenize(exchange, body)
-    way_out = "send fewer inputs, choose fewer `layers` or `pooling_layers`, "
-    way_out += "choose fewer `chunks`, " if plan.chunks is not None else ""
-    way_out += "set `top_k`, " if sparse is not None else ""
-    way_out += "or leave `tokens` out of `outputs`"
-    style = exchange.style(precision=plan.precision)
-    held = 0
-    if plan.chunks is not None:
-        held = await _hold_chunks(exchange, plan, plan.chunks, encodings, body.inputs, style, way_out)
-
-    def view(index: int, encoding: Encoding) -> View:
-        planned = plan.view(index, encoding, body.inputs[index])
-        return planned if sparse is None else sparse.extend(planned)
-
-    planned = await exchange.plan(style, encodings, view)
-    if plan.chunks is not None:
-        found = sum(len(one.columns["chunks"]["offsets"]) for one in planned.views)
-        exchange.state.memory.release_part(exchange.context.permit, held - _CHUNK_BYTES * found)
-    return await exchange.answer(style, planned, way_out)
+    task = choose_task(engine.info, body.task)
+    precision: Precision = "float32"
+    view: Callable[[int, Encoding], View]
+    holding, way_out = None, "send fewer or shorter inputs"
+    if body.role is not None:  # a query or document, for late interaction
+        view = plan_token_vectors(engine, engines, task).view
+    else:
+        plan = plan_encode(body.embeddings, engine.info, task)
+        sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
+        view, precision = partial(_view, plan, sparse, body.inputs), plan.precision
+        holding = None if plan.chunks is None else _hold_chunks(plan, plan.chunks, body.inputs)
+        way_out = _fewer(chunks=plan.chunks is not None, sparse=sparse is not None)
+    encodings = await _tokenize(exchange, body, body.role)
+    return await exchange.answer(exchange.style(precision=precision), encodings, view, way_out, holding)
 
 
-async def _encode_role(exchange: Exchange, body: EncodeRequest, plan: TokenVectorsPlan) -> Response:
-    """Encode queries or documents for late interaction."""
-    encodings, style = await _tokenize(exchange, body, body.role), exchange.style()
-    planned = await exchange.plan(style, encodings, plan.view)
-    return await exchange.answer(style, planned, "send fewer or shorter inputs")
+def _view(
+    plan: EncodePlan, sparse: SparsePlan | None, texts: Sequence[Text], index: int, encoding: Encoding
+) -> View:
+    view = plan.view(index, encoding, texts[index])
+    return view if sparse is None else sparse.extend(view)
 
 
-async def _hold_chunks(
-    exchange: Exchange,
-    plan: EncodePlan,
-    chunks: ChunkPlan,
-    encodings: Sequence[Encoding],
-    texts: Sequence[Text],
-    style: AnswerStyle,
-    way_out: str,
-) -> int:
-    """Reserve memory for the chunks of all inputs, and return how many bytes, before any text is split.
+def _fewer(*, chunks: bool, sparse: bool) -> str:
+    """Suggest what would make a response smaller."""
+    ways = ["send fewer inputs", "choose fewer `layers` or `pooling_layers`"]
+    ways += ["choose fewer `chunks`"] if chunks else []
+    ways += ["set `top_k`"] if sparse else []
+    return any_of([*ways, "leave `tokens` out of `outputs`"])
+
+
+def _hold_chunks(plan: EncodePlan, chunks: ChunkPlan, texts: Sequence[Text]) -> Holding:
+    """Reserve memory for the chunks of all inputs before any text is split.
 
     Raises the 422 for too many of them, and the 413 for as many as make the response too large.
     """
 
-    def count() -> tuple[int, int]:
+    def most(style: AnswerStyle, encodings: Sequence[Encoding]) -> tuple[int, int]:
         chunks.check(encodings, texts)
         counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
         expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
-        return sum(counts), bound(style, encodings, expected) if chunks.counted else 0
+        return _CHUNK_BYTES * sum(counts), bound(style, encodings, expected) if chunks.counted else 0
 
-    most, size = await exchange.off_loop(count, sum(map(len, encodings)))
-    exchange.check_size(size, way_out)
-    exchange.state.memory.take(exchange.context.permit, _CHUNK_BYTES * most)
-    return _CHUNK_BYTES * most
+    return Holding(most, lambda views: sum(_CHUNK_BYTES * len(v.columns["chunks"]["offsets"]) for v in views))
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
@@ -156,9 +144,8 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
     encodings = await _tokenize(exchange, body)
     style = exchange.style(unit=plan.unit, axes=plan.axes)
-    planned = await exchange.plan(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]))
-    ways = ["send fewer inputs", *smaller_maps(options, exchange)]
-    return await exchange.answer(style, planned, any_of(ways))
+    way_out = any_of(["send fewer inputs", *smaller_maps(options, exchange)])
+    return await exchange.answer(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]), way_out)
 
 
 ENDPOINTS = (

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from model.tokenization.tokenizer import Text
 from service.echo import cut
 from service.http.request_body import NO_CODING, SPLIT, parse_body, receive_body, too_large
-from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING
 from service.problems import Problem, from_validation_error
@@ -87,7 +86,7 @@ async def _read(request: Request, model: str, content: bytes, length: int) -> In
         return read_inputs(body.inputs, octets, state.settings)
 
     inputs = read() if len(content) <= _INLINE_BYTES else await off_loop(read)
-    state.memory.release_part(context_of(request.scope).permit, parsed.transient)
+    state.memory.release_part(request.state.context.permit, parsed.transient)
     return Inference(model, inputs, body.parameters, binary, body.id)
 
 
@@ -142,7 +141,7 @@ def _header_length(request: Request) -> int | None:
 async def _decompressed(request: Request, content: bytes, coding: str) -> bytes:
     """Decompress a body, and charge its memory; raises the 400, the 413 and the 429."""
     state: ServiceState = request.app.state.service
-    permit, limit = context_of(request.scope).permit, state.settings.max_body_bytes
+    permit, limit = request.state.context.permit, state.settings.max_body_bytes
     most = ARRIVING * most_bytes(len(content), limit)
     state.memory.take(permit, most)
     try:

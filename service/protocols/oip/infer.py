@@ -66,7 +66,7 @@ async def _infer(exchange: Exchange, body: Inference) -> Response:
     delivery.codings = CODINGS
     if body.binary:
         delivery.headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(before))}
-    result = await exchange.run(delivery, encodings, [plan.want(one) for one in encodings])
+    result = await exchange.run(encodings, [plan.want(one) for one in encodings])
     vectors = [output.sentence for output in result.outputs if output.sentence is not None]
     return await delivery.deliver(Item({}, {OUTPUT: np.stack(some)}) for some in (vectors,))
 

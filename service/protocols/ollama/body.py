@@ -8,7 +8,6 @@ from starlette.requests import Request
 from service.echo import cut
 from service.engine.engine import Engine
 from service.http.request_body import NO_CODING, ParsedRequest, parse_body, read_request, receive_body
-from service.http.request_context import context_of
 from service.lifecycle import ServiceState
 from service.problems import Problem, from_validation_error
 from service.protocols.ollama.errors import NO_BODY
@@ -22,7 +21,7 @@ LATEST = ":latest"
 async def read_inference(request: Request, schema: type[SchemaT]) -> ParsedRequest[SchemaT]:
     """Read a request that a model will answer; raises Problem, or ClientDisconnect."""
     content = await _receive(request, queued=True)
-    context_of(request.scope).body = await parse_body(request, content, 0)
+    request.state.context.body = await parse_body(request, content, 0)
     return await read_request(request, schema)
 
 

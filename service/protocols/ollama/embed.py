@@ -10,6 +10,8 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
+from model.contract import Encoding
+from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import ParsedRequest
 from service.problems import Problem
@@ -23,6 +25,7 @@ from service.replies.style import Format
 from service.tasks.embed import EmbedOptions, plan_encode
 from service.tasks.prompts import choose_prompt
 from service.tasks.results import Expected, Item
+from service.tasks.tokens import shorten
 from service.tasks.view import View
 
 _FEWER = "send fewer texts, or ask for fewer `dimensions`"
@@ -147,7 +150,7 @@ def _open(request: Request, parsed: ParsedRequest[Any]) -> Exchange:
     body: EmbeddingRequest = parsed.body
     body.model = find_engine(request.app.state.service, body.model).name
     exchange = Exchange.open(request, parsed)
-    exchange.most_tokens, exchange.cutting = body.most_tokens, ""
+    exchange.cutting = ""
     return exchange
 
 
@@ -161,12 +164,31 @@ async def _embed(
     info = exchange.engine.info
     plan = plan_encode(options, info, info.default_task)
     encodings = await exchange.tokenize(texts, truncation, choose_prompt(info), place)
+    limit = exchange.parsed.body.most_tokens
+    if limit is not None:
+        encodings = await _shorten(exchange, encodings, limit, truncation, place)
     exchange.value = _embedding
     style = exchange.style()
-    planned = await exchange.plan(
-        style, encodings, lambda _, one: View(plan.want(one), {}, Expected(plan.shapes(one)))
+    return await exchange.answer(
+        style, encodings, lambda _, one: View(plan.want(one), {}, Expected(plan.shapes(one))), _FEWER
     )
-    return await exchange.answer(style, planned, _FEWER)
+
+
+async def _shorten(
+    exchange: Exchange,
+    encodings: Sequence[Encoding],
+    limit: int,
+    truncation: Truncation,
+    place: Callable[[int], str],
+) -> list[Encoding]:
+    """Cut texts to a limit that may be below the model's; raises InputTooLong if they must not be cut."""
+    for index, encoding in enumerate(encodings):
+        if len(encoding) > limit and not truncation.allowed:
+            raise InputTooLong(field=place(index), actual=len(encoding), limit=limit, advice="")
+    tokens = sum(map(len, encodings))
+    shorter = await exchange.off_loop(lambda: [shorten(one, limit) for one in encodings], tokens)
+    exchange.context.record.tokens = sum(map(len, shorter))
+    return shorter
 
 
 def _embedding(item: Item) -> Any:

@@ -132,8 +132,7 @@ async def _embed(exchange: Exchange, body: ContextualizedRequest) -> Response:
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.value = partial(_document, base64=body.encoding_format == "base64")
     style = exchange.style(precision=body.precision)
-    planned = await exchange.plan(style, encodings, lambda i, one: _plan(i, one, body, info))
-    return await exchange.answer(style, planned, _FEWER)
+    return await exchange.answer(style, encodings, lambda i, one: _plan(i, one, body, info), _FEWER)
 
 
 def _plan(index: int, encoding: Encoding, body: ContextualizedRequest, info: ModelInfo) -> View:

@@ -103,7 +103,7 @@ async def _embed(exchange: Exchange, body: EmbeddingsRequest) -> Response:
         expected = Expected(plan.shapes(encoding), column_bytes=ITEM_BYTES)
         return View(plan.want(encoding), {"index": index}, expected, precision=plan.precision)
 
-    response = await exchange.answer(style, await exchange.plan(style, encodings, view), _fewer(exchange))
+    response = await exchange.answer(style, encodings, view, _fewer(exchange))
     return _count_truncated(response, encodings)
 
 
@@ -120,8 +120,8 @@ async def _embed_tokens(exchange: Exchange, body: EmbeddingsRequest) -> Response
     )
     exchange.value = _token_vectors
     style = exchange.style()
-    planned = await exchange.plan(style, encodings, partial(plan.bare_view, column_bytes=ITEM_BYTES))
-    response = await exchange.answer(style, planned, "send fewer or shorter inputs")
+    view = partial(plan.bare_view, column_bytes=ITEM_BYTES)
+    response = await exchange.answer(style, encodings, view, "send fewer or shorter inputs")
     return _count_truncated(response, encodings)
 
 
@@ -167,8 +167,7 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     size = Expected(view.expected.arrays, column_bytes=ITEM_BYTES * len(spans))
     style = exchange.style(precision=plan.precision)
     bare = View(view.want, {}, size, precision=plan.precision)
-    planned = await exchange.plan(style, encodings, lambda *_: bare)
-    response = await exchange.answer(style, planned, _fewer(exchange))
+    response = await exchange.answer(style, encodings, lambda *_: bare, _fewer(exchange))
     return _count_truncated(response, encodings)
 
 

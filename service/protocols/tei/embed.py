@@ -116,7 +116,7 @@ async def _answer(
     exchange: Exchange, body: EmbedAllRequest, view: Callable[[int, Encoding], View]
 ) -> Response:
     encodings, style = await _tokenize(exchange, body), exchange.style()
-    response = await exchange.answer(style, await exchange.plan(style, encodings, view), _FEWER)
+    response = await exchange.answer(style, encodings, view, _FEWER)
     return add_headers(response, exchange, _characters(body))
 
 

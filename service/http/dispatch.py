@@ -1,0 +1,62 @@
+"""Finds the handler of a request, and turns our own errors and those of `model/` into responses."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from model.errors import ModelError
+from service.echo import cut
+from service.http.request_context import RequestContext, context_of
+from service.lifecycle import ServiceState
+from service.problems import Problem, from_model_error
+
+
+async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, whose endpoint the middleware has looked up."""
+    request, context = Request(scope, receive), context_of(scope)
+    state: ServiceState = request.app.state.service
+    try:
+        response = await _handle(request, context, state)
+    except (Problem, ModelError) as error:
+        problem = error if isinstance(error, Problem) else from_model_error(error)
+        state.metrics.reject(problem.kind)
+        response = context.error(problem)
+    await response(scope, receive, send)
+
+
+async def _handle(request: Request, context: RequestContext, state: ServiceState) -> Response:
+    """Call the handler of a request; raises the 404, the 405, the 401 and the 503."""
+    scope, endpoint = request.scope, context.endpoint
+    if endpoint is None:
+        raise no_route(request)
+    handler = endpoint.handler if scope["method"] in endpoint.methods else endpoint.other_methods
+    if handler is None:
+        raise wrong_method(request)
+    if endpoint.guarded:
+        _authorize(context, state)
+    if endpoint.inference:
+        state.check_ready()
+    return await handler(request)
+
+
+def _authorize(context: RequestContext, state: ServiceState) -> None:
+    """Raise the 401 for a missing or wrong key; record which key was used."""
+    if not context.identify(state.keys):
+        assert context.unauthorized is not None  # noqa: S101 - that is what it means
+        raise context.unauthorized
+    if context.key is not None:
+        context.record.key = context.key
+        state.metrics.key_used(context.key)
+
+
+def no_route(request: Request) -> Problem:
+    """Make the 404 of a path that no endpoint has."""
+    return Problem("not-found", f"There is no route {cut(request.scope['path'])}; /docs lists the routes.")
+
+
+def wrong_method(request: Request) -> Problem:
+    """Make the 405, with the methods that the path has."""
+    path, state = request.scope["path"], request.app.state.service
+    allowed = ", ".join(state.endpoints.methods(path))
+    detail = f"{cut(path)} supports {allowed}, not {request.method}."
+    return Problem("method-not-allowed", detail, headers={"Allow": allowed})
