@@ -38,24 +38,22 @@ class InputTooLong(InputError):
     """An input of `actual` tokens for a model that reads at most `limit`.
 
     `advice` says how to have it cut, for callers with another option than `truncate`; "" if they have none.
-    `way_out` says what to do instead of shortening or cutting it.
+    `way_out` says what to do instead of shortening or cutting it. Callers may set both, as they set `field`.
     """
 
     def __init__(
-        self,
-        *,
-        field: str,
-        actual: int,
-        limit: int,
-        advice: str = 'leave out "truncate": false',
-        way_out: str = "",
+        self, *, field: str, actual: int, limit: int, advice: str = 'leave out "truncate": false'
     ) -> None:
-        way_out = way_out or (f"shorten it, or {advice} to have it cut" if advice else "shorten it")
-        super().__init__(
-            f"{field} is {actual} tokens long and the model reads {limit}: {way_out}.", field=field
-        )
+        super().__init__("", field=field)
         self.actual = actual
         self.limit = limit
+        self.advice = advice
+        self.way_out = ""
+
+    def __str__(self) -> str:
+        shorten = f"shorten it, or {self.advice} to have it cut" if self.advice else "shorten it"
+        way_out = self.way_out or shorten
+        return f"{self.field} is {self.actual} tokens long and the model reads {self.limit}: {way_out}."
 
 
 class InputTooSlow(InputError):

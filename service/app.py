@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp
 
@@ -30,7 +31,7 @@ _SUPERVISION_S = 0.25
 # If a check is this late, the whole process was suspended or starved, its computations included.
 _STOPPED_S = 1.0
 # A variable that is set for other programs must not start an export, nor cost each request a look at it.
-_NO_TELEMETRY = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+_NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
 
 def create_app(

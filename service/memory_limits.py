@@ -121,8 +121,13 @@ class Memory:
                 raise self._overloaded(size)
             self._add(permit, size)
 
-    def take_answer(self, permit: Permit, size: int) -> None:
-        """Reserve memory for a response of at most `size` bytes; raises the 429 if there is no room."""
+    def take_answer(self, permit: Permit, size: int, unused: int = 0) -> None:
+        """Reserve memory for a response of at most `size` bytes; raises the 429 if there is no room.
+
+        Of what was reserved for the request before, `unused` bytes are released.
+        """
+        if unused:
+            self.release_part(permit, unused)
         if size <= SMALL_BYTES:
             self.take(permit, size)
             return

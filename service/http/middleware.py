@@ -14,7 +14,7 @@ from service.lifecycle import ServiceState
 from service.problems import INTERNAL_ERROR, Problem, shut_down_too_soon
 from service.refusals import retry_after
 from service.telemetry.metrics import CLIENT_GONE, UNMATCHED
-from service.telemetry.request_record import Ended, counted
+from service.telemetry.request_record import Ended
 
 log = logging.getLogger("service.access")
 
@@ -64,41 +64,48 @@ class RequestMiddleware:
         context = open_context(scope, self.state.peers)
         context.path = scope["path"]
         context.endpoint, scope["path_params"] = self.state.endpoints.find(scope["path"], scope["method"])
-        receive, send = counted(context.record, receive, send, bodiless=scope["method"] == "HEAD")
+        bodiless = scope["method"] == "HEAD"
         if not context.inference:
-            if scope["method"] == "HEAD":
+            if bodiless:
                 scope = {**scope, "method": "GET"}  # uvicorn omits the body
             if len(scope["query_string"]) > _MAX_QUERY_BYTES:
                 scope = {**scope, "query_string": b""}  # unused by these endpoints, but slow to parse
-        await self._serve(scope, receive, send, context)
+        await self._serve(scope, receive, send, context, bodiless=bodiless)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
-        start, status = time.perf_counter(), 0
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, context: RequestContext, *, bodiless: bool
+    ) -> None:
+        start, status, record = time.perf_counter(), 0, context.record
 
-        async def send_with_id(message: Message) -> None:
+        async def receive_counted() -> Message:
+            message = await receive()
+            record.bytes_in += len(message.get("body", b""))
+            self.state.memory.check_arrived(context.permit)
+            return message
+
+        async def send_counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", context.request_id.encode())]
             await send(message)
-
-        async def answer(problem: Problem) -> None:
-            await context.error(problem)(scope, receive, send_with_id)
+            if not bodiless:
+                record.bytes_out += len(message.get("body", b""))
 
         try:
-            await self._run(scope, receive, send_with_id, context)
+            await self._run(scope, receive_counted, send_counted, context)
         except ClientDisconnect:
             status = CLIENT_GONE
         except asyncio.CancelledError:
             # The client is gone, or the process ends. If the response has begun, the server closes the
             # connection.
             if not (status or context.gone):
-                await answer(shut_down_too_soon())
+                await context.error(shut_down_too_soon())(scope, receive, send_counted)
         except Exception as error:
             problem = _internal_error(error, context.request_id)
             if status:
                 raise
-            await answer(problem)
+            await context.error(problem)(scope, receive, send_counted)
         finally:
             complete = status and not (context.gone or context.cut_off)
             self.state.memory.release(context.permit)

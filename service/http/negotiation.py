@@ -1,5 +1,6 @@
 """Chooses a response's format from `Accept`, and the type of its arrays from `?dtype=`."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
 
@@ -22,6 +23,25 @@ ARRAY_TYPES: tuple[ArrayType, ...] = get_args(ArrayType)
 
 # Of a header that lists things: parsing a longer one, or one of more parts, would delay other requests.
 _MAX_CHARACTERS, _MAX_PARTS = 1000, 50
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a response, as its client asks for it."""
+
+    format: Format
+    dtype: ArrayType = "float32"
+    fault: Problem | None = None
+    """What is wrong with the query, which is told once the body is read."""
+
+
+def negotiate(request: Request, formats: tuple[Format, ...]) -> Form:
+    """Read which of the `formats` and which type of arrays a client asks for; raises the 406."""
+    chosen = choose_format(request, formats)
+    try:
+        return Form(chosen, _read_array_type(request, chosen, formats))
+    except Problem as fault:
+        return Form(chosen, fault=fault)
 
 
 def choose_format(request: Request, formats: tuple[Format, ...] = tuple(FORMATS)) -> Format:
@@ -57,9 +77,7 @@ def _parts(header: str) -> int:
     return 1 + header.count(",") + header.count(";")
 
 
-def read_array_type(
-    request: Request, chosen: Format, formats: tuple[Format, ...] = tuple(FORMATS)
-) -> ArrayType:
+def _read_array_type(request: Request, chosen: Format, formats: tuple[Format, ...]) -> ArrayType:
     """Read `?dtype=`, float32 by default; raises the 422, including for any other query parameter."""
     if not request.scope["query_string"]:
         return "float32"
@@ -96,14 +114,6 @@ def read_array_type(
             actual=dtype,
         )
     return dtype
-
-
-def refuse_uint8(dtype: ArrayType, why: str) -> None:
-    """Raise the 422 if uint8 was requested for a response that cannot use it; `why` begins the sentence."""
-    if dtype == "uint8":
-        allowed = [known for known in ARRAY_TYPES if known != "uint8"]
-        detail = f"{why}: use one of the dtypes {', '.join(allowed)}."
-        raise _refusal("dtype", detail, actual=dtype, allowed=allowed)
 
 
 # Longer queries are not parsed: there is only one short parameter.

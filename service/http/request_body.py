@@ -15,7 +15,7 @@ from werkzeug.http import parse_options_header
 
 from service.echo import cut
 from service.http.json_body import MAX_INDICES, MAX_VALUES, REST, TooManyValuesError, parse
-from service.http.negotiation import FORMATS, choose_format, read_array_type
+from service.http.negotiation import ARRAY_TYPES, FORMATS, negotiate
 from service.http.request_context import Body, RequestContext
 from service.lifecycle import ServiceState
 from service.memory_limits import PARSED, SMALL_BYTES
@@ -31,10 +31,13 @@ ABANDON_FACTOR = 8
 _MAX_FIELDS = 64
 # A pair and its two texts.
 _VALUES_PER_INPUT = 3
+_WITHOUT_UINT8 = [known for known in ARRAY_TYPES if known != "uint8"]
 NO_CODING = ("", "identity")
 """Values of Content-Encoding that say that a body has none."""
 SPLIT = "split it into several requests"
 """What to do about a body of too many values."""
+SEVERAL = "split them into several requests"
+"""What to do about too many inputs."""
 # A longer Content-Type is not parsed: its only meaningful parameter is short.
 _MAX_TYPE_CHARACTERS = 200
 _UTF_8 = ("utf-8", "utf8", "us-ascii")
@@ -51,9 +54,12 @@ class ParsedRequest(Generic[RequestT]):
     """How many inputs were sent; `body` has at most `max_inputs` of them."""
 
 
-async def read_request(request: Request, schema: type[RequestT]) -> ParsedRequest[RequestT]:
+async def read_request(
+    request: Request, schema: type[RequestT], counted: str = ""
+) -> ParsedRequest[RequestT]:
     """Read and validate a request, whose body may have been read before.
 
+    `counted` is the field whose items are its inputs, of which it may have only so many: the 413 names it.
     A schema may name the field that lists its inputs, as `listed`, or several of which a request has one, as
     `sources`; the `formats` of the response; as `most_numbers`, how many items that list may have where they
     are numbers instead of inputs; and as `fewer_values`, what to do about a body of too many values.
@@ -68,8 +74,9 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
     body = context.body or await read_body(request, formats, most_numbers, way_out)
     listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
     raw, count = _count(body, state.settings, listed, most_numbers)
-    chosen = context.format or choose_format(request, formats)
-    dtype = read_array_type(request, chosen, formats)
+    form = context.form or negotiate(request, formats)
+    if form.fault is not None:
+        raise form.fault
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
         raise Problem(
             "invalid-request",
@@ -80,10 +87,14 @@ async def read_request(request: Request, schema: type[RequestT]) -> ParsedReques
         checked = schema.model_validate(raw)
     except ValidationError as error:
         raise from_validation_error(error, schema) from None
+    if counted:
+        check_count(count, state.settings, counted)
+    if form.dtype == "uint8":
+        _refuse_uint8(checked)
     context.body = None
     if body.transient:
         state.memory.release_part(context.permit, body.transient)
-    return ParsedRequest(checked, chosen, dtype, count)
+    return ParsedRequest(checked, form.format, form.dtype, count)
 
 
 async def read_body(
@@ -99,7 +110,7 @@ async def read_body(
     """
     _check_content(request)
     context: RequestContext = request.state.context
-    context.format = choose_format(request, formats)
+    context.form = negotiate(request, formats)
     content = await receive_body(request)
     context.body = await parse_body(request, content, most_numbers, way_out=way_out)
     return context.body
@@ -122,7 +133,6 @@ async def receive_body(request: Request, *, queued: bool = True) -> bytes:
     try:
         async with asyncio.timeout(patience_s):
             async for chunk in request.stream():
-                state.memory.check_arrived(permit)
                 body += chunk
                 if len(body) > limit:
                     raise too_large(len(body), limit)
@@ -209,6 +219,26 @@ def too_large(actual: int, limit: int) -> Problem:
         headers={"Connection": "close"} if abandon else {},
         members={"field": "body", "limit": limit, "actual": actual},
     )
+
+
+def _refuse_uint8(body: BaseModel) -> None:
+    """Raise the 422 if nothing in a response could be of this type: the body says why, as `no_uint8`."""
+    if why := getattr(body, "no_uint8", ""):
+        raise Problem(
+            "invalid-request",
+            f"dtype is uint8, {why}: use one of the dtypes {', '.join(_WITHOUT_UINT8)}.",
+            members={"field": "query.dtype", "actual": "uint8", "allowed": _WITHOUT_UINT8},
+        )
+
+
+def check_count(count: int, settings: Settings, field: str = "inputs", way_out: str = SEVERAL) -> None:
+    """Raise the 413 for more inputs, listed in `field`, than a request may have."""
+    if count > settings.max_inputs:
+        raise Problem(
+            "too-many-inputs",
+            f"{field} has {count} items and the limit is {settings.max_inputs}: {way_out}.",
+            members={"field": field, "limit": settings.max_inputs, "actual": count},
+        )
 
 
 def _count(body: Body, settings: Settings, listed: Sequence[str], most_numbers: int) -> tuple[object, int]:

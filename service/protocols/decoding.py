@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from model.tokenization.decoding import Decoder
 from service.http.delivery import Work
+from service.http.request_body import check_count
 from service.problems import Problem
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, IdLists
 from service.replies.answer_size import bound_texts
 from service.settings import Settings

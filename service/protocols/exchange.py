@@ -22,7 +22,7 @@ from service.http.request_body import ParsedRequest
 from service.http.request_context import RequestContext
 from service.lifecycle import ServiceState
 from service.memory_limits import ARRIVING, TEXT, TOKEN_BYTES
-from service.problems import Problem, from_model_error
+from service.problems import Problem
 from service.refusals import overloaded
 from service.replies.answer_size import bound, waiting_bytes
 from service.replies.style import AnswerStyle
@@ -30,13 +30,11 @@ from service.settings import Settings
 from service.system.off_loop import off_loop
 from service.tasks.errors import OptionError
 from service.tasks.precision import Precision
-from service.tasks.results import Item
+from service.tasks.results import Expected, Item
 from service.tasks.view import View
 
 T = TypeVar("T")
 
-SEVERAL = "split them into several requests"
-"""What to do about too many inputs."""
 # Digits of X-Request-Timeout-Ms; values above the service's own timeout have no effect.
 _MAX_DIGITS = 18
 # Planning runs on the event loop for small requests of at most this many tokens, in about 0.5 ms: a thread
@@ -48,8 +46,8 @@ _FEW_TOKENS, _SMALL_BYTES = 1000, 8192
 class Holding:
     """Memory that planning needs, and that is reserved before anything is planned."""
 
-    most: Callable[[AnswerStyle, Sequence[Encoding]], tuple[int, int]]
-    """Bounds it, and the size of the response as far as that is known before, 0 if it is not."""
+    most: Callable[[Sequence[Encoding]], tuple[int, Sequence[Expected]]]
+    """Bounds it, and says what to expect of each item if that is known before."""
     kept: Callable[[Sequence[View]], int]
     """Counts what the plans hold after all."""
 
@@ -159,14 +157,11 @@ class Exchange:
             encodings, seconds = await self.engine.tokenize(
                 texts, truncation, prompt, permit, lambda size: memory.tokenizing(permit, size), role
             )
-        except InputTooLong as error:
-            where = self.name(place(int(error.field.rpartition(".")[2])))
-            raise InputTooLong(
-                field=where, actual=error.actual, limit=error.limit, advice=self.cutting
-            ) from None
-        except InputTooSlow as error:
+        except (InputTooLong, InputTooSlow) as error:
             error.field = self.name(place(int(error.field.rpartition(".")[2])))
-            raise from_model_error(error) from None
+            if isinstance(error, InputTooLong):
+                error.advice = self.cutting
+            raise
         self.tokenize_s += seconds
         if runs:
             self._check_tokens(encodings, place)
@@ -226,8 +221,8 @@ class Exchange:
         """
         tokens, most = sum(map(len, encodings)), 0
         if holding is not None:
-            most, size = await self.off_loop(lambda: holding.most(style, encodings), tokens)
-            self.check_size(size, way_out)
+            most, expected = await self.off_loop(lambda: holding.most(encodings), tokens)
+            self.check_size(bound(style, encodings, expected) if expected else 0, way_out)
             self.state.memory.take(self.context.permit, most)
 
         def plan() -> tuple[list[View], int, int]:
@@ -236,9 +231,8 @@ class Exchange:
             return views, bound(style, encodings, expected), waiting_bytes(style, expected)
 
         views, size, waiting = await self.off_loop(plan, tokens)
-        if holding is not None:
-            self.state.memory.release_part(self.context.permit, most - holding.kept(views))
-        self.reserve_answer(style, size, way_out, waiting=waiting)
+        unused = 0 if holding is None else most - holding.kept(views)
+        self.reserve_answer(style, size, way_out, waiting=waiting, unused=unused)
         delivery = self.delivery(style, Work.of(encodings), size + waiting)
         wants = [view.want for view in views]
 
@@ -288,15 +282,18 @@ class Exchange:
         """Reserve memory for float32 arrays that are not part of the response; raises the 429."""
         self.state.memory.take(self.context.permit, 4 * copies * math.prod(shape))
 
-    def reserve_answer(self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0) -> None:
+    def reserve_answer(
+        self, style: AnswerStyle, size: int, way_out: str, *, waiting: int = 0, unused: int = 0
+    ) -> None:
         """Reserve memory for a response of at most `size` bytes; `way_out` says how to make it smaller.
 
-        `waiting` are further bytes, of arrays that items are made of while they are written. Raises the 413
-        if `size` exceeds the limit, and the 429 if too many large responses are in progress.
+        `waiting` are further bytes, of arrays that items are made of while they are written; of what was
+        reserved before, `unused` bytes are released. Raises the 413 if `size` exceeds the limit, and the 429
+        if too many large responses are in progress.
         """
         self.check_size(size, way_out)
         try:
-            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting)
+            self.state.memory.take_answer(self.context.permit, style.growth * size + waiting, unused)
         except Problem:
             self.state.readers.make_room()
             raise
@@ -352,13 +349,3 @@ def deadline_too_short(error: DeadlineTooShort) -> Problem:
             "tokens": error.tokens,
         },
     )
-
-
-def check_count(count: int, settings: Settings, field: str = "inputs", way_out: str = SEVERAL) -> None:
-    """Raise the 413 for more inputs, listed in `field`, than a request may have."""
-    if count > settings.max_inputs:
-        raise Problem(
-            "too-many-inputs",
-            f"{field} has {count} items and the limit is {settings.max_inputs}: {way_out}.",
-            members={"field": field, "limit": settings.max_inputs, "actual": count},
-        )

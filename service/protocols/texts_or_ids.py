@@ -9,9 +9,10 @@ from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 from model.contract import Encoding
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
+from service.http.request_body import SEVERAL, check_count
 from service.memory_limits import TOKEN_BYTES
 from service.problems import Problem
-from service.protocols.exchange import SEVERAL, Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS, first_other, invalid
 from service.settings import Settings
 from service.tasks.tokens import check_known, encoding_of

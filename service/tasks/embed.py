@@ -7,7 +7,7 @@ from typing import Literal
 
 from model.contract import Encoding, ModelInfo, PoolingMode, SentenceWant, Want
 from model.tokenization.tokenizer import Text
-from service.tasks.chunks import Chunking, ChunkPlan
+from service.tasks.chunks import MAX_CHUNKS, Chunking, ChunkPlan
 from service.tasks.errors import Names, OptionError
 from service.tasks.precision import BITS, STEPS, Precision
 from service.tasks.results import Expected, columns
@@ -49,6 +49,10 @@ OWN_VECTORS = EmbedOptions()
 """The sentence vector that a model makes by itself."""
 
 
+# The bytes of a chunk's two pairs of numbers (measured).
+_CHUNK_BYTES = 400
+
+
 @dataclass(frozen=True)
 class EncodePlan:
     """The embeddings that each sequence returns; the same for all except for prompts and chunks."""
@@ -82,6 +86,21 @@ class EncodePlan:
             shapes["chunks"] = (chunks, self.chunks.size)
         return Expected(shapes, labels=4 * chunks)
 
+    def most_chunks(
+        self, texts: Sequence[Text], encodings: Sequence[Encoding]
+    ) -> tuple[int, Sequence[Expected]]:
+        """Return the most bytes that the chunks of all texts take, and the items, if their number is known.
+
+        Raises OptionError for too many of them.
+        """
+        chunks = self.chunks
+        if chunks is None:
+            return 0, ()
+        chunks.check(encodings, texts)
+        counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
+        expected = map(self.expected, encodings, counts) if chunks.counted else ()
+        return _CHUNK_BYTES * sum(counts), [*expected]
+
     def want(self, encoding: Encoding) -> Want:
         """Return what must be computed for one sequence, without chunks."""
         if self.sentence is None or self.include_prompt or not encoding.prompt_length:
@@ -102,6 +121,11 @@ class EncodePlan:
         if self.token_layers:
             shapes["token_embeddings"] = (len(self.token_layers), len(encoding), self.hidden_size)
         return shapes
+
+
+def held_by_chunks(views: Sequence[View]) -> int:
+    """Count the bytes of chunks that plans hold."""
+    return sum(_CHUNK_BYTES * len(view.columns["chunks"]["offsets"]) for view in views)
 
 
 def plan_encode(options: EmbedOptions, info: ModelInfo, task: str | None = None) -> EncodePlan:

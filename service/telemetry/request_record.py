@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from starlette.types import Message, Receive, Send
-
 from service.telemetry.trace_context import TraceParent
 
 
@@ -43,21 +41,6 @@ class RequestRecord:
     def __post_init__(self) -> None:
         if self.parent is not None:
             self.trace_id, self.span_id = self.parent.trace_id, self.parent.span_id
-
-
-def counted(record: RequestRecord, receive: Receive, send: Send, *, bodiless: bool) -> tuple[Receive, Send]:
-    """Count the bytes of both bodies; uvicorn omits the response body for HEAD (`bodiless`)."""
-
-    async def receive_counted() -> Message:
-        message = await receive()
-        record.bytes_in += len(message.get("body", b""))
-        return message
-
-    async def send_counted(message: Message) -> None:
-        await send(message)
-        record.bytes_out += 0 if bodiless else len(message.get("body", b""))
-
-    return receive_counted, send_counted
 
 
 class Ended(NamedTuple):

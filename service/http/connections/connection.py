@@ -124,7 +124,8 @@ class Protocol(Parsing):
 
     def _head_complete(self, scope: dict[str, Any]) -> None:
         self._end_head_timer()
-        state, context, known, returned, verdict = self._state, None, True, False, False
+        state, context, known, returned = self._state, None, True, False
+        verdict: Refused | bool = False
         if self._source != self._client:
             context = open_context(scope, state.peers)
             known = context.identify(state.keys)
@@ -153,7 +154,7 @@ class Protocol(Parsing):
         context.waited_s, self._waited_s = self._waited_s, 0.0
         in_use, permit = state.company.note(self), context.permit
         permit.alone, permit.among_few, permit.returned = in_use == 1, in_use <= FEW, returned
-        permit.admitted = verdict
+        permit.admitted = verdict is True
         self._accept_head()
 
     @property

@@ -16,8 +16,8 @@ from model.contract import FloatArray
 from model.tokenization.decoding import json_bytes
 from model.tokenization.tokenizer import Side, Truncation
 from service.http.delivery import Work
-from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.http.request_body import check_count, read_request
+from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, at_most, first_other, invalid
 from service.protocols.lenient import Fields
 from service.replies.answer_size import bound

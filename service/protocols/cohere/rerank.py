@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, invalid
 from service.protocols.lenient import Fields
 from service.protocols.reranking import rank
@@ -93,8 +93,7 @@ class CohereRanking(BaseModel):
 
 async def rerank(request: Request) -> Response:
     """Rank documents by how well they match a query, as native `/rerank` does."""
-    parsed = await read_request(request, CohereRerankRequest)
-    check_count(parsed.count, request.app.state.service.settings, "documents")
+    parsed = await read_request(request, CohereRerankRequest, counted="documents")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_rerank(exchange, parsed.body))
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from service.endpoints import Endpoint
 from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, invalid
 from service.protocols.labelling import label
 from service.protocols.native.examples import EXAMPLES
@@ -97,8 +97,7 @@ class PredictResponse(BaseModel):
 
 async def predict(request: Request) -> Response:
     """Label texts with a classifier, or their tokens with a token classifier."""
-    parsed = await read_request(request, PredictRequest)
-    check_count(parsed.count, request.app.state.service.settings)
+    parsed = await read_request(request, PredictRequest, counted="inputs")
     exchange = Exchange.open(request, parsed)
     exchange.decimals = None if parsed.body.attention is None else parsed.body.attention.decimals
     return await exchange.in_time(_predict(exchange, parsed.body))

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from service.endpoints import Endpoint
 from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, PositiveNumber, TextList
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionItem, Usage
@@ -82,8 +82,7 @@ class RerankResponse(BaseModel):
 
 async def rerank(request: Request) -> Response:
     """Rank texts by how well they match a query, as pairs, by vectors of tokens or by sentence vectors."""
-    parsed = await read_request(request, RerankRequest)
-    check_count(parsed.count, request.app.state.service.settings, RerankRequest.listed)
+    parsed = await read_request(request, RerankRequest, counted="texts")
     exchange = Exchange.open(request, parsed)
     exchange.names = {"inputs": "texts", **ATTENTION_NAMES}
     body = parsed.body

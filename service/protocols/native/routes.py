@@ -2,47 +2,36 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model.contract import Encoding, Role
+from model.contract import Encoding
 from model.tokenization.tokenizer import Text
 from service.endpoints import Endpoint
-from service.http.negotiation import BINARY, FORMATS, refuse_uint8
-from service.http.request_body import ParsedRequest, read_request
+from service.http.negotiation import BINARY, FORMATS
+from service.http.request_body import read_request
 from service.problems import Problem
-from service.protocols.exchange import Exchange, Holding, check_count
+from service.protocols.exchange import Exchange, Holding
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import AttentionResponse, EncodeResponse
 from service.protocols.native.schemas import (
-    AttentionOptions,
     AttentionRequest,
     EncodeRequest,
-    InputsRequest,
 )
 from service.protocols.ways_out import any_of, smaller_maps
-from service.replies.answer_size import bound
-from service.replies.style import AnswerStyle
+from service.replies.style import Format
 from service.tasks.attend import plan_attention
-from service.tasks.chunks import MAX_CHUNKS, ChunkPlan
-from service.tasks.embed import EncodePlan, plan_encode
+from service.tasks.embed import EncodePlan, held_by_chunks, plan_encode
 from service.tasks.heads import SparsePlan, plan_sparse, plan_token_vectors
 from service.tasks.precision import Precision
 from service.tasks.prompts import choose_prompt, choose_task
 from service.tasks.view import View
 
-NativeT = TypeVar("NativeT", bound=InputsRequest)
-
-# The bytes of a chunk's two pairs of numbers (measured).
-_CHUNK_BYTES = 400
-
 
 async def encode(request: Request) -> Response:
     """Encode texts as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
-    parsed = await _read(request, EncodeRequest)
-    _check_number_format(parsed, None)
+    parsed = await read_request(request, EncodeRequest, counted="inputs")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_encode(exchange, parsed.body))
 
@@ -52,58 +41,40 @@ async def attention(request: Request) -> Response:
 
     Axes are (layer, head, query, key). A row of probabilities is a query and sums to 1.
     """
-    parsed = await _read(request, AttentionRequest)
-    _check_number_format(parsed, parsed.body)
+    parsed = await read_request(request, AttentionRequest, counted="inputs")
+    _check_decimals(parsed.format, parsed.body)
     exchange = Exchange.open(request, parsed)
     exchange.decimals = parsed.body.decimals
     return await exchange.in_time(_attention(exchange, parsed.body))
 
 
-async def _read(request: Request, schema: type[NativeT]) -> ParsedRequest[NativeT]:
-    """Read a request; raises the 413 for too many inputs."""
-    parsed = await read_request(request, schema)
-    check_count(parsed.count, request.app.state.service.settings, schema.listed)
-    return parsed
-
-
-def _check_number_format(parsed: ParsedRequest[Any], maps: AttentionOptions | None) -> None:
-    """Raise the 422 for `dtype=uint8` and `decimals` where they have no effect.
-
-    `maps` says which attention the response has, if any.
-    """
-    if maps is None or not maps.maps:
-        refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
-    elif maps.weights == "score":
-        refuse_uint8(parsed.dtype, "dtype is uint8, and scores may be negative")
-    if parsed.format in BINARY and maps is not None and maps.is_overridden("decimals"):
+def _check_decimals(chosen: Format, body: AttentionRequest) -> None:
+    """Raise the 422 for `decimals` where they have no effect."""
+    if chosen in BINARY and body.is_overridden("decimals"):
         raise Problem(
             "invalid-request",
-            f"decimals has no effect on {FORMATS[parsed.format]}, whose numbers are not rounded: "
-            "leave it out.",
+            f"decimals has no effect on {FORMATS[chosen]}, whose numbers are not rounded: leave it out.",
             members={"field": "decimals"},
         )
-
-
-async def _tokenize(exchange: Exchange, body: InputsRequest, role: Role | None = None) -> list[Encoding]:
-    prompt = choose_prompt(exchange.engine.info, body.prompt_name, body.prompt)
-    return await exchange.tokenize(body.inputs, body.truncation, prompt, role=role)
 
 
 async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
     engine, engines = exchange.engine, exchange.state.engines
     task = choose_task(engine.info, body.task)
+    prompt = choose_prompt(engine.info, body.prompt_name, body.prompt)
     precision: Precision = "float32"
     view: Callable[[int, Encoding], View]
     holding, way_out = None, "send fewer or shorter inputs"
     if body.role is not None:  # a query or document, for late interaction
         view = plan_token_vectors(engine, engines, task).view
     else:
-        plan = plan_encode(body.embeddings, engine.info, task)
         sparse = plan_sparse(body.top_k, engine, engines) if "sparse" in body.outputs else None
+        plan = plan_encode(body.embeddings, engine.info, task)
         view, precision = partial(_view, plan, sparse, body.inputs), plan.precision
-        holding = None if plan.chunks is None else _hold_chunks(plan, plan.chunks, body.inputs)
+        if plan.chunks is not None:
+            holding = Holding(partial(plan.most_chunks, body.inputs), held_by_chunks)
         way_out = _fewer(chunks=plan.chunks is not None, sparse=sparse is not None)
-    encodings = await _tokenize(exchange, body, body.role)
+    encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
     return await exchange.answer(exchange.style(precision=precision), encodings, view, way_out, holding)
 
 
@@ -122,27 +93,13 @@ def _fewer(*, chunks: bool, sparse: bool) -> str:
     return any_of([*ways, "leave `tokens` out of `outputs`"])
 
 
-def _hold_chunks(plan: EncodePlan, chunks: ChunkPlan, texts: Sequence[Text]) -> Holding:
-    """Reserve memory for the chunks of all inputs before any text is split.
-
-    Raises the 422 for too many of them, and the 413 for as many as make the response too large.
-    """
-
-    def most(style: AnswerStyle, encodings: Sequence[Encoding]) -> tuple[int, int]:
-        chunks.check(encodings, texts)
-        counts = [min(chunks.most(encoding), MAX_CHUNKS) for encoding in encodings]
-        expected = [plan.expected(*one) for one in zip(encodings, counts, strict=True)]
-        return _CHUNK_BYTES * sum(counts), bound(style, encodings, expected) if chunks.counted else 0
-
-    return Holding(most, lambda views: sum(_CHUNK_BYTES * len(v.columns["chunks"]["offsets"]) for v in views))
-
-
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     info = exchange.engine.info
-    embeddings = plan_encode(body.embeddings, info, choose_task(info, body.task))
+    task, prompt = choose_task(info, body.task), choose_prompt(info, body.prompt_name, body.prompt)
+    embeddings = plan_encode(body.embeddings, info, task)
     options = body.options
     plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
-    encodings = await _tokenize(exchange, body)
+    encodings = await exchange.tokenize(body.inputs, body.truncation, prompt)
     style = exchange.style(unit=plan.unit, axes=plan.axes)
     way_out = any_of(["send fewer inputs", *smaller_maps(options, exchange)])
     return await exchange.answer(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]), way_out)

@@ -147,8 +147,14 @@ def _check_pooled(request: Options, outputs: Sequence[str]) -> None:
             raise invalid(field, 'has no effect without "sentence" in outputs: leave one of them out')
 
 
+NO_MAPS = "which applies only to maps, and this response has none"
+"""Why a response cannot have arrays of uint8."""
+
+
 class EncodeRequest(InputsRequest):
     """Texts to encode as sentence vectors, contextual token vectors, sparse vectors, or several of them."""
+
+    no_uint8: ClassVar[str] = NO_MAPS
 
     # Defaults are tuples: pydantic copies a list for each request.
     outputs: Annotated[tuple[EncodeOutput, ...], Field(max_length=3), at_most(3)] = Field(
@@ -352,6 +358,13 @@ class AttentionRequest(AttentionOptions, InputsRequest):
     def _effective(self) -> "AttentionRequest":
         _check_pooled(self, self.outputs)
         return self
+
+    @property
+    def no_uint8(self) -> str:
+        """Why the response cannot have arrays of uint8; "" if it can."""
+        if not self.maps:
+            return NO_MAPS
+        return "and scores may be negative" if self.weights == "score" else ""
 
     @property
     def embeddings(self) -> EmbedOptions:

@@ -8,14 +8,13 @@ from starlette.responses import Response
 
 from model.contract import Similarity
 from service.endpoints import Endpoint
-from service.http.negotiation import refuse_uint8
 from service.http.request_body import read_request
 from service.protocols.comparing import compare
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import TextList
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import Usage
-from service.protocols.native.schemas import TaskRequest
+from service.protocols.native.schemas import NO_MAPS, TaskRequest
 from service.replies.style import Format
 from service.tasks.compare import CompareOptions
 
@@ -27,6 +26,8 @@ class SimilarityRequest(TaskRequest):
     example: ClassVar[str] = '{"texts": ["a text", "another"]}'
     elsewhere: ClassVar[dict[str, str]] = {"inputs": "/tei/similarity"}
     formats: ClassVar[tuple[Format, ...]] = ("json", "npz", "safetensors")
+
+    no_uint8: ClassVar[str] = NO_MAPS
 
     source: StrictStr | None = Field(
         None, description="The text that each of `texts` is compared with; without it, all with all."
@@ -52,10 +53,8 @@ class SimilarityResponse(BaseModel):
 
 async def similarity(request: Request) -> Response:
     """Compare the sentence vectors of texts: with that of one text, or all with all."""
-    parsed = await read_request(request, SimilarityRequest)
-    refuse_uint8(parsed.dtype, "dtype is uint8, which applies only to maps, and this response has none")
+    parsed = await read_request(request, SimilarityRequest, counted="texts")
     body = parsed.body
-    check_count(parsed.count, request.app.state.service.settings, body.listed)
     exchange = Exchange.open(request, parsed)
     options = CompareOptions(
         body.texts, body.source, body.function, body.task, body.prompt_name, body.prompt, body.truncation

@@ -10,7 +10,7 @@ from model.contract import Encoding
 from service.endpoints import Endpoint
 from service.http.delivery import Work
 from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.native.examples import EXAMPLES
 from service.protocols.native.responses import TokenColumns, Usage
 from service.protocols.native.schemas import PromptRequest, WithInputs
@@ -42,8 +42,7 @@ class TokenizeResponse(BaseModel):
 
 async def tokenize(request: Request) -> Response:
     """Tokenize texts as `/encode` does, and return the tokens without running the model."""
-    parsed = await read_request(request, TokenizeRequest)
-    check_count(parsed.count, request.app.state.service.settings)
+    parsed = await read_request(request, TokenizeRequest, counted="inputs")
     exchange = Exchange.open(request, parsed)
     return await exchange.in_time(_tokenize(exchange, parsed.body))
 

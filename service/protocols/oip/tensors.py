@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.tokenization.tokenizer import Text
-from service.protocols.exchange import check_count
+from service.http.request_body import check_count
 from service.protocols.fields import MAX_IDS, first_other
 from service.protocols.oip.errors import invalid
 from service.protocols.oip.schemas import InputTensor, Tensor

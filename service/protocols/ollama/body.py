@@ -7,22 +7,30 @@ from starlette.requests import Request
 
 from service.echo import cut
 from service.engine.engine import Engine
+from service.http.negotiation import negotiate
 from service.http.request_body import NO_CODING, ParsedRequest, parse_body, read_request, receive_body
+from service.http.request_context import RequestContext
 from service.lifecycle import ServiceState
 from service.problems import Problem, from_validation_error
 from service.protocols.ollama.errors import NO_BODY
+from service.replies.style import Format
 
 SchemaT = TypeVar("SchemaT", bound=BaseModel)
 
+_FORMATS: tuple[Format, ...] = ("json",)
 LATEST = ":latest"
 """The tag of a name that has no other; here it means nothing."""
 
 
-async def read_inference(request: Request, schema: type[SchemaT]) -> ParsedRequest[SchemaT]:
+async def read_inference(
+    request: Request, schema: type[SchemaT], counted: str = ""
+) -> ParsedRequest[SchemaT]:
     """Read a request that a model will answer; raises Problem, or ClientDisconnect."""
     content = await _receive(request, queued=True)
-    request.state.context.body = await parse_body(request, content, 0)
-    return await read_request(request, schema)
+    context: RequestContext = request.state.context
+    context.body = await parse_body(request, content, 0)
+    context.form = negotiate(request, _FORMATS)
+    return await read_request(request, schema, counted)
 
 
 async def read_operation(request: Request, schema: type[SchemaT]) -> SchemaT:

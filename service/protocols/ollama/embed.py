@@ -13,9 +13,9 @@ from starlette.responses import Response
 from model.contract import Encoding
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
-from service.http.request_body import ParsedRequest
+from service.http.request_body import ParsedRequest, check_count
 from service.problems import Problem
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import NonEmptyText, WholeNumber, first_other
 from service.protocols.json_response import JSON, json_response
 from service.protocols.lenient import Fields

@@ -13,7 +13,7 @@ from model.contract import Encoding, ModelInfo
 from model.errors import InputTooLong
 from model.tokenization.tokenizer import Truncation
 from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber, first_other, invalid
 from service.protocols.lenient import Fields
 from service.protocols.openai.embeddings import ITEM_BYTES, OpenAIEmbedding, frame, no_tokens, write_parts
@@ -110,8 +110,7 @@ class ContextualizedResponse(BaseModel):
 
 async def contextualized(request: Request) -> Response:
     """Return the vector of each part of each document: the mean of its tokens in the whole."""
-    parsed = await read_request(request, ContextualizedRequest)
-    check_count(parsed.count, request.app.state.service.settings)
+    parsed = await read_request(request, ContextualizedRequest, counted="inputs")
     exchange = Exchange.open(request, parsed)
     exchange.cutting, exchange.names = "", _NAMES
     return await exchange.in_time(_embed(exchange, parsed.body))
@@ -125,10 +124,8 @@ async def _embed(exchange: Exchange, body: ContextualizedRequest) -> Response:
     except InputTooLong as error:
         if len(body.inputs[int(error.field.rpartition(".")[2])]) == 1:
             raise
-        way_out = "its parts run as one text, so send them as several documents"
-        raise InputTooLong(
-            field=error.field, actual=error.actual, limit=error.limit, way_out=way_out
-        ) from None
+        error.way_out = "its parts run as one text, so send them as several documents"
+        raise
     exchange.frame = partial(frame, exchange.engine.name)
     exchange.value = partial(_document, base64=body.encoding_format == "base64")
     style = exchange.style(precision=body.precision)

@@ -17,9 +17,9 @@ from model.contract import Encoding, ModelInfo, Role
 from model.errors import InputTooLong, OutOfRange
 from model.tokenization.tokenizer import Truncation
 from service.echo import cut
-from service.http.request_body import read_request
+from service.http.request_body import SEVERAL, read_request
 from service.problems import Problem
-from service.protocols.exchange import SEVERAL, Exchange
+from service.protocols.exchange import Exchange
 from service.protocols.openai.fields import EmbeddingsRequest
 from service.protocols.texts_or_ids import Listed, TextOrIds, check_inputs, tokenize_inputs
 from service.replies.json_arrays import array_text
@@ -154,10 +154,8 @@ async def _embed_parts(exchange: Exchange, body: EmbeddingsRequest) -> Response:
     except InputTooLong as error:
         if len(parts) == 1:
             raise
-        way_out = "with late_chunking they run as one text, so send them in several requests"
-        raise InputTooLong(
-            field=error.field, actual=error.actual, limit=error.limit, way_out=way_out
-        ) from None
+        error.way_out = "with late_chunking they run as one text, so send them in several requests"
+        raise
     try:
         view = plan.view(0, encodings[0], whole)
     except NoTokens as error:

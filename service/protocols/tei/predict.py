@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from model.contract import HeadInfo
 from model.heads.spans import SpanLabels
-from service.http.request_body import read_request
+from service.http.request_body import check_count, read_request
 from service.problems import Problem
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import PositiveNumber
 from service.protocols.labelling import label
 from service.protocols.lenient import Fields

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.http.request_body import read_request
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.reranking import rank
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import Strings, TeiRequest, Truncated
@@ -40,9 +40,8 @@ class TeiRank(BaseModel):
 
 async def rerank(request: Request) -> Response:
     """Rank texts by how well they match a query; the largest score first."""
-    parsed = await read_request(request, TeiRerankRequest)
+    parsed = await read_request(request, TeiRerankRequest, counted="texts")
     body = parsed.body
-    check_count(parsed.count, request.app.state.service.settings, body.listed)
     if not body.texts:
         raise EmptyList("texts")
     if not body.query and not all(body.texts):

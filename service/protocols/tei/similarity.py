@@ -6,9 +6,9 @@ from pydantic import Field, StrictStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.http.request_body import read_request
+from service.http.request_body import check_count, read_request
 from service.protocols.comparing import compare
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.lenient import Fields
 from service.protocols.tei.errors import EmptyInput, EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, Strings, TeiRequest, Truncated

@@ -14,7 +14,7 @@ from model.tokenization.tokenizer import Truncation
 from service.http.delivery import Work
 from service.http.request_body import read_request
 from service.protocols.decoding import check_counts, decode_ids
-from service.protocols.exchange import Exchange, check_count
+from service.protocols.exchange import Exchange
 from service.protocols.fields import MAX_IDS
 from service.protocols.tei.errors import EmptyList
 from service.protocols.tei.fields import PROMPT_NAME, DecodedIds, TeiRequest, TextOrTexts
@@ -62,8 +62,7 @@ class TeiDecodeRequest(TeiRequest):
 
 async def tokenize(request: Request) -> Response:
     """Return the tokens of each text, with their places in it."""
-    parsed = await read_request(request, TeiTokenizeRequest)
-    check_count(parsed.count, request.app.state.service.settings)
+    parsed = await read_request(request, TeiTokenizeRequest, counted="inputs")
     if not parsed.body.inputs:
         raise EmptyList("inputs")
     exchange = Exchange.open(request, parsed)
