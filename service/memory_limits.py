@@ -114,9 +114,14 @@ class Memory:
         """Return the maximum size of a response: `setting`, or less if the budget is smaller."""
         return min(setting, self.limit // ANSWER)
 
-    def take(self, permit: Permit, size: int) -> None:
-        """Reserve `size` more bytes for a request; raises the 429 if there is no room."""
+    def take(self, permit: Permit, size: int, unused: int = 0) -> None:
+        """Reserve `size` more bytes for a request; raises the 429 if there is no room.
+
+        Of what was reserved for it before, `unused` bytes are released.
+        """
         with self._lock:
+            if unused:
+                self._add(permit, -min(unused, permit.memory_bytes))
             if not self._fits(permit, size):
                 raise self._overloaded(size)
             self._add(permit, size)
@@ -126,12 +131,12 @@ class Memory:
 
         Of what was reserved for the request before, `unused` bytes are released.
         """
-        if unused:
-            self.release_part(permit, unused)
         if size <= SMALL_BYTES:
-            self.take(permit, size)
+            self.take(permit, size, unused)
             return
         with self._lock:
+            if unused:
+                self._add(permit, -min(unused, permit.memory_bytes))
             answers_bytes = self.answers_bytes + self._column.elsewhere(ANSWER_ROW)
             if answers_bytes and answers_bytes + size > self.answers_limit:
                 raise Problem(

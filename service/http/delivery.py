@@ -112,7 +112,8 @@ class Delivery:
         headers = self._headers(coding)
         if size is not None:
             headers["content-length"] = str(size)
-        return StreamedResponse(self._counted(pieces), headers)
+        counted = self._counted(pieces)
+        return StreamedResponse(counted, headers)
 
     async def _pieces(self, pieces: Iterator[Piece]) -> AsyncGenerator[Piece, None]:
         while (piece := await self._next(pieces)) is not None:

@@ -35,6 +35,9 @@ class Form:
     """What is wrong with the query, which is told once the body is read."""
 
 
+JSON = Form("json")
+
+
 def negotiate(request: Request, formats: tuple[Format, ...]) -> Form:
     """Read which of the `formats` and which type of arrays a client asks for; raises the 406."""
     chosen = choose_format(request, formats)

@@ -52,6 +52,8 @@ class ParsedRequest(Generic[RequestT]):
     dtype: ArrayType
     count: int
     """How many inputs were sent; `body` has at most `max_inputs` of them."""
+    transient: int = 0
+    """Bytes that are reserved for what the body was parsed to, and are not needed any more."""
 
 
 async def read_request(
@@ -74,7 +76,7 @@ async def read_request(
     body = context.body or await read_body(request, formats, most_numbers, way_out)
     listed = getattr(schema, "sources", (getattr(schema, "listed", "inputs"),))
     raw, count = _count(body, state.settings, listed, most_numbers)
-    form = context.form or negotiate(request, formats)
+    form = context.form
     if form.fault is not None:
         raise form.fault
     if isinstance(raw, dict) and len(raw) > _MAX_FIELDS:
@@ -92,9 +94,7 @@ async def read_request(
     if form.dtype == "uint8":
         _refuse_uint8(checked)
     context.body = None
-    if body.transient:
-        state.memory.release_part(context.permit, body.transient)
-    return ParsedRequest(checked, form.format, form.dtype, count)
+    return ParsedRequest(checked, form.format, form.dtype, count, body.transient)
 
 
 async def read_body(

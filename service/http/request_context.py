@@ -15,7 +15,7 @@ from service.clients.addresses import Peers, client_of, peer_address
 from service.clients.keys import Keys
 from service.endpoints import Endpoint
 from service.engine.permit import Permit
-from service.http.negotiation import Form
+from service.http.negotiation import JSON, Form
 from service.problems import Problem
 from service.telemetry.request_record import RequestRecord
 from service.telemetry.trace_context import read_traceparent
@@ -72,8 +72,8 @@ class RequestContext:
     """Whether the client has disconnected, which cancels the task."""
     cut_off: bool = False
     """Whether the connection was closed because the client did not read the response."""
-    form: Form | None = None
-    """The form of its response, once chosen."""
+    form: Form = JSON
+    """The form of its response, which is chosen before its body is read."""
     body: Body | None = None
     """Its body, if that was read before its schema was known."""
 

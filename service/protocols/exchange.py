@@ -78,6 +78,9 @@ class Exchange:
     tokenize_s: float = 0.0
     _body_charged: bool = False
 
+    def __post_init__(self) -> None:
+        self._transient = self.parsed.transient
+
     @classmethod
     def open(cls, request: Request, parsed: ParsedRequest[Any]) -> "Exchange":
         """Find the model and the deadline; raises Problem."""
@@ -147,10 +150,11 @@ class Exchange:
         body_bytes = 0 if self._body_charged else permit.body_bytes
         self._body_charged = True
         permit.body_bytes += repeated
+        unused, self._transient = self._transient, 0
         # At most one token per byte and what a role adds, and at most the model's limit per input.
         tokens = permit.body_bytes + len(texts) * self.engine.added_tokens(role)
         most = TOKEN_BYTES * min(tokens, len(texts) * self.engine.info.max_length)
-        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most)
+        memory.take(permit, TEXT * body_bytes + (ARRIVING + TEXT) * repeated + most, unused)
         if "tokenize" not in record.stages.begun:
             record.stages.begin("tokenize")
         try:
@@ -292,6 +296,7 @@ class Exchange:
         if too many large responses are in progress.
         """
         self.check_size(size, way_out)
+        unused, self._transient = unused + self._transient, 0
         try:
             self.state.memory.take_answer(self.context.permit, style.growth * size + waiting, unused)
         except Problem:

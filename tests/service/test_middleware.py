@@ -80,7 +80,7 @@ def call(app: Any, path: str = "/encode", method: str = "POST") -> tuple[list[Me
         sent.append(message)
 
     scope: Scope = {"type": "http", "path": path, "method": method, "headers": [], "query_string": b""}
-    asyncio.run(RequestMiddleware(app, state, ENDPOINTS)(scope, receive, send))
+    asyncio.run(RequestMiddleware(app, state, other=app)(scope, receive, send))
     return sent, state
 
 
@@ -141,6 +141,6 @@ def test_inference_requests_are_in_flight_while_they_last(
         return None
 
     scope: Scope = {"type": "http", "path": path, "method": method, "headers": [], "query_string": b""}
-    asyncio.run(RequestMiddleware(app, state, ENDPOINTS)(scope, nothing, nothing))
+    asyncio.run(RequestMiddleware(app, state, other=app)(scope, nothing, nothing))
     assert seen == [(in_flight, seen_as)]
     assert state.in_flight == 0

@@ -73,9 +73,13 @@ async def _encode(exchange: Exchange, body: EncodeRequest) -> Response:
         view, precision = partial(_view, plan, sparse, body.inputs), plan.precision
         if plan.chunks is not None:
             holding = Holding(partial(plan.most_chunks, body.inputs), held_by_chunks)
-        way_out = _fewer(chunks=plan.chunks is not None, sparse=sparse is not None)
+        ways = ["send fewer inputs", "choose fewer `layers` or `pooling_layers`"]
+        ways += ["choose fewer `chunks`"] if plan.chunks is not None else []
+        ways += ["set `top_k`"] if sparse is not None else []
+        way_out = any_of([*ways, "leave `tokens` out of `outputs`"])
     encodings = await exchange.tokenize(body.inputs, body.truncation, prompt, role=body.role)
-    return await exchange.answer(exchange.style(precision=precision), encodings, view, way_out, holding)
+    style = exchange.style(precision=precision)
+    return await exchange.answer(style, encodings, view, way_out, holding)
 
 
 def _view(
@@ -83,14 +87,6 @@ def _view(
 ) -> View:
     view = plan.view(index, encoding, texts[index])
     return view if sparse is None else sparse.extend(view)
-
-
-def _fewer(*, chunks: bool, sparse: bool) -> str:
-    """Suggest what would make a response smaller."""
-    ways = ["send fewer inputs", "choose fewer `layers` or `pooling_layers`"]
-    ways += ["choose fewer `chunks`"] if chunks else []
-    ways += ["set `top_k`"] if sparse else []
-    return any_of([*ways, "leave `tokens` out of `outputs`"])
 
 
 async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
