@@ -35,7 +35,6 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "body-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too large"),
     "too-many-inputs": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "There are too many inputs"),
     "response-too-large": (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The response would be too large"),
-    "range-not-satisfiable": (HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "There is no such range"),
     "unsupported-media-type": (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body's format is not supported"),
     "invalid-request": (HTTPStatus.UNPROCESSABLE_ENTITY, "The request is not valid"),
     "input-too-long": (HTTPStatus.UNPROCESSABLE_ENTITY, "An input is too long"),
@@ -50,10 +49,8 @@ KINDS: dict[str, tuple[HTTPStatus, str]] = {
     "deadline-exceeded": (HTTPStatus.GATEWAY_TIMEOUT, "The response took too long"),
 }
 
-NOT_OF_INFERENCE = frozenset(
-    ("http-version-not-supported", "transfer-coding-not-implemented", "range-not-satisfiable")
-)
-"""Kinds that inference routes never return: for requests that match no route, and for files."""
+NOT_OF_INFERENCE = frozenset(("http-version-not-supported", "transfer-coding-not-implemented"))
+"""Kinds that inference routes never return: for requests that match no route."""
 
 MEDIA_TYPE = "application/problem+json"
 INTERNAL_ERROR = "An internal error occurred; the service's log has the details."

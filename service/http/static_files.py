@@ -9,19 +9,15 @@ from typing import Generic, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from werkzeug.http import parse_range_header
 
 from service.http.negotiation import is_short
 from service.http.streaming_response import WholeResponse
-from service.problems import Problem
 from service.replies.compression import CODINGS, choose_coding, compress
 
 T = TypeVar("T")
 
 HTML = "text/html; charset=utf-8"
 _DIGITS = 16
-# A longer Range lists several, which are not served.
-_MAX_RANGE_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +44,9 @@ class StaticFile:
         accepted = ", ".join(request.headers.getlist("accept-encoding"))
         coding = choose_coding(accepted) if is_short(accepted) else None
         coded = {} if coding is None else {"Content-Encoding": coding}
-        return self._sent(self.bodies[coding], 200, coded)
-
-    def part(self, request: Request) -> Response:
-        """Build the response with the range of bytes that a request asks for (RFC 9110 §14), if it does.
-
-        Several ranges are answered with the whole file. Raises the 400 and the 416.
-        """
-        given, content = request.headers.get("range"), self.bodies[None]
-        if given is None or len(given) > _MAX_RANGE_CHARACTERS or "if-range" in request.headers:
-            return self.response(request)
-        asked = parse_range_header(given)
-        if asked is None or asked.units != "bytes":
-            detail = "The header Range is not a byte range: use a form like bytes=0-99, or leave it out."
-            raise Problem("malformed-request", detail, members={"field": "Range"})
-        if len(asked.ranges) > 1:
-            return self.response(request)
-        start, after = asked.ranges[0]
-        start = start if start >= 0 else max(0, len(content) + start)
-        if start >= len(content):
-            available = f"bytes */{len(content)}"
-            raise Problem(
-                "range-not-satisfiable",
-                f"The range is outside the file, whose Content-Range is {available}.",
-                headers={"Content-Range": available},
-                members={"field": "Range"},
-            )
-        part = memoryview(content)[start:after]  # no copy, which each slow reader would hold
-        place = f"bytes {start}-{start + len(part) - 1}/{len(content)}"
-        return self._sent(part, 206, {"Content-Range": place})
-
-    def _sent(self, body: bytes | memoryview, status: int, headers: Mapping[str, str]) -> Response:
+        body = self.bodies[coding]
         response = WholeResponse if len(body) > HIGH_WATER_LIMIT else Response
-        return response(body, status, {**self.headers, **headers}, self.media_type)
+        return response(body, 200, {**self.headers, **coded}, self.media_type)
 
 
 class Once(Generic[T]):

@@ -47,8 +47,7 @@ def _read_page() -> Mapping[str, StaticFile]:
     )
     headers = {**_SAFE, "Content-Security-Policy": _policy(bytes(page.body))}
     files = {
-        name: StaticFile.of((_FOLDER / name).read_bytes(), kind, {**headers, "Accept-Ranges": "bytes"})
-        for name, kind in _PARTS.items()
+        name: StaticFile.of((_FOLDER / name).read_bytes(), kind, headers) for name, kind in _PARTS.items()
     }
     return {"": StaticFile.of(bytes(page.body), HTML, headers), **files}
 
@@ -80,7 +79,7 @@ async def docs_part(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in _PARTS:
         raise Problem("not-found", f"There is no file /docs/{cut(name)}; the page is /docs.")
-    return (await _documentation(request).page.get())[name].part(request)
+    return (await _documentation(request).page.get())[name].response(request)
 
 
 def _documentation(request: Request) -> Documentation:
@@ -91,5 +90,5 @@ def _documentation(request: Request) -> Documentation:
 ENDPOINTS = (
     Endpoint("/openapi.json", openapi, statuses=(200, 304, 405)),
     Endpoint("/docs", docs, statuses=(200, 304, 405)),
-    Endpoint("/docs/{name}", docs_part, statuses=(200, 206, 304, 400, 404, 405, 416)),
+    Endpoint("/docs/{name}", docs_part, statuses=(200, 304, 404, 405)),
 )

@@ -1,5 +1,6 @@
 """Operational endpoints: liveness, readiness, information and metrics."""
 
+from dataclasses import fields
 from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -7,7 +8,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from model.contract import HeadInfo, HeadKind
+from model.contract import HeadInfo, HeadKind, ModelInfo
 from service.endpoints import Endpoint
 from service.lifecycle import VERSION, ServiceState
 from service.protocols.json_response import JSON, json_response
@@ -61,6 +62,10 @@ class ServedModel(BaseModel):
     longest_text_s: float
 
 
+# Fields that say what those of the same name say of a model.
+_AS_IN_INFO = ServedModel.model_fields.keys() & {one.name for one in fields(ModelInfo)}
+
+
 class Limits(BaseModel):
     """The limits of a request."""
 
@@ -111,25 +116,8 @@ async def info(request: Request) -> Response:
         version=VERSION,
         models=[
             ServedModel(
+                **{field: getattr(engine.info, field) for field in _AS_IN_INFO},
                 name=name,
-                family=engine.info.family,
-                layers=engine.info.layers,
-                heads=engine.info.heads,
-                hidden_size=engine.info.hidden_size,
-                max_length=engine.info.max_length,
-                pooling=list(engine.info.pooling),
-                normalize=engine.info.normalize,
-                sentence_size=engine.info.sentence_size,
-                similarity=engine.info.similarity,
-                prompts=engine.info.prompts,
-                default_prompt_name=engine.info.default_prompt_name,
-                tasks=list(engine.info.tasks),
-                default_task=engine.info.default_task,
-                backend=engine.info.backend,
-                provider=engine.info.provider,
-                device=engine.info.device,
-                dtype=engine.info.dtype,
-                kernels=engine.info.kernels,
                 attention=engine.info.exposes_attention,
                 token_embeddings=engine.info.exposes_tokens,
                 prediction=_prediction(engine.info.head),

@@ -11,7 +11,7 @@ import torch
 from service.protocols.endpoints import ENDPOINTS
 from tests.support.backends import instructions
 from tests.support.doubles import Watched, engine
-from tests.support.serving import ROOT, Service, answered, assert_problem, serve
+from tests.support.serving import ROOT, Service, answered, serve
 
 ROUTES = ["/livez", "/readyz", "/health", "/metrics", "/info", "/openapi.json", "/docs"]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -187,30 +187,3 @@ def test_readiness_comes_after_loading_and_liveness_before() -> None:
         assert answered(starting.http.get("/info"))["models"] == []
         starting.wait_until_ready()
         assert starting.http.get("/health").status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("asked", "status", "kind"),
-    [
-        ("bytes=99999999-", 416, "range-not-satisfiable"),
-        ("bytes=5-1", 400, "malformed-request"),
-        ("lines=1-2", 400, "malformed-request"),
-        ("bytes", 400, "malformed-request"),
-    ],
-)
-def test_a_range_that_is_none_is_a_problem_document(
-    service: Service, asked: str, status: int, kind: str
-) -> None:
-    """Parts of /docs come from a library that would answer in plain text."""
-    response = service.http.get("/docs/swagger-ui.css", headers={"Range": asked})
-    assert_problem(response, status, kind, field="Range")
-    if status == 416:
-        whole = service.http.get("/docs/swagger-ui.css")
-        assert response.headers["content-range"] == f"bytes */{len(whole.content)}"
-
-
-def test_a_good_range_is_served(service: Service) -> None:
-    """As ever."""
-    response = service.http.get("/docs/swagger-ui.css", headers={"Range": "bytes=0-9"})
-    assert response.status_code == 206
-    assert len(response.content) == 10

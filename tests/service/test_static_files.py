@@ -2,13 +2,11 @@
 
 import asyncio
 import gzip
-from collections.abc import Mapping
 
 import pytest
 from starlette.requests import Request
 
 from service.http.static_files import Once, StaticFile
-from service.problems import Problem
 
 CONTENT = bytes(range(256)) * 8
 FILE = StaticFile.of(CONTENT, "text/plain", {"Cache-Control": "no-cache"})
@@ -41,43 +39,6 @@ def test_a_client_that_has_the_file_gets_none(tags: str) -> None:
     has = len(tags) < 100 and tags != '"b"'
     assert (response.status_code, response.body) == ((304, b"") if has else (200, CONTENT))
     assert response.headers["etag"] == FILE.tag
-
-
-@pytest.mark.parametrize(
-    ("given", "start", "end"),
-    [("0-9", 0, 10), ("5-", 5, 2048), ("-5", 2043, 2048), ("-9999", 0, 2048), ("2040-9999", 2040, 2048)],
-)
-def test_a_range_is_a_part(given: str, start: int, end: int) -> None:
-    """Of the plain bytes, from the start, to the end, or the last ones (RFC 9110 §14.1.2)."""
-    response = FILE.part(asked(range=f"bytes={given}", accept_encoding="gzip"))
-    assert (response.status_code, response.body) == (206, CONTENT[start:end])
-    assert response.headers["content-range"] == f"bytes {start}-{end - 1}/2048"
-    assert response.headers["content-length"] == str(end - start)
-
-
-WHOLE: list[Mapping[str, str]] = [
-    {},
-    {"range": "bytes=0-1,5-6"},
-    {"range": "bytes=" + "0-1," * 100 + "2-3"},
-    {"range": "bytes=0-1", "if_range": FILE.tag},
-]
-
-
-@pytest.mark.parametrize("headers", WHOLE)
-def test_what_is_no_single_range_is_the_whole(headers: Mapping[str, str]) -> None:
-    """Several ranges may be answered so, and a condition that a weak tag never fulfils (§13.1.5)."""
-    response = FILE.part(asked(**headers))
-    assert (response.status_code, response.body) == (200, CONTENT)
-
-
-@pytest.mark.parametrize(
-    ("given", "status"), [("bytes=2048-", 416), ("bytes=5-1", 400), ("bytes", 400), ("lines=1-2", 400)]
-)
-def test_a_range_that_is_none_is_refused(given: str, status: int) -> None:
-    """Beyond the end, or no range of bytes."""
-    with pytest.raises(Problem) as refused:
-        FILE.part(asked(range=given))
-    assert refused.value.status == status
 
 
 def test_what_is_made_once_is_made_once() -> None:

@@ -115,7 +115,6 @@ REFUSALS: dict[str, Refusal] = {
         posted("/attention", {"inputs": "a", "layers": [0], "heads": [0]}),
         tokenized=True,
     ),
-    "a range": Refusal("range-not-satisfiable", got(_PAGE, "Range: bytes=99999999-"), 416, got(_PAGE)),
     "no content type": encode("unsupported-media-type", 415, "Content-Type: text/plain"),
     "a long content type": encode("unsupported-media-type", 415, "Content-Type: a/b;" + "a=b;" * 230),
     "a wrong value": encode("invalid-request", 422, pooling="median"),

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 # Bytes that arrive when an idle connection is about to be closed are usually a request; it is parsed within
 # this time.
 _ARRIVING_S = 0.1
+# A request that waits for longer until it is begun is asked for once more: the queue may have been filled.
+_ADMITTED_S = 0.005
 _CLOSE = b"connection: close\r\n"
 
 
@@ -111,7 +113,7 @@ class Protocol(Parsing):
             if self._head.open and self._head_timer is None:
                 self._head_timer = self.loop.call_later(self._patience_s, self._head_is_late)
             elif self._discards and self._rest_timer is None:
-                self._rest_timer = self.loop.call_later(self._patience_s, self._close)
+                self._rest_timer = self.loop.call_later(self._patience_s, self.close)
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -168,10 +170,9 @@ class Protocol(Parsing):
         self.cycle, self._discards = Answered, True  # type: ignore[assignment]
         keeps = self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
         further = header_lines(self.server_state.default_headers)
-        self._closing = _CLOSE in refused.head
-        if not (keeps or self._closing):
-            self._closing = True
-            further += _CLOSE
+        says_so = _CLOSE in refused.head
+        self._closing = says_so or not keeps
+        further += _CLOSE if self._closing and not says_so else b""
         self.transport.write(b"".join((refused.head, further, b"\r\n", refused.body)))
         self._turns.rest(self._client, REFUSAL_S)
         self._state.metrics.request(refused.route, refused.status, 0.0)
@@ -192,7 +193,9 @@ class Protocol(Parsing):
 
     def _begin(self, cycle: Any, app: Any, context: RequestContext, since: float) -> None:
         """Serve a request in a task of its own: the client has a turn."""
-        context.waited_s += time.monotonic() - since
+        waited_s = time.monotonic() - since
+        context.waited_s += waited_s
+        context.permit.admitted &= waited_s <= _ADMITTED_S
         if cycle.disconnected:  # the client has gone meanwhile
             self._state.memory.release(context.permit)
             endpoint, _ = self._state.endpoints.find(cycle.scope["path"], cycle.scope["method"])
@@ -214,7 +217,7 @@ class Protocol(Parsing):
         if self.cycle.response_complete:
             self._unwanted_bytes += len(body)
             if self._unwanted_bytes > ABANDON_FACTOR * self._state.settings.max_body_bytes:
-                self._close()
+                self.close()
 
     def _message_complete(self) -> None:
         if self._rest_timer is not None:
@@ -222,7 +225,7 @@ class Protocol(Parsing):
             self._rest_timer = None
         self._waited_s = 0.0
         if self._closing:
-            self._close()
+            self.close()
         elif self.cycle.response_complete:
             self._keep_alive()
             if self._leaves_to is not None:
@@ -245,7 +248,7 @@ class Protocol(Parsing):
             self._start_asgi_task(*self.pipeline.pop())
         elif self._message_open and not self._head.open and self._served is self.cycle:
             # The rest of the body is still arriving: the connection is not kept open for it indefinitely.
-            self._rest_timer = self.loop.call_later(self._patience_s, self._close)
+            self._rest_timer = self.loop.call_later(self._patience_s, self.close)
         else:
             self._keep_alive()
         if not self.transport.is_closing() and self._waits_since is None:
@@ -297,10 +300,6 @@ class Protocol(Parsing):
         reads = not (self.flow.read_paused or self.transport.is_closing())
         return reads and unread(self.transport) > 0
 
-    def close_idle(self) -> None:
-        """Close it to make room for others; its last response may still be in transit."""
-        self._close()
-
     def pause_writing(self) -> None:
         """Wait for the reader, but not indefinitely."""
         super().pause_writing()
@@ -312,7 +311,7 @@ class Protocol(Parsing):
             self._reader.has_read()
         super().resume_writing()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Close the connection once the reader has read everything written."""
         self.transport.close()
         self._reader.expect()
@@ -357,7 +356,7 @@ class Protocol(Parsing):
             left = float(self.timeout_keep_alive)
         elif left <= 0:
             if self._arriving or not unread(self.transport):
-                self._close()
+                self.close()
                 return
             self._arriving, left = True, _ARRIVING_S
         self._keep_alive_timer = self.loop.call_later(left, self._is_idle_for_long)
@@ -394,7 +393,7 @@ class Protocol(Parsing):
         response = problem.response("", identifier)
         headers = [*response.raw_headers, (b"x-request-id", identifier.encode()), (b"connection", b"close")]
         self.transport.write(response_head(problem.status, headers) + b"\r\n" + bytes(response.body))
-        self._close()
+        self.close()
         self._state.metrics.request(UNMATCHED, int(problem.status), 0.0)
         if self._source == self._client:
             self._state.presence.note(self._client)

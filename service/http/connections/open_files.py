@@ -29,7 +29,7 @@ class Connection(Protocol):
     def idle_since(self) -> float | None:
         """When it became idle, in `time.monotonic` seconds; None while it is busy."""
 
-    def close_idle(self) -> None:
+    def close(self) -> None:
         """Close it."""
 
 
@@ -77,7 +77,7 @@ class OpenFiles:
         ready = [i for since, i in idle if now - since >= _IDLE_S]
         chosen = ready[: len(ready) // _SHARE + 1]
         for i in chosen:
-            connections[i].close_idle()
+            connections[i].close()
         if self._warned_at is None or now - self._warned_at > _WARN_EVERY_S:
             self._warned_at = now
             limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -95,9 +95,9 @@ async def _attention(exchange: Exchange, body: AttentionRequest) -> Response:
     embeddings = plan_encode(body.embeddings, info, task)
     options = body.options
     plan = plan_attention(options, info, embeddings, exchange.parsed.dtype)
+    way_out = any_of(["send fewer inputs", *smaller_maps(options, exchange)])
     encodings = await exchange.tokenize(body.inputs, body.truncation, prompt)
     style = exchange.style(unit=plan.unit, axes=plan.axes)
-    way_out = any_of(["send fewer inputs", *smaller_maps(options, exchange)])
     return await exchange.answer(style, encodings, lambda i, one: plan.view(i, one, body.inputs[i]), way_out)
 
 
