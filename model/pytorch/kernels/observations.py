@@ -43,7 +43,7 @@ class Observations:
         return addressof(self._array) + sequence * sizeof(Observation)
 
     def statistics(self, first: int, out: FloatArray, heads: Slots, special: FloatArray) -> None:
-        """Make the kernel write statistics to `out`, float32 (b, heads, 10).
+        """Make the kernel write statistics to `out`, float32 (b, heads, statistics).
 
         They are means over the rows, in the order of `model.contract.STATISTICS`. `special`, float32 (N,), is
         1 for special tokens, else 0.
