@@ -29,7 +29,8 @@ from model.onnx.backend import OnnxBackend
 from model.onnx.file import GRAPH, OnnxFile
 from model.onnx.names import DTYPE_KEY, FORMAT, NO_RANKING_KEY, TASK_KEY
 from model.onnx.vnni import NO_VNNI, has_exact_eight_bits
-from model.pytorch.backend import EXACT, TorchBackend
+from model.pytorch.backend import TorchBackend
+from model.pytorch.precision import EXACT
 
 Dtype = Literal["float32", "float16", "int8"]
 """The dtype of the matrix products."""
