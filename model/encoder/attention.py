@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.encoder.adapters import TaskRows
-from model.encoder.config import EncoderConfig, Similarity
+from model.encoder.config import AttentionSimilarity, EncoderConfig
 from model.encoder.disentangled import PositionVectors, attend_disentangled, position_scores
 from model.encoder.linear import Linear, widened
 from model.encoder.norms import head_norm
@@ -47,7 +47,7 @@ _LOWEST = torch.finfo(torch.float32).min
 def similarity_scores(
     q: Tensor,
     k: Tensor,
-    similarity: Similarity,
+    similarity: AttentionSimilarity,
     metric: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 
 from model.arrays import IntArray, Places
 from model.contract import FloatArray
-from model.encoder.config import Similarity
+from model.encoder.config import AttentionSimilarity
 from model.progress import Progress
 
 _LOWEST = np.finfo(np.float32).min
@@ -47,7 +47,7 @@ class GraphLayer:
     pairs: FetchedHeads | None = None
     norms: FetchedHeads | None = None
     bias: FetchedHeads | None = None
-    similarity: Similarity = "dot_product"
+    similarity: AttentionSimilarity = "dot_product"
     position_keys: FetchedHeads | None = None
     position_queries: FetchedHeads | None = None
     scale: float | None = None
@@ -105,7 +105,7 @@ class GraphLayer:
         return self.probabilities(sequences, heads, rows) * norms[:, None, :]
 
 
-def compare(q: FloatArray, k: FloatArray, similarity: Similarity) -> FloatArray:
+def compare(q: FloatArray, k: FloatArray, similarity: AttentionSimilarity) -> FloatArray:
     """Compare queries (heads, rows, D) with keys (heads, N, D), as a graph returns them: (heads, rows, N).
 
     The graph has made the vectors of cosines unit vectors, and has multiplied those of Mahalanobis distances

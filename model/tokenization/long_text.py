@@ -23,7 +23,7 @@ BYTES_PER_CHARACTER = 900
 # Characters that are normalized at a time to be counted, while the interpreter lock is held.
 _COUNTED = 2 * 1024
 
-Room = Callable[[int], AbstractContextManager[None]]
+Reserve = Callable[[int], AbstractContextManager[None]]
 """Reserves a number of bytes for the duration of a `with` block, or raises."""
 
 
@@ -164,7 +164,7 @@ class LongTexts:
         return long if places == [[0], [0, 1]] else None
 
     def steps(
-        self, texts: Sequence[str], *, left: bool, prompt: int, room: Room
+        self, texts: Sequence[str], *, left: bool, prompt: int, reserve: Reserve
     ) -> Generator[None, None, tuple[Columns, int, int]]:
         """Tokenize a text, or the two of a pair, step by step.
 
@@ -174,7 +174,7 @@ class LongTexts:
         longs = [LongText(self._max_length, left=left, prompt=0 if i else prompt) for i in range(len(texts))]
         for long, text in zip(longs, texts, strict=True):
             for piece in self._cutter.pieces(text):
-                raw = self._encode(text[piece.start : piece.end], room)
+                raw = self._encode(text[piece.start : piece.end], reserve)
                 long.add(raw, piece.start, joined=piece.joined)
                 del raw
                 yield
@@ -192,19 +192,21 @@ class LongTexts:
                 )
         return columns, sum(lengths) + special, longs[0].prompt_words
 
-    def _encode(self, piece: str, room: Room) -> RawEncoding:
+    def _encode(self, piece: str, reserve: Reserve) -> RawEncoding:
         whole = len(piece) <= self._cutter.piece
-        with nullcontext() if whole else enough_room(self._tokenizer, [piece], room):
+        with nullcontext() if whole else reserve_memory(self._tokenizer, [piece], reserve):
             return self._tokenizer.encode_batch([piece], add_special_tokens=False)[0]
 
 
-def enough_room(tokenizer: Tokenizer, texts: Sequence[str], room: Room) -> AbstractContextManager[None]:
+def reserve_memory(
+    tokenizer: Tokenizer, texts: Sequence[str], reserve: Reserve
+) -> AbstractContextManager[None]:
     """Reserve the memory that texts which cannot be cut need, if it is much.
 
     It depends on the normalized texts: a single character of Arabic may become eighteen.
     """
     characters = sum(max(len(text), _normalized_length(tokenizer, text)) for text in texts)
-    return room(BYTES_PER_CHARACTER * characters) if characters >= LARGE_PIECE else nullcontext()
+    return reserve(BYTES_PER_CHARACTER * characters) if characters >= LARGE_PIECE else nullcontext()
 
 
 def _normalized_length(tokenizer: Tokenizer, text: str) -> int:

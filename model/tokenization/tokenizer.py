@@ -18,7 +18,7 @@ from model.errors import CheckpointError, InputTooLong
 from model.tokenization.cutting import PIECE
 from model.tokenization.decoding import Decoder
 from model.tokenization.file import read_tokenizer
-from model.tokenization.long_text import Columns, LongTexts, Room, enough_room
+from model.tokenization.long_text import Columns, LongTexts, Reserve, reserve_memory
 from model.tokenization.slow_patterns import SlowPatterns
 from model.tokenization.subwords import Subwords
 
@@ -67,7 +67,7 @@ class RoleTokenizing(Protocol):
         texts: Sequence[Text],
         truncation: Truncation | None = None,
         prompt: str = "",
-        room: Room = lambda _: nullcontext(),
+        reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
         """Tokenize texts in steps; see `TextTokenizer.steps`."""
         ...
@@ -190,12 +190,12 @@ class TextTokenizer:
         texts: Sequence[Text],
         truncation: Truncation | None = None,
         prompt: str = "",
-        room: Room = lambda _: nullcontext(),
+        reserve: Reserve = lambda _: nullcontext(),
     ) -> Generator[None, None, list[Encoding]]:
         """Do what `encode` does, in steps of a few milliseconds.
 
         Long texts are cut into pieces if that changes no token. A text that cannot be cut is one long step,
-        which reserves memory through `room`; an exception from `room` is passed on.
+        which reserves memory through `reserve`; an exception from `reserve` is passed on.
         """
         truncation = truncation or Truncation()
         prompted = [_prepend(prompt, text) for text in texts]
@@ -204,7 +204,7 @@ class TextTokenizer:
             if len(group) > 1 or _size(group[0]) <= self._step:
                 some = self._short(group, len(encodings), truncation, prompt)
             else:
-                some = [(yield from self._one_long(group[0], len(encodings), truncation, prompt, room))]
+                some = [(yield from self._one_long(group[0], len(encodings), truncation, prompt, reserve))]
             encodings += some
             if len(encodings) < len(prompted):
                 yield
@@ -235,15 +235,15 @@ class TextTokenizer:
         return [self._whole.encode(text) if isinstance(text, str) else self._whole.encode(*text)]
 
     def _one_long(
-        self, text: Text, index: int, truncation: Truncation, prompt: str, room: Room
+        self, text: Text, index: int, truncation: Truncation, prompt: str, reserve: Reserve
     ) -> Generator[None, None, Encoding]:
         texts = [text] if isinstance(text, str) else text
         if self._long is None:
             self.slow.check(texts, f"inputs.{index}")
-            with enough_room(self._whole, texts, room):
+            with reserve_memory(self._whole, texts, reserve):
                 return self._short([text], index, truncation, prompt)[0]
         columns, length, first_word = yield from self._long.steps(
-            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), room=room
+            texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), reserve=reserve
         )
         if length > self.max_length:
             self._check_allowed(truncation, index, length)
