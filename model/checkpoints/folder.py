@@ -218,10 +218,10 @@ def _account(path: Path, layout: Layout, *, config: bool, strict: bool) -> None:
 def has_weights(path: Path) -> bool:
     """Return whether a folder has safetensors of its encoder; of a broken one, those at its top count."""
     try:
-        place = read_layout(path).transformer
+        transformer = read_layout(path).transformer
     except CheckpointError:
-        place = path
-    return any(place.glob("model.safetensors*"))
+        transformer = path
+    return any(transformer.glob("model.safetensors*"))
 
 
 def runs_with_torch(path: Path) -> bool:

@@ -262,16 +262,16 @@ class SelfAttention(nn.Module):
 
     def packed(self, packing: Packing) -> bool:
         """Whether sequences of all lengths attend in one FlashAttention call on CUDA (Dao 2023)."""
-        place = self.qkv
-        if place.device.type != "cuda" or not packing.tokens or not self.plain or packing.unattended:
+        qkv = self.qkv
+        if qkv.device.type != "cuda" or not packing.tokens or not self.plain or packing.unattended:
             return False
-        suited = place.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
-        return suited and torch.cuda.get_device_capability(place.device) >= _FLASH_SINCE
+        suited = qkv.dtype in (torch.bfloat16, torch.float16) and self.config.head_size % _FLASH_STEP == 0
+        return suited and torch.cuda.get_device_capability(qkv.device) >= _FLASH_SINCE
 
     def pads_runs(self, packing: Packing) -> bool:
         """Whether these sequences attend in padded runs: bfloat16 on a CPU, without masks or biases."""
-        place, short = self.qkv, max(packing.lengths, default=0) <= _LONGEST
-        suited = place.dtype == torch.bfloat16 and place.device.type == "cpu"
+        qkv, short = self.qkv, max(packing.lengths, default=0) <= _LONGEST
+        suited = qkv.dtype == torch.bfloat16 and qkv.device.type == "cpu"
         return suited and short and self.plain and not packing.unattended
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, unattended: int) -> Tensor:

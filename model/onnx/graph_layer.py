@@ -25,8 +25,8 @@ class FetchedHeads:
 
     def of(self, heads: Places) -> tuple[FloatArray, ...]:
         """Return the arrays, (heads, …) each, of some of these heads."""
-        places = find(self.numbers, heads)
-        return tuple(array[places] for array in self.arrays)
+        indices = find(self.numbers, heads)
+        return tuple(array[indices] for array in self.arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ def _add_by_distance(scores: FloatArray, x: FloatArray, vectors: FloatArray, dis
     nearest = vectors.shape[2] // 2
     for i, j in product(range(0, distance.shape[0], _SQUARE), range(0, distance.shape[1], _SQUARE)):
         rows, columns = slice(i, i + _SQUARE), slice(j, j + _SQUARE)
-        places = distance[rows, columns] + nearest
-        first = places.min()
-        products = x[:, rows] @ vectors[:, :, first : places.max() + 1]
-        scores[:, rows, columns] += np.take_along_axis(products, (places - first)[None], -1)
+        indices = distance[rows, columns] + nearest
+        first = indices.min()
+        products = x[:, rows] @ vectors[:, :, first : indices.max() + 1]
+        scores[:, rows, columns] += np.take_along_axis(products, (indices - first)[None], -1)
 
 
 def softmax(scores: FloatArray) -> FloatArray:

@@ -241,11 +241,11 @@ class TorchBackend:
         """Return the token and segment ids of sequences end to end, with the padding rows."""
         tokens = sum(one.stop - one.start for one in sequences)
         padding = [slice(0, 1)] * (self._rows(tokens) - tokens)  # repeats the first token
-        places = [*sequences, *padding]
-        if len(places) == 1:
-            return batch.input_ids[places[0]], batch.segment_ids[places[0]]
+        slices = [*sequences, *padding]
+        if len(slices) == 1:
+            return batch.input_ids[slices[0]], batch.segment_ids[slices[0]]
         ids, segments = (
-            np.concatenate([x[place] for place in places]) for x in (batch.input_ids, batch.segment_ids)
+            np.concatenate([x[one] for one in slices]) for x in (batch.input_ids, batch.segment_ids)
         )
         return ids, segments
 

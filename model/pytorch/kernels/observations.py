@@ -49,9 +49,9 @@ class Observations:
         1 for special tokens, else 0.
         """
         self._alive += [out, heads, special]
-        place = special.ctypes.data
+        special_address = special.ctypes.data
         for one, address in self._each(first, out):
-            one.statistics, one.special = address, place
+            one.statistics, one.special = address, special_address
             one.statistic_slots, one.statistic_heads = heads.address, heads.wanted
 
     def weights(

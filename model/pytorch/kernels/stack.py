@@ -59,10 +59,10 @@ def run_on_kernels(
 
     Its weights are laid out for the kernels: afterwards the blocks themselves cannot run.
     """
-    place = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
-    if place.device.type != "cpu":
+    linear = next(module for module in encoder.blocks.modules() if isinstance(module, Linear))
+    if linear.device.type != "cpu":
         raise NoKernels("they run on CPUs")
-    stack = NativeStack.of(encoder, dtype or place.dtype, kernels, stored)
+    stack = NativeStack.of(encoder, dtype or linear.dtype, kernels, stored)
     encoder.executor = stack
     if NativeEmbeddings.supports(encoder.embeddings):
         encoder.embedder = NativeEmbeddings(encoder.embeddings, stack.kernels)
