@@ -171,7 +171,8 @@ def _after(
                 raise CheckpointError(
                     f"{subfolder / 'config.json'}: module_input_name is {level}, and {file} lists this "
                     "Normalize before the Pooling: sentence-transformers then pools vectors of tokens at "
-                    "unit length, and headlight pools them as they are; use a model that was trained without it."
+                    "unit length, and headlight pools them as they are; use a model that was trained without "
+                    "it."
                 )
             if not tokens and number > pooled and level == "sentence_embedding":
                 steps.append((kind, subfolder))

@@ -126,7 +126,7 @@ class Graph:
             raise
         return dict(zip(outputs, results, strict=True))
 
-    def give_back(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+    def trim_memory(self, feed: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         """Run once on the CPU, then return the freed memory of all sessions, except the arena's first region.
 
         The runtime shrinks its arena only at the end of a run.

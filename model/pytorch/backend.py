@@ -135,7 +135,7 @@ class TorchBackend:
         """Return the rows of the matrix products, padding rows included."""
         return self._rows(sum(lengths))
 
-    def give_back(self) -> None:
+    def trim_memory(self) -> None:
         """Do nothing: on CPUs PyTorch keeps no freed memory, and a GPU is not shared with other programs."""
 
     @property

@@ -173,7 +173,7 @@ class Engine:
 
     def trim_memory(self) -> None:
         """Release memory that the backend keeps for further batches."""
-        self._backend.give_back()
+        self._backend.trim_memory()
 
     @property
     def healthy(self) -> bool:
