@@ -16,12 +16,12 @@ from model.encoder.parts import Activation
 from model.pytorch.kernels.library import ACTIVATIONS, Products, check
 from model.pytorch.kernels.stack import lay_out
 from model.pytorch.kernels.structures import Linear, Product
-from tests.support.kernel import AMX, EMULATED, kernels_of, multiply
+from tests.support.kernel import AMX, EMULATED, STEPS, kernels_of, multiply
 
 # ------------------------------------------------------------------------------------------- products
 
-FLOAT32 = ("float32_avx2", "float32_avx512")
-BFLOAT16 = ("bfloat16_avx512", "bfloat16_avx512_bf16", AMX, EMULATED)
+FLOAT32 = tuple(name for name in STEPS if name.startswith("float32"))
+BFLOAT16 = (*(name for name in STEPS if name.startswith("bfloat16")), AMX, EMULATED)
 
 
 def own_products(steps: str) -> Products:

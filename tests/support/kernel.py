@@ -27,7 +27,6 @@ from model.pytorch.kernels.library import (
     Products,
     check,
     find_int8_kernels,
-    find_kernels,
 )
 from model.pytorch.kernels.observations import IntArray, Observations
 from model.pytorch.kernels.stack import lay_out
@@ -61,7 +60,7 @@ def runs_int8() -> bool:
 
 needs_int8 = pytest.mark.skipif(not runs_int8(), reason="the processor has no products of eight bits")
 
-STEPS = ("float32_avx2", "float32_avx512", "bfloat16_avx512", "bfloat16_avx512_bf16")
+STEPS = tuple(one.name for one in reversed(KERNEL_SETS) if not one.tiled)
 """A precision and instructions, for each of which the steps are compiled."""
 
 AMX, EMULATED = "bfloat16_amx", "bfloat16_emulated"
@@ -74,20 +73,18 @@ _OPENMP = CDLL(None)  # PyTorch's, among all that the process has loaded
 
 def kernels_of(steps: str) -> Kernels:
     """Those of one of `STEPS`, `AMX` or `EMULATED`; skips on a processor that lacks the instructions."""
-    precision, wanted = steps.split("_", 1)
     if steps == EMULATED:
         return _emulated()
-    masked = {"float32_avx2": ["avx512_f"], "bfloat16_avx512": ["avx512_bf16"], AMX: []}.get(
-        steps, ["amx_tile"]
-    )
-    able = {**torch.cpu.get_capabilities(), **dict.fromkeys(masked, False)}
+    kernels = next(one for one in KERNEL_SETS if one.name == steps)
     try:
-        found = find_kernels(getattr(torch, precision), able)
+        compiled = library._library()
     except NoKernels as error:
         pytest.skip(str(error))
-    if found.instructions != wanted:
-        pytest.skip(f"the processor has no {wanted}")
-    return found
+    if not kernels.suits(torch.cpu.get_capabilities()) or (
+        kernels.tiled and compiled.headlight_enable_amx() != 1
+    ):
+        pytest.skip(f"the processor has no {kernels.instructions.name}")
+    return Kernels.of(compiled, kernels)
 
 
 @cache
