@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from export.__main__ import main
 from export.contents import add_tokenizer, copy_contents
+from export.parity import Quantity
 from export.precision import PRECISIONS
 from export.writer import OPSET, WEIGHTS
 from model.checkpoints.folder import read_folder
@@ -244,7 +245,10 @@ def test_a_missed_bound_leaves_nothing(
     flat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The table shows what is missed, the exit code is 1, and what stood there before still does."""
-    bounds = {"random tokens": {"attention": 1e-12}, "texts": {"scores": 1e-12}}
+    bounds: dict[str, dict[Quantity, float]] = {
+        "random tokens": {"attention": 1e-12},
+        "texts": {"scores": 1e-12},
+    }
     monkeypatch.setitem(PRECISIONS, "float16", replace(PRECISIONS["float16"], bounds=bounds))
     folder = tmp_path / "kept"
     folder.mkdir()

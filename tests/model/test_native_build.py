@@ -192,9 +192,8 @@ def test_instruction_sets_share_no_function() -> None:
     names = [line.split(maxsplit=2)[2] for line in listed.stdout.splitlines()]
     ours = [name for name in names if "headlight::" in name]
     sets = {name.split("headlight::")[1].split("::")[0] for name in ours}
-    assert sets == {
-        one.name for one in (*(kernels.instructions for kernels in KERNEL_SETS), *EIGHT_BITS.values())
-    }
+    compiled = [*(kernels.instructions for kernels in KERNEL_SETS), *EIGHT_BITS.values()]
+    assert sets == {one.name for one in compiled}
     assert [name for name in names if "std::" in name] == []
 
 
