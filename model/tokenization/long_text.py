@@ -162,7 +162,7 @@ class LongTexts:
         ]
         return long if places == [[0], [0, 1]] else None
 
-    def steps(
+    def encode_in_steps(
         self, texts: Sequence[str], *, left: bool, prompt: int, reserve: Reserve
     ) -> Generator[None, None, tuple[TokenizedText, int, int]]:
         """Tokenize a text, or the two of a pair, step by step.

@@ -90,9 +90,9 @@ class RoleTokenizer:
         self, texts: Sequence[Text], truncation: Truncation | None = None, prompt: str = ""
     ) -> list[Encoding]:
         """Tokenize texts as `TextTokenizer.encode` does, for this role."""
-        return run_steps(self.steps(texts, truncation, prompt))
+        return run_steps(self.encode_in_steps(texts, truncation, prompt))
 
-    def steps(
+    def encode_in_steps(
         self,
         texts: Sequence[Text],
         truncation: Truncation | None = None,
@@ -101,7 +101,7 @@ class RoleTokenizer:
     ) -> Generator[None, None, list[Encoding]]:
         """Do what `encode` does, in steps of a few milliseconds; see `TextTokenizer.steps`."""
         try:
-            encodings = yield from self._texts.steps(texts, truncation, prompt, reserve)
+            encodings = yield from self._texts.encode_in_steps(texts, truncation, prompt, reserve)
         except InputTooLong as error:
             raise InputTooLong(
                 field=error.field, actual=error.actual + self._inserted, limit=self.max_length

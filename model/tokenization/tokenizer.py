@@ -62,7 +62,7 @@ class RoleTokenizing(Protocol):
         """Tokenize texts; see `TextTokenizer.encode`."""
         ...
 
-    def steps(
+    def encode_in_steps(
         self,
         texts: Sequence[Text],
         truncation: Truncation | None = None,
@@ -183,9 +183,9 @@ class TextTokenizer:
         Raises InputTooLong for the first input longer than `max_length` if `truncation` is not allowed, and
         InputTooSlow for one that `slow` expressions would take too long for.
         """
-        return run_steps(self.steps(texts, truncation, prompt))
+        return run_steps(self.encode_in_steps(texts, truncation, prompt))
 
-    def steps(
+    def encode_in_steps(
         self,
         texts: Sequence[Text],
         truncation: Truncation | None = None,
@@ -242,7 +242,7 @@ class TextTokenizer:
             self.slow.check(texts, f"inputs.{index}")
             with reserve_memory(self._whole, texts, reserve):
                 return self._short([text], index, truncation, prompt)[0]
-        tokenized, length, first_word = yield from self._long.steps(
+        tokenized, length, first_word = yield from self._long.encode_in_steps(
             texts, left=(truncation.side or self.side) == "left", prompt=len(prompt), reserve=reserve
         )
         if length > self.max_length:

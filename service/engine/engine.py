@@ -253,7 +253,7 @@ class Engine:
             if wait_s > demand.within_s:
                 raise self._queue.overloaded(demand, Retry.after(wait_s - demand.within_s))
             with self._queue.reserve(demand):
-                steps = tokenizer.steps(texts, truncation, prompt, reserve)
+                steps = tokenizer.encode_in_steps(texts, truncation, prompt, reserve)
                 encodings = await self._tokenizing.run(steps, permit.client, permit.body_bytes)
         seconds = time.perf_counter() - start
         self._throughput.record_tokens(sum(len(encoding) for encoding in encodings), permit.body_bytes)
